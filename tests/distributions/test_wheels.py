@@ -22,6 +22,7 @@ DISTRIBUTIONS: dict[str, tuple[str, tuple[str, ...], int]] = {
         "pyrometer_exporters",
         (
             "pyrometer-cluster-exporter",
+            "pyrometer-bisect",
             "pyrometer-check",
             "pyrometer-doctor",
             "pyrometer-node-exporter",

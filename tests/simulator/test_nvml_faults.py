@@ -138,3 +138,15 @@ def test_field_ids_mean_what_they_mean_on_that_driver(tmp_path: Path, driver: st
     if counters:
         assert answered[counters + 1] == pytest.approx(10_000_000, rel=1e-3)  # hw_thermal, in ns
         assert answered[counters] == answered[counters + 2] == 0
+
+
+def test_a_card_that_is_exchanged_is_another_one_without_the_old_ones_faults(node: Node) -> None:
+    slot, other = node.gpus
+    before = slot.uuid, other.uuid
+    slot.set(sram_exceeded=1)
+    slot.lose()
+    slot.exchange()
+    assert slot.uuid != before[0]
+    assert other.uuid == before[1]
+    assert slot.get("sram_exceeded") is None
+    assert pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByIndex(0)) == slot.uuid

@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 # A message and its thread get this many calls in ten minutes: more is noise. The last ones are kept for what must be
-# told at once: the trouble is worse or is back.
-MOST_CALLS, CALLS_SECONDS = 6, 600.0
+# told at once: the trouble is worse or is back. Five seconds more, as one call may take longer to arrive than another.
+MOST_CALLS, CALLS_SECONDS = 6, 605.0
 KEPT_CALLS = 2
 
 _COLUMNS = (

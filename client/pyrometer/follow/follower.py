@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pyrometer import ring
 from pyrometer._ring_file import remove_stale_rings
 from pyrometer.follow.recorder import Recorder
+from pyrometer.follow.remarks import UnknownLog
 from pyrometer.follow.step_reader import StepInterval, StepReader
 from pyrometer.follow.tail import Tail
 
@@ -35,6 +36,7 @@ class LogFollower:
         self._recorder = recorder
         self._folder = folder
         self._first_attempt = first_attempt
+        self._unknown = UnknownLog(steps.formats)
         self._begun = False
         self._pending: list[StepInterval] = []
         self._caught_up = False
@@ -59,7 +61,7 @@ class LogFollower:
         if lines:
             self._begin(self._tail.identity())
         self._pending += self._steps.read(lines, arrived)
-        self._report_format()
+        self._report_format(lines, arrived)
         if self._tail.has_more:
             self._recorder.skip(self._pending[: -ring.CAPACITY])
             self._pending = self._pending[-ring.CAPACITY :]
@@ -88,10 +90,16 @@ class LogFollower:
         with contextlib.suppress(OSError):
             remove_stale_rings(self._folder)
 
-    def _report_format(self) -> None:
-        if self._steps.format and not self._format_reported:
+    def _report_format(self, lines: Sequence[str], arrived: float) -> None:
+        if self._format_reported:
+            return
+        if self._steps.format:
             self._format_reported = True
             report(f"log format: {self._steps.format}")
+            return
+        self._unknown.read(lines, arrived)
+        if (remark := self._unknown.remark(arrived)) is not None:
+            report(remark)
 
 
 def report(message: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
 NUMBER = r"[-+]?(?:\d[\d,]*(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
@@ -51,6 +51,7 @@ class LoggedStep(NamedTuple):
         sequence: Tokens per sequence.
         tokens: Tokens of one step, of all GPUs.
         samples_per_second: Of the whole job.
+        tokens_per_second: Of the whole job.
         gpu_tokens_per_second: Of one GPU.
         teraflops: TFLOP/s per GPU as printed, in the framework's own convention.
         mfu: As printed, 0 to 1.
@@ -65,6 +66,7 @@ class LoggedStep(NamedTuple):
     sequence: float | None = None
     tokens: float | None = None
     samples_per_second: float | None = None
+    tokens_per_second: float | None = None
     gpu_tokens_per_second: float | None = None
     teraflops: float | None = None
     mfu: float | None = None
@@ -93,11 +95,16 @@ class Format(NamedTuple):
         name: As in ``--format`` and in the ``source`` label.
         convention: In which its own TFLOP/s are counted (:data:`pyrometer.flops.CONVENTIONS`), empty where not known.
         parser: Makes a parser for one log.
+        marks: Words that its lines of steps have, by which a log that can't be read is compared with it.
+        lines: Steps without a time that must be found before it is the log's: 2 where other trainers' logs have such
+            lines as well.
     """
 
     name: str
     convention: str
-    parser: type[Parser]
+    parser: Callable[[], Parser]
+    marks: tuple[str, ...] = ()
+    lines: int = 1
 
 
 def parse_number(text: str) -> float | None:

@@ -15,13 +15,18 @@ from pyrometer import _environment, ring
 from pyrometer._command_line import add_version_flag, positive, positive_int, ratio
 from pyrometer._ring_file import default_folder
 from pyrometer._settings import Settings, describe
-from pyrometer.flops import CONVENTIONS, model_flops, read_config, shape_of_config
+from pyrometer.flops import CONVENTIONS, has_other_parts, model_flops, read_config, shape_of_config
 from pyrometer.follow.follower import LogFollower, report
 from pyrometer.follow.formats import all_formats
+from pyrometer.follow.log_line import Format
 from pyrometer.follow.log_ring import LogRing, active_ring, attempt_of_file, last_recorded_step
+from pyrometer.follow.pattern import describe as describe_lines
+from pyrometer.follow.pattern import format_of, read_description
 from pyrometer.follow.recorder import Recorder
+from pyrometer.follow.remarks import about_mfu
 from pyrometer.follow.step_reader import JobSize, StepReader
 from pyrometer.follow.tail import Tail
+from pyrometer.follow.units import VALUES
 
 POLL_SECONDS = 0.5
 _AUTO = "auto"
@@ -58,6 +63,15 @@ def _parser() -> argparse.ArgumentParser:
         default=_AUTO,
         help="Format of the log; auto is the first that understands a line.",
     )
+    log.add_argument(
+        "--pattern",
+        action="append",
+        default=[],
+        metavar="REGEX",
+        help="Instead of a format, what a line of a step looks like, with named groups: step, and any of "
+        f"{', '.join(VALUES)}; checkpoint and eval for lines of pauses. Repeat it for steps of several lines.",
+    )
+    log.add_argument("--pattern-file", type=Path, help="The same in a YAML file, with units; see docs/training.md.")
     log.add_argument("--from-end", action="store_true", help="Skip what the log already contains.")
     log.add_argument("--pid", type=positive_int, help="Exit when this process, the job's, has ended.")
     log.add_argument(
@@ -105,13 +119,14 @@ def _follow(options: argparse.Namespace, stop: threading.Event) -> None:
     _check_log(options)
     _refuse_second_follower(folder, options.run)
     description, size = _description(options), _job_size(options)
-    formats = all_formats()
-    steps = StepReader(formats if options.format == _AUTO else {options.format: formats[options.format]}, size)
+    formats = _formats(options)
+    steps = StepReader(formats, size)
     attempt = _environment.attempt(os.environ) if options.attempt is None else options.attempt
 
     def open_ring(of_attempt: Mapping[str, Any]) -> LogRing:
         _refuse_second_follower(folder, options.run)  # one that waited for the first step at the same time
-        _report_gpus(options, of_attempt, steps.gpu_count.gpus)
+        if options.gpus and steps.gpu_count.gpus not in (0, options.gpus):
+            report(f"the log prints {steps.gpu_count.gpus} GPUs, --gpus is {options.gpus}: using --gpus")
         return LogRing(folder, of_attempt)
 
     def first_attempt(file: str) -> int:
@@ -121,14 +136,68 @@ def _follow(options: argparse.Namespace, stop: threading.Event) -> None:
         description, size, attempt, open_ring, lambda number: last_recorded_step(folder, options.run, number)
     )
     tail = Tail(options.log, from_end=options.from_end)
-    report(f"following {options.log} as run {options.run}")
+    absent = "" if options.log.exists() else ", which does not exist yet: waiting for it"
+    report(f"following {options.log} as run {options.run}{absent}")
+    follower = LogFollower(tail, steps, recorder, folder, first_attempt)
     try:
-        _poll(options, stop, LogFollower(tail, steps, recorder, folder, first_attempt))
+        _poll(options, stop, follower, MfuReport(options, description, recorder))
     finally:
         # Whoever ends the follower ends the run with it: its silence is no hang.
         recorder.close(ended_well=True)
         tail.close()
     _report_omissions(options, tail, steps, recorder)
+
+
+def _formats(options: argparse.Namespace) -> Mapping[str, Format]:
+    """Return the formats to try.
+
+    Raises:
+        UsageError: the user's own patterns can't be used.
+        OSError: their file can't be read.
+    """
+    if options.pattern or options.pattern_file:
+        if options.format != _AUTO or (options.pattern and options.pattern_file):
+            raise UsageError("--format, --pattern and --pattern-file exclude each other: give one of them")
+        return _own_format(options)
+    formats = all_formats()
+    return formats if options.format == _AUTO else {options.format: formats[options.format]}
+
+
+def _own_format(options: argparse.Namespace) -> Mapping[str, Format]:
+    try:
+        own = read_description(options.pattern_file) if options.pattern_file else describe_lines(options.pattern)
+    except ValueError as error:
+        raise UsageError(f"{options.pattern_file or '--pattern'}: {error}") from None
+    if own.convention and own.convention not in CONVENTIONS:
+        raise UsageError(
+            f"{options.pattern_file}: unknown convention {own.convention}; known are {', '.join(CONVENTIONS)}"
+        )
+    return {own.name: format_of(own)}
+
+
+class MfuReport:
+    """Says once, with the first step, at what speed the run goes and why it has no MFU.
+
+    Args:
+        options: Of the command line.
+        description: The run's.
+        recorder: Of the run.
+    """
+
+    def __init__(self, options: argparse.Namespace, description: Mapping[str, Any], recorder: Recorder) -> None:
+        self._has_peak = bool(options.gpu_model or options.peak_flops)
+        self._flops_per_token: float | None = description["flops_per_token"]
+        self._recorder = recorder
+        self._said = False
+
+    def say(self) -> None:
+        """Report it if the first step was recorded since the last call."""
+        if self._said or self._recorder.first is None:
+            return
+        self._said = True
+        remark = about_mfu(self._recorder.first, flops_per_token=self._flops_per_token, has_peak=self._has_peak)
+        if remark is not None:
+            report(remark)
 
 
 def _check_log(options: argparse.Namespace) -> None:
@@ -144,11 +213,12 @@ def _refuse_second_follower(folder: str, run: str) -> None:
         raise UsageError(f"run {run} is already being followed ({other}): only one follower per run")
 
 
-def _poll(options: argparse.Namespace, stop: threading.Event, follower: LogFollower) -> None:
+def _poll(options: argparse.Namespace, stop: threading.Event, follower: LogFollower, mfu_report: MfuReport) -> None:
     arrived = time.monotonic()
     while True:
         ending = stop.is_set() or not _is_alive(options.pid)
         more = follower.read(arrived)
+        mfu_report.say()
         if ending and not more:
             return
         if not (ending or follower.has_more):
@@ -200,17 +270,13 @@ def _flops_per_token(options: argparse.Namespace) -> float | None:
     if options.sequence_length is None:
         raise UsageError("--model-config needs --sequence-length: the FLOPs of attention grow with it")
     try:
-        shape = shape_of_config(read_config(options.model_config))
+        config = read_config(options.model_config)
+        shape = shape_of_config(config)
     except ValueError as error:
         raise UsageError(f"{options.model_config}: {error}") from None
+    if has_other_parts(config):
+        report(f"{options.model_config}: only the language part is counted, not what reads images or sound")
     return model_flops(shape, options.sequence_length, options.convention)
-
-
-def _report_gpus(options: argparse.Namespace, description: Mapping[str, Any], printed: int) -> None:
-    if not description["world_size"] and description["flops_per_token"] is not None:
-        report("the log doesn't print the number of GPUs, so there is no MFU: give --gpus")
-    elif options.gpus and printed and printed != options.gpus:
-        report(f"the log prints {printed} GPUs, --gpus is {options.gpus}: using --gpus")
 
 
 def _job_size(options: argparse.Namespace) -> JobSize:
@@ -224,7 +290,7 @@ def _job_size(options: argparse.Namespace) -> JobSize:
 
 def _report_omissions(options: argparse.Namespace, tail: Tail, steps: StepReader, recorder: Recorder) -> None:
     if steps.format is None:
-        report(f"no training step of any known format in {options.log}: see --format")
+        report(f"no training step found in {options.log}: see --format and --pattern")
     if recorder.untimed:
         report(f"left out {recorder.untimed} lines without a step time: give --tokens-per-step and --gpus")
     if recorder.too_old:

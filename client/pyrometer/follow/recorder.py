@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from pyrometer.follow.step_reader import MAX_TOKENS, JobSize, StepInterval
 
@@ -25,6 +25,16 @@ class Ring(Protocol):
         ...
 
 
+class FirstStep(NamedTuple):
+    """The first step that was written: its number, seconds, tokens and FLOPs of one step, and GPUs; 0 is unknown."""
+
+    step: int
+    seconds: float
+    tokens: float
+    flops: float
+    gpus: int
+
+
 class Recorder:
     """Writes what a log says; off every hot path, at a line per second at most.
 
@@ -38,6 +48,7 @@ class Recorder:
     Attributes:
         untimed: Number of lines whose time is unknown; they are not written.
         too_old: Number of lines that were too old for Prometheus; they are not written.
+        first: The first step that was written, None before.
     """
 
     def __init__(
@@ -58,6 +69,7 @@ class Recorder:
         self._last_end = 0
         self.untimed = 0
         self.too_old = 0
+        self.first: FirstStep | None = None
 
     def begin_at(self, attempt: int) -> None:
         """Set the attempt in which the log begins, before its first line."""
@@ -127,6 +139,9 @@ class Recorder:
         tokens = tokens if tokens <= MAX_TOKENS else 0.0
         flops = tokens * (self._description.get("flops_per_token") or 0.0)
         self._ring.append(interval, end, tokens, flops, self._tags(interval))
+        if self.first is None and interval.seconds:
+            tokens, flops = tokens / interval.steps, flops / interval.steps
+            self.first = FirstStep(interval.logged.step, interval.seconds, tokens, flops, interval.gpus)
         self._last_end = end
         self._first_of_attempt = False
 

@@ -70,6 +70,8 @@ class JobSize(NamedTuple):
         if logged.samples_per_second and (samples := logged.samples or self.samples):
             return samples / logged.samples_per_second
         tokens = self.tokens_of(logged)
+        if logged.tokens_per_second and tokens:
+            return tokens / logged.tokens_per_second
         if logged.gpu_tokens_per_second and self.gpus and tokens:
             return tokens / (logged.gpu_tokens_per_second * self.gpus)
         return None
@@ -92,20 +94,23 @@ class StepReader:
 
     Attributes:
         gpu_count: The number of GPUs that the log prints.
+        formats: As given.
         format: Name of the log's format, None until a line reveals it.
     """
 
     def __init__(self, formats: Mapping[str, Format], size: JobSize) -> None:
         self._size = size
-        self._formats = formats
+        self.formats = formats
         self._other_ranks: dict[str, _OtherRank] = {}
         self._parsers: dict[str, Parser] = {name: format_.parser() for name, format_ in formats.items()}
         self._rank: str | None = None
         self._last: LoggedStep | None = None
         self._last_read = 0.0
         self._stride = 0
+        self._begun = False
         self._doubtful: tuple[LoggedStep, float] | None = None
         self._tags: set[str] = set()
+        self._candidates: dict[str, LoggedStep] = {}
         self.gpu_count = GpuCount()
         self.format: str | None = None
 
@@ -139,7 +144,7 @@ class StepReader:
         """Switch to another rank if the followed one is gone, as where a job was restarted on other nodes."""
         if rank not in self._other_ranks and len(self._other_ranks) >= _MAX_RANKS:
             return None
-        other = self._other_ranks.setdefault(rank, _OtherRank(self._formats[name].parser()))
+        other = self._other_ranks.setdefault(rank, _OtherRank(self.formats[name].parser()))
         parsed = other.parser.feed(text)
         if not isinstance(parsed, LoggedStep):
             return None
@@ -154,10 +159,21 @@ class StepReader:
         """Feed the line to every format's parser; the first that finds a step decides."""
         for name, parser in self._parsers.items():
             parsed = parser.feed(text)
-            if isinstance(parsed, LoggedStep):
+            if isinstance(parsed, LoggedStep) and self._is_enough(name, parsed):
                 self.format, self._rank = name, rank
                 return parsed
         return None
+
+    def _is_enough(self, name: str, parsed: LoggedStep) -> bool:
+        """Return whether this step makes the format the log's; one that others print as well needs a second."""
+        last, self._candidates[name] = self._candidates.get(name), parsed
+        timed = parsed.seconds is not None or parsed.samples_per_second is not None
+        if timed or self.formats[name].lines == 1 or len(self.formats) == 1:
+            return True
+        if last is None or last.step == parsed.step:
+            return False
+        self._last = last  # from which the second is timed
+        return True
 
     def _plausible(self, logged: LoggedStep, now: float) -> Iterator[tuple[LoggedStep, float]]:
         """Yield this line and one that waited for it; nothing while its number jumps too far to be accepted alone."""
@@ -183,8 +199,9 @@ class StepReader:
         if seconds is not None and not MIN_LINE_SECONDS <= seconds * steps <= MAX_LINE_SECONDS:
             seconds = None
         tags, self._tags = frozenset(self._tags), set()
+        begins, self._begun = back or not self._begun, True
         self._last, self._last_read = logged, now
-        return StepInterval(logged, steps, seconds, restarted=last is None or back, tags=tags, gpus=gpus)
+        return StepInterval(logged, steps, seconds, restarted=begins, tags=tags, gpus=gpus)
 
 
 def _seconds_between(last: LoggedStep | None, logged: LoggedStep, steps: int, waited: float) -> float | None:

@@ -175,6 +175,16 @@ class SimulatedGpu:
             record.bindings += 1
         self.reset_counters()
 
+    def exchange(self) -> None:
+        """Put another card of the same model into the slot: a new UUID, no faults, no errors, counters at 0."""
+        self.recover()
+        with self._changing() as record:
+            number = uuid.uuid5(uuid.NAMESPACE_OID, record.uuid.decode())
+            record.uuid = f"GPU-{number}".encode()
+            record.serial = f"SIMULATED-{number.hex[:8]}".encode()
+            record.settings = b""
+        self.reset_counters()
+
     def slow(self, seconds: float) -> None:
         """Delay every call by this many seconds."""
         with self._changing() as record:

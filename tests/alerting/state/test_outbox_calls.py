@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from alerting_fakes import START
 
-from pyrometer_alerting.state.outbox import Outbox
+from pyrometer_alerting.state.outbox import CALLS_SECONDS, Outbox
 from pyrometer_alerting.state.store import Store, Transaction
 
 
@@ -31,22 +31,26 @@ def called(outbox: Outbox, *times: float, name: str = "i") -> None:
         outbox.note_call(name, at)
 
 
-@pytest.mark.parametrize(("calls", "free"), [(1, START + 601), (2, START + 602), (3, START + 603), (6, START + 606)])
+@pytest.mark.parametrize(("calls", "oldest"), [(1, 1), (2, 2), (3, 3), (6, 6)])
 def test_one_more_call_is_free_when_the_seventh_last_is_ten_minutes_old(
-    outbox: Outbox, calls: int, free: float
+    outbox: Outbox, calls: int, oldest: int
 ) -> None:
     called(outbox, *(START + second for second in (1, 2, 3, 4, 5, 6)))
-    assert outbox.free_at("i", START + 10, calls) == free
+    assert outbox.free_at("i", START + 10, calls) == START + oldest + CALLS_SECONDS
 
 
 def test_only_what_goes_beyond_six_waits(outbox: Outbox) -> None:
     called(outbox, START + 1, START + 2, START + 3, START + 4)
-    assert [outbox.free_at("i", START + 10, calls) for calls in (1, 2, 3)] == [START + 10, START + 10, START + 601]
+    assert [outbox.free_at("i", START + 10, calls) for calls in (1, 2, 3)] == [
+        START + 10,
+        START + 10,
+        START + 1 + CALLS_SECONDS,
+    ]
 
 
 def test_more_than_six_are_counted_from_the_newest(outbox: Outbox) -> None:
     called(outbox, *(START + second for second in range(1, 10)))
-    assert outbox.free_at("i", START + 10, 1) == START + 604
+    assert outbox.free_at("i", START + 10, 1) == START + 4 + CALLS_SECONDS
 
 
 def test_calls_of_others_of_long_ago_and_of_a_clock_that_was_ahead_do_not_count(outbox: Outbox) -> None:
@@ -55,19 +59,19 @@ def test_calls_of_others_of_long_ago_and_of_a_clock_that_was_ahead_do_not_count(
     called(outbox, *(now - second for second in range(1, 7)), name="other")
     called(outbox, *(now + second for second in range(1, 7)))
     assert outbox.free_at("i", now, 1) == now
-    assert outbox.free_at("other", now, 1) == now - 6 + 600
+    assert outbox.free_at("other", now, 1) == now - 6 + CALLS_SECONDS
 
 
-def test_a_call_of_exactly_ten_minutes_ago_is_over_and_one_of_now_counts(outbox: Outbox) -> None:
-    now = START + 600
+def test_a_call_as_old_as_the_window_is_over_and_one_of_now_counts(outbox: Outbox) -> None:
+    now = START + CALLS_SECONDS
     called(outbox, START, *(now - second for second in (4, 3, 2, 1)), now)
     assert outbox.free_at("i", now, 1) == now
-    assert outbox.free_at("i", now, 2) == now + 596
+    assert outbox.free_at("i", now, 2) == now - 4 + CALLS_SECONDS
 
 
 def test_calls_of_long_ago_are_removed(outbox: Outbox) -> None:
-    called(outbox, START, START + 1, START + 601)
-    assert outbox._db.execute("SELECT at FROM slack_call ORDER BY at").fetchall() == [(START + 601,)]
+    called(outbox, START, START + 1, START + 1 + CALLS_SECONDS)
+    assert outbox._db.execute("SELECT at FROM slack_call ORDER BY at").fetchall() == [(START + 1 + CALLS_SECONDS,)]
 
 
 def not_before(outbox: Outbox, name: str = "i") -> float:
@@ -95,7 +99,7 @@ def test_an_edit_that_nobody_waits_for_leaves_calls_for_the_end(outbox: Outbox) 
     posted(outbox, "j")
     called(outbox, START + 290, START + 291, START + 292, START + 293, name="j")
     outbox.refresh("j", START + 295, 300.0)
-    assert not_before(outbox, "j") == START + 890
+    assert not_before(outbox, "j") == START + 290 + CALLS_SECONDS
 
 
 def test_calls_before_a_message_was_posted_delay_nothing(outbox: Outbox) -> None:

@@ -17,7 +17,8 @@ import pytest
 
 from pyrometer.follow.log_ring import last_recorded_step
 from pyrometer.follow.main import main
-from pyrometer_exporters.node.train.points import Point, PointStore
+from pyrometer_exporters.node.train.point import Point
+from pyrometer_exporters.node.train.points import PointStore
 from pyrometer_exporters.node.train.rings import RingFile
 from pyrometer_exporters.node.train.tracker import Rank, Tracker, to_point
 from pyrometer_kit.clock import SystemClock
@@ -197,6 +198,11 @@ def stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["--model-config=bad.json", "--sequence-length=8"], "bad.json: unknown model_type"),
         (["--model-config=list.json", "--sequence-length=8"], "list.json: not a JSON object"),
         (["--rings=/proc/nowhere"], "/proc/nowhere"),
+        (["--pattern=loss (?P<loss>.*)"], "--pattern: no pattern has the group step"),
+        (["--pattern-file=missing.yaml"], "missing.yaml: No such file"),
+        (["--pattern-file=bad.json"], "bad.json: line 1 is not 'key: value'"),
+        (["--pattern-file=own.yaml"], "own.yaml: unknown convention mine; known are palm"),
+        (["--pattern=(?P<step>.)", "--format=nanogpt"], "exclude each other"),
     ],
 )
 def test_what_it_cannot_use_is_one_line(
@@ -204,6 +210,7 @@ def test_what_it_cannot_use_is_one_line(
 ) -> None:
     (stopped / "bad.json").write_text("{}")
     (stopped / "list.json").write_text("[]")
+    (stopped / "own.yaml").write_text(r"{lines: '(?P<step>\d+)', convention: mine}"[1:-1].replace(", ", "\n"))
     write(stopped / "train.log", 1)
     assert main(["train.log", "--run=x", "--rings=.", *arguments]) == 2
     error = capsys.readouterr().err
@@ -232,7 +239,19 @@ def test_a_log_that_does_not_exist_is_refused_at_once(stopped: Path, capsys: pyt
 
 def test_with_wait_a_log_may_be_created_later(stopped: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train.log", "--run=x", "--rings=.", "--wait"]) == 0
-    assert "following train.log as run x" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "following train.log as run x, which does not exist yet: waiting for it\n" in error
+
+
+def test_a_format_of_ones_own_is_the_runs_source(stopped: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (stopped / "train.log").write_text("Schritt 1: Verlust 2,3 in 250 ms\nSchritt 2: Verlust 2.2 in 260 ms\n")
+    (stopped / "ours.yaml").write_text("lines: 'Schritt (?P<step>.*): .* in (?P<seconds>.*)'\n")
+    flags = ["--pattern-file=ours.yaml", "--gpus=2", "--tokens-per-step=1e6", "--flops-per-token=6e9"]
+    assert main(["train.log", "--run=x", "--rings=.", *flags]) == 0
+    assert last_recorded_step(".", "x", 0) == 2
+    error = capsys.readouterr().err
+    assert "log format: ours\n" in error
+    assert "step 1: 24,000.0 TFLOP/s, 12,000.0 per GPU; no MFU, as the GPU is unknown (--gpu-model" in error
 
 
 def test_the_version_is_that_of_the_installed_distribution(capsys: pytest.CaptureFixture[str]) -> None:
@@ -322,4 +341,4 @@ def test_rings_that_ended_long_ago_are_removed(stopped: Path) -> None:
 def test_a_log_that_is_none_is_said_at_the_end(stopped: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (stopped / "train.log").write_text("hello\n")
     assert main(["train.log", "--run=x", "--rings=."]) == 0
-    assert "no training step of any known format" in capsys.readouterr().err
+    assert "no training step found in" in capsys.readouterr().err

@@ -32,6 +32,28 @@ def test_the_first_line_that_any_format_understands_decides() -> None:
     assert steps.format == "megatron"
 
 
+ENGINE = "[2026-01-05 00:00:{:02},500] [INFO] [logging.py:128:log_dist] [Rank 0] step={}, skipped=0, lr=[1e-4], mom=[(0.9, 0.95)]"
+
+
+def test_deepspeeds_engine_lines_are_timed_by_their_own_clock() -> None:
+    steps = StepReader(FORMATS, JobSize())
+    found = list(steps.read([ENGINE.format(second, second) for second in (10, 20, 40)], 0.0))
+    assert [(each.logged.step, each.steps, each.seconds) for each in found] == [(20, 10, 1.0), (40, 20, 1.0)]
+    assert [each.restarted for each in found] == [True, False]
+
+
+def test_of_a_trainer_on_deepspeed_its_own_lines_count() -> None:
+    steps = StepReader(FORMATS, JobSize())
+    lines = [ENGINE.format(10, 10), megatron(10), ENGINE.format(20, 20), megatron(20)]
+    assert [each.logged.step for each in steps.read(lines, 0.0)] == [10, 20]
+    assert steps.format == "megatron"
+
+
+def test_the_engines_lines_alone_are_read_at_once_where_the_format_is_named() -> None:
+    steps = StepReader({"deepspeed": FORMATS["deepspeed"]}, JobSize())
+    assert [each.logged.step for each in steps.read([ENGINE.format(10, 10), ENGINE.format(20, 20)], 0.0)] == [10, 20]
+
+
 def test_a_line_every_ten_steps_stands_for_ten_steps_of_its_mean_time() -> None:
     first, second = read([megatron(10), megatron(20, 3.0)])
     assert (first.steps, first.seconds) == (1, 2.0)

@@ -56,4 +56,4 @@ class ComposerParser:
         )
 
 
-FORMAT = Format("composer", "llm_foundry", ComposerParser)
+FORMAT = Format("composer", "llm_foundry", ComposerParser, ("[batch=", "Train ", "time/train"))

@@ -67,4 +67,4 @@ def _clock(text: str) -> float:
     return float(seconds)
 
 
-FORMAT = Format("huggingface", "hf", HuggingFaceParser)
+FORMAT = Format("huggingface", "hf", HuggingFaceParser, ("'loss':", "'epoch':", "'learning_rate':"))

@@ -46,4 +46,4 @@ def _pause(line: str) -> LoggedPause | None:
     return LoggedPause("checkpoint") if _CHECKPOINT.search(line) else None
 
 
-FORMAT = Format("litgpt", "palm", LitgptParser)
+FORMAT = Format("litgpt", "palm", LitgptParser, ("Epoch ", "| iter ", " step ", "loss train:", "iter time:"))

@@ -14,8 +14,8 @@ from pyrometer.follow.log_line import Format, LoggedPause, LoggedStep, first_num
 _LINE = re.compile(r"\biteration[ =:]+(\d+)/\s*\d+\s*\|(.*)")
 _CHECKPOINT = re.compile(r"\b(?:saving|successfully saved) checkpoint (?:at|from) iteration\b")
 _EVAL = re.compile(r"\bvalidation loss at iteration\b")
-# Fields of BLOOM's fork, which has a file of its own; Megatron-LM never printed them.
-_DEEPSPEED_FIELDS = ("TFLOPs", "samples per second")
+# Fields of forks that have files of their own, BLOOM's and GPT-NeoX; Megatron-LM never printed them.
+_FIELDS_OF_FORKS = ("TFLOPs", "samples per second", "approx flops per GPU")
 
 
 def parse_step_line(line: str) -> tuple[int, dict[str, str]] | None:
@@ -47,7 +47,7 @@ class MegatronParser:
         if parsed is None:
             return parse_pause(line)
         step, fields = parsed
-        if any(name in fields for name in _DEEPSPEED_FIELDS):
+        if any(name in fields for name in _FIELDS_OF_FORKS):
             return None
         return LoggedStep(
             step,
@@ -60,4 +60,6 @@ class MegatronParser:
         )
 
 
-FORMAT = Format("megatron", "megatron", MegatronParser)
+FORMAT = Format(
+    "megatron", "megatron", MegatronParser, ("iteration", "elapsed time per iteration", "global batch size", "lm loss")
+)

@@ -35,4 +35,9 @@ class MegatronDeepSpeedParser:
         )
 
 
-FORMAT = Format("megatron-deepspeed", "bloom_hw", MegatronDeepSpeedParser)
+FORMAT = Format(
+    "megatron-deepspeed",
+    "bloom_hw",
+    MegatronDeepSpeedParser,
+    ("iteration", "elapsed time per iteration", "samples per second", "TFLOPs"),
+)

@@ -35,4 +35,4 @@ class NanogptParser:
         )
 
 
-FORMAT = Format("nanogpt", "palm", NanogptParser)
+FORMAT = Format("nanogpt", "palm", NanogptParser, ("iter ", "loss ", "time ", "ms"))

@@ -37,4 +37,9 @@ class NanotronParser:
         )
 
 
-FORMAT = Format("nanotron", "korthikanti", NanotronParser)
+FORMAT = Format(
+    "nanotron",
+    "korthikanti",
+    NanotronParser,
+    ("iteration: ", "time_per_iteration_ms", "tokens_per_sec_per_gpu", "lm_loss"),
+)

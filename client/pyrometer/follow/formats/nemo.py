@@ -40,4 +40,6 @@ class NemoParser:
         )
 
 
-FORMAT = Format("nemo", "megatron", NemoParser)
+FORMAT = Format(
+    "nemo", "megatron", NemoParser, ("Training epoch", "iteration ", "train_step_timing in s", "reduced_train_loss")
+)

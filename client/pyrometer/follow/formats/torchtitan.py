@@ -41,4 +41,4 @@ class TorchtitanParser:
         )
 
 
-FORMAT = Format("torchtitan", "palm", TorchtitanParser)
+FORMAT = Format("torchtitan", "palm", TorchtitanParser, ("step:", "loss:", "tps:", "mfu:"))

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 from pyrometer_exporters.cluster.poller import Poller, seconds
 from pyrometer_exporters.cluster.slurm.command import COMMAND_SECONDS, Slurm, SlurmCommands
 from pyrometer_exporters.cluster.slurm.families import ANSWERED, FAMILIES, job_samples, node_samples
-from pyrometer_exporters.cluster.slurm.jobs import WatchedRun, jobs_of
+from pyrometer_exporters.cluster.slurm.jobs import Job, JobReader, WatchedRun
 from pyrometer_exporters.cluster.slurm.nodes import nodes_of
 from pyrometer_exporters.framework.collector import CollectorSpec, Context, FlagGroup
 from pyrometer_exporters.framework.metrics import Down, Sample
@@ -41,7 +41,7 @@ class SlurmCollector:
         self._watched = watched_runs(flag("run") or ())
         asked = slurm or SlurmCommands(flag("squeue"), flag("sinfo"), flag("partitions"), flag("timeout"))
         pace = flag("interval"), flag("timeout")
-        self._squeue = _Command("squeue", *pace, lambda: jobs_of(asked.jobs()), context.clock)
+        self._squeue = _Command("squeue", *pace, lambda: _jobs(asked), context.clock)
         self._sinfo = _Command("sinfo", *pace, lambda: nodes_of(asked.nodes()), context.clock)
 
     def collect(self, until: float) -> Iterable[Sample | Down]:
@@ -73,6 +73,12 @@ class _Command(Generic[T]):
         at, entries = outcome.value
         yield ANSWERED.sample(at, self._command)
         yield from make(entries)
+
+
+def _jobs(asked: Slurm) -> list[Job]:
+    reader = JobReader()
+    asked.jobs(reader.feed)
+    return reader.finish()
 
 
 def watched_runs(given: Iterable[str]) -> list[WatchedRun]:

@@ -8,22 +8,25 @@ import selectors
 import signal
 import subprocess  # no other interface works on every cluster: slurmrestd is often not set up
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import IO, Protocol
 
 from pyrometer_exporters.framework.outcome import LATE, PartError
 
 COMMAND_SECONDS = 20.0
-# A job is 5 to 10 kB of JSON, which takes five times as much memory while it is read: 4,000 jobs, 200 MB for a moment.
+# For what is kept whole: sinfo's answer is 3 kB a node, which takes five times as much memory while it is read.
 MAX_ANSWER_BYTES = 32 << 20
+# For what is read as it comes: a job is 5 to 10 kB of JSON, so these are 100,000 jobs.
+MAX_STREAM_BYTES = 1 << 30
+TOO_LARGE = "printed too much: see --collector.slurm.partitions"
 _CHUNK = 1 << 16
 
 
 class Slurm(Protocol):
     """The queries to Slurm. Both raise PartError."""
 
-    def jobs(self) -> bytes:
-        """Return the queue as JSON, as ``squeue --json`` prints it."""
+    def jobs(self, take: Callable[[bytes], None]) -> None:
+        """Have ``take`` take the queue as JSON in pieces, as ``squeue --json`` prints it."""
         ...
 
     def nodes(self) -> bytes:
@@ -40,20 +43,20 @@ class SlurmCommands:
         self._sinfo = [sinfo, "--Node", "--all", "--json", *only]
         self._seconds = seconds
 
-    def jobs(self) -> bytes:
+    def jobs(self, take: Callable[[bytes], None]) -> None:
         """See :class:`Slurm`."""
-        return output(self._squeue, self._seconds)
+        output(self._squeue, self._seconds, take)
 
     def nodes(self) -> bytes:
         """See :class:`Slurm`."""
         return output(self._sinfo, self._seconds)
 
 
-def output(command: Sequence[str], seconds: float) -> bytes:
-    """Return the output of a command.
+def output(command: Sequence[str], seconds: float, take: Callable[[bytes], None] | None = None) -> bytes:
+    """Return the output of a command; nothing where ``take`` takes it in pieces as it comes.
 
     Raises:
-        PartError: It is missing, fails, hangs or prints too much.
+        PartError: It is missing, fails, hangs or prints too much, or ``take`` raises one.
     """
     try:
         process = subprocess.Popen(  # a session of its own, so that a wrapper's children end with it
@@ -64,7 +67,7 @@ def output(command: Sequence[str], seconds: float) -> bytes:
     except OSError as error:
         raise PartError("not_started", f"{command[0]}: {error.strerror}") from None
     try:
-        output, errors = _read_both(process, time.monotonic() + seconds)
+        output, errors = _read_both(process, time.monotonic() + seconds, take)
     except PartError as error:
         raise PartError(error.reason, f"{command[0]} {error.detail}") from None
     finally:
@@ -75,13 +78,16 @@ def output(command: Sequence[str], seconds: float) -> bytes:
     return output
 
 
-def _read_both(process: subprocess.Popen[bytes], until: float) -> tuple[bytes, bytes]:
-    """Return both outputs, read to their ends.
+def _read_both(
+    process: subprocess.Popen[bytes], until: float, take: Callable[[bytes], None] | None
+) -> tuple[bytes, bytes]:
+    """Return both outputs, read to their ends; the first is empty where ``take`` takes it.
 
     Raises:
         PartError: The deadline ``until`` has passed, or they are too long.
     """
     received: dict[int, bytearray] = {}
+    passing = _Stream(take) if take is not None else None
     with selectors.DefaultSelector() as ready:
         for stream in (process.stdout, process.stderr):
             received[_number(stream)] = bytearray()
@@ -92,16 +98,43 @@ def _read_both(process: subprocess.Popen[bytes], until: float) -> tuple[bytes, b
                 raise PartError(LATE, "did not answer in time")
             for key, _ in ready.select(left):
                 data = os.read(key.fd, _CHUNK)
-                received[key.fd] += data
+                if passing is not None and key.fd == _number(process.stdout):
+                    passing.pass_on(data)
+                else:
+                    received[key.fd] += data
                 if not data:
                     ready.unregister(key.fd)
             if sum(map(len, received.values())) > MAX_ANSWER_BYTES:
-                raise PartError(
-                    "too_large", f"printed more than {MAX_ANSWER_BYTES >> 20} MiB: see --collector.slurm.partitions"
-                )
+                raise PartError("too_large", TOO_LARGE)
     _wait(process, until)
+    if passing is not None and passing.wrong is not None and process.returncode == 0:
+        raise passing.wrong
     output, errors = received.values()
     return bytes(output), bytes(errors)
+
+
+class _Stream:
+    """Passes on what a command prints, until that can't be taken: one that fails may print anything first."""
+
+    def __init__(self, take: Callable[[bytes], None]) -> None:
+        self.wrong: PartError | None = None
+        self._take = take
+        self._size = 0
+
+    def pass_on(self, data: bytes) -> None:
+        """Pass on a piece.
+
+        Raises:
+            PartError: ``too_large``.
+        """
+        self._size += len(data)
+        if self.wrong is None:
+            try:
+                self._take(data)
+            except PartError as error:
+                self.wrong = error
+        if self._size > (MAX_STREAM_BYTES if self.wrong is None else MAX_ANSWER_BYTES):
+            raise PartError("too_large", TOO_LARGE)
 
 
 def _number(stream: IO[bytes] | None) -> int:

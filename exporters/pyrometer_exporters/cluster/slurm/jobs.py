@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from pyrometer_exporters.cluster.slurm.shapes import document, text, words
+from pyrometer_exporters.cluster.slurm.shapes import checked, text, words
+from pyrometer_exporters.cluster.slurm.stream import DocumentReader
 
 RUNNING, QUEUED, BLOCKED, ENDING, OTHER = STATES = ("running", "queued", "blocked", "ending", "other")
 
@@ -38,24 +40,47 @@ class Job:
     reason: str
 
 
-def jobs_of(data: bytes) -> list[Job]:
-    """Return the jobs in the answer that have not ended.
+class JobReader:
+    """Takes squeue's answer in pieces, and keeps of each job that has not ended what counts.
 
     A job is such as ``{"job_id": 4711, "name": "llama-8b", "user_name": "ada", "partition": "gpu",
     "job_state": ["PENDING"], "state_reason": "Resources", ...}``.
-
-    Raises:
-        PartError: The answer is no such document, see :func:`document`.
     """
-    found = []
-    for entry in document(data, "jobs"):
+
+    def __init__(self) -> None:
+        self._jobs: list[Job] = []
+        self._document = DocumentReader("jobs", self._take)
+        self.feed = self._document.feed
+
+    def finish(self) -> list[Job]:
+        """Return the jobs.
+
+        Raises:
+            PartError: ``bad_answer`` if the answer isn't such a document, ``refused`` if Slurm reports errors in it.
+        """
+        self._document.finish()
+        entries: dict[str, object] = {"jobs": []} if self._document.found else {}
+        checked(self._document.rest | entries, "jobs")
+        return self._jobs
+
+    def _take(self, entry: Mapping[str, Any]) -> None:
         reason = text(entry.get("state_reason"))
         state = state_of(words(entry.get("job_state")), reason)
         if state is not None:
             user = text(entry.get("user_name")) or text(entry.get("user_id"))
             named = (text(entry.get("job_id")), text(entry.get("name")), user, text(entry.get("partition")))
-            found.append(Job(*named, state, "" if reason == "None" else reason))
-    return found
+            self._jobs.append(Job(*named, state, "" if reason == "None" else reason))
+
+
+def jobs_of(data: bytes) -> list[Job]:
+    """Return the jobs in a whole answer that have not ended.
+
+    Raises:
+        PartError: The answer is no such document, see :class:`JobReader`.
+    """
+    reader = JobReader()
+    reader.feed(data)
+    return reader.finish()
 
 
 def state_of(flags: frozenset[str], reason: str) -> str | None:

@@ -30,6 +30,11 @@ def document(data: bytes, *keys: str) -> list[Mapping[str, Any]]:
         found = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise PartError("bad_answer", f"not JSON: {error}") from None
+    return checked(found, *keys)
+
+
+def checked(found: object, *keys: str) -> list[Mapping[str, Any]]:
+    """Return the entries of a document that was read; raises as :func:`document` does."""
     if not isinstance(found, dict):
         raise PartError("bad_answer", "JSON, but no object")
     if found.get("errors"):

@@ -10,6 +10,7 @@ could not follow in order.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,7 +19,9 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
+from pyrometer_exporters.node.train.folding import falls_behind, fold
 from pyrometer_exporters.node.train.limits import MAX_POINTS_IN_ALL, MAX_RINGS, fair_shares
+from pyrometer_exporters.node.train.point import Point
 
 # Prometheus refuses points older than about an hour before its newest data.
 KEEP_SECONDS = 3000.0
@@ -39,18 +42,6 @@ MAX_METRICS = 16
 # Prometheus takes nothing that is further ahead of its clock.
 AHEAD_SECONDS = 600.0
 
-COLUMNS = (
-    "mfu",
-    "flops_per_second",
-    "seconds",
-    "step",
-    "loss",
-    "grad_norm",
-    "steps",
-    "reported_mfu",
-    "reported_flops_per_second",
-)
-
 # A packed point. The step is a float, as a ring may claim any number.
 _TIMESTAMP = struct.Struct("<q")
 _HEAD = struct.Struct("<qqddIH")
@@ -60,44 +51,6 @@ _UNKNOWN: dict[str, Any] = dict.fromkeys(_OPTIONAL)
 RunKey = tuple[str, ...]
 """Run and attempt; and LOSS for the batches of a rank of which only the loss is served."""
 LOSS = "loss"
-
-
-@dataclass(slots=True)  # not frozen, as that makes each at twice the cost
-class Point:
-    """One batch; None is unknown. Never changed.
-
-    ``timestamp`` is the end of the step in milliseconds since the epoch, ``sequence`` its number in the rank's ring
-    (``ring`` is that file's name), ``step`` its number in the run; ``steps`` is how many a log's line stands for.
-    """
-
-    timestamp: int
-    sequence: int
-    step: int
-    seconds: float
-    mfu: float | None
-    flops_per_second: float | None
-    loss: float | None
-    grad_norm: float | None
-    tags: tuple[str, ...]
-    ring: str = ""
-    steps: int | None = None
-    reported_mfu: float | None = None
-    reported_flops_per_second: float | None = None
-    metrics: tuple[tuple[str, float], ...] = ()
-
-    def columns(self) -> Iterator[tuple[str, float]]:
-        """Yield the values of this batch by the name of their series.
-
-        A tag is ``tag:checkpoint`` with value 1, a metric of the job's own ``value:lr``.
-        """
-        for name in COLUMNS:
-            value = getattr(self, name)
-            if value is not None:
-                yield name, value
-        for tag in self.tags:
-            yield f"tag:{tag}", 1.0
-        for name, value in self.metrics:
-            yield f"value:{name}", value
 
 
 @dataclass(frozen=True)
@@ -251,12 +204,19 @@ class _Series:
             self.metrics.add(metric)
         return metric in self.metrics
 
-    def since(self, cursor: Cursor | None, oldest: float, limit: int) -> PendingPoints:
+    def since(self, cursor: Cursor | None, oldest: float, limit: int, recent: float | None = None) -> PendingPoints:
+        """Return the reply to a consumer, for whom one interval ago was the wall clock's time ``recent``.
+
+        Where more points come in an interval than fit into a reply, it would never catch up: it gets means of steps.
+        """
         if cursor is None:
             newest = tuple(islice(self.points.newest_first(), limit))
             return PendingPoints(newest[::-1], {})
         news = (point for point in self.points.after(cursor.newest) if not cursor.has(point))
-        points = tuple(islice(news, limit))
+        if recent is not None and falls_behind(self.points.newest_first(), recent * 1000, limit):
+            points = fold(tuple(news), limit)
+        else:
+            points = tuple(islice(news, limit))
         missing = self.latest.keys() - {name for point in points for name, _ in point.columns()}
         again = {name: point for name in missing if (point := self._newest_of(name, cursor.newest))}
         return PendingPoints(points, {name: point for name, point in again.items() if point.timestamp >= oldest})
@@ -278,6 +238,9 @@ class PointStore:
         """Continue with the ``cursors`` that an earlier process saved."""
         self._series: dict[RunKey, _Series] = {}
         self._cursors: Cursors = cursors or {}
+        self._asked: dict[
+            str, tuple[float, float]
+        ] = {}  # by consumer, when it asked last and how long after the one before
         self.shortened = 0
         """Number of points dropped before their time, for the limit of all runs'."""
 
@@ -324,10 +287,19 @@ class PointStore:
         cursors = {} if consumer is None else self._cursors.get(consumer, {})
         oldest = (now - AGAIN_SECONDS) * 1000
         limit = min(MAX_POINTS_PER_REPLY, MAX_POINTS_OF_ALL_RUNS // max(1, len(self._series)))
+        usual = None if consumer is None else self._interval(consumer, now)
+        recent = None if usual is None else now - usual
         return {
-            key: series.since(None if consumer is None else cursors.get(key, Cursor()), oldest, limit)
+            key: series.since(None if consumer is None else cursors.get(key, Cursor()), oldest, limit, recent)
             for key, series in self._series.items()
         }
+
+    def _interval(self, consumer: str, now: float) -> float | None:
+        """Return how often a consumer asks in s, None where that isn't known yet; an outage is no interval."""
+        at, before = self._asked.get(consumer, (now, math.inf))
+        self._asked[consumer] = now, now - at or math.inf
+        usual = min(now - at, before)
+        return usual if usual > 0 else None
 
     def confirm(self, consumer: str, pending: Mapping[RunKey, PendingPoints]) -> None:
         """Advance the consumer's cursor over a delivered reply; it never goes back, whatever the order of replies."""
@@ -345,6 +317,7 @@ class PointStore:
     def drop(self, consumer: str) -> None:
         """Forget a consumer's cursor."""
         self._cursors.pop(consumer, None)
+        self._asked.pop(consumer, None)
 
     def cursors(self) -> Cursors:
         """Return all cursors, for the :class:`PointStore` of the next process."""

@@ -19,7 +19,8 @@ from pyrometer_exporters.node.train.limits import (
     MAX_RINGS_PER_USER,
     fair_shares,
 )
-from pyrometer_exporters.node.train.points import Point, PointStore, RunKey
+from pyrometer_exporters.node.train.point import Point
+from pyrometer_exporters.node.train.points import PointStore, RunKey
 from pyrometer_exporters.node.train.rank import Rank, choose_loss_ranks, end_of, learn_exit, peak_of
 from pyrometer_exporters.node.train.rank_exit import Ends, can_hold, hold
 from pyrometer_exporters.node.train.ring_folder import Listed, RingFolder
@@ -257,7 +258,7 @@ class Tracker:
                 self.future += record.sequence >= first
                 continue
             rank.latest = record
-            rank.has_loss = rank.has_loss or record.loss is not None
+            rank.count_loss(record)
             if rank.reports and record.sequence >= first:
                 self._store.add(rank.points_key, to_point(record, rank, self.offset()), rank.file.uid)
         rank.next_record = until

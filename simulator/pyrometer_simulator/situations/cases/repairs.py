@@ -5,8 +5,8 @@ from __future__ import annotations
 from pyrometer_simulator.situations.host import TRAINING
 from pyrometer_simulator.situations.model import MINUTE, Action, Situation, at, within
 from pyrometer_simulator.situations.site import Site
-from pyrometer_simulator.situations.steps import BESIDE_GPUS, cards, port
-from pyrometer_simulator.situations.steps_gpu import TWO_GPUS, UNKNOWN_ERROR, gpus_of
+from pyrometer_simulator.situations.steps import AWAY, BESIDE_GPUS, cards, port
+from pyrometer_simulator.situations.steps_gpu import TWO_GPUS, UNKNOWN_ERROR, gpu, gpus_of
 
 
 def restart_all_exporters(site: Site) -> None:
@@ -38,7 +38,28 @@ def clock_jumps(seconds: float) -> Action:
     return jump
 
 
+def exchange_gpu(site: Site) -> None:
+    """Shut the node down for 15 minutes; meanwhile another card takes the place of the first GPU."""
+    site.reboot(away=900)
+    site.after(600, next(gpus_of(site.node)).exchange)
+
+
 SITUATIONS = [
+    Situation(
+        "a healthy GPU is exchanged for another, with the node off for a quarter of an hour",
+        steps=(at(300, exchange_gpu),),
+        lasts=30 * MINUTE,
+        hardware=TWO_GPUS,
+        beside=AWAY,
+    ),
+    Situation(
+        "a GPU that has to be replaced is replaced: its alerts end with it",
+        steps=(at(300, gpu(0, "set", sram_exceeded=1)), at(900, exchange_gpu)),
+        lasts=45 * MINUTE,
+        hardware=TWO_GPUS,
+        fires={"GpuReplacementDue": within(240, series=1, ends_within=1500)},
+        beside=AWAY,
+    ),
     Situation(
         "two cables are swapped within three minutes",
         steps=(at(300, port(3, "down")), at(330, port(4, "down")), at(420, port(3, "up")), at(450, port(4, "up"))),

@@ -96,6 +96,13 @@ SITUATIONS = [
         fires={"TrainRunDied": within(300, series=1, severity="critical")},
     ),
     of_run(
+        "a run crashes after a minute, and is restarted a minute and a half later, eight times",
+        (300, loop(lives=60, away=90, times=8)),
+        lasts=40 * MINUTE,
+        # Three deaths fire for the rank, one message of the service; then it is a loop.
+        fires={"TrainRunDied": within(120, series=2, times=3, severity="critical")},
+    ),
+    of_run(
         "a shell's loop restarts a run that crashes after seconds",
         (300, loop(lives=14, away=7, times=40, same_attempt=True)),
         lasts=30 * MINUTE,

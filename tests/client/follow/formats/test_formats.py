@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -56,6 +58,41 @@ NEMO = (
 )
 NANOGPT = "iter 100: loss 3.1234, time 135.12ms, mfu 37.14%"
 NANOGPT_FIRST = "iter 0: loss 10.9888, time 30000.00ms, mfu -100.00%"
+# EleutherAI/gpt-neox megatron/logging.py at ea7aefd; at 1.0 megatron/training.py, whose loss was named as Megatron's.
+NEOX = (
+    " samples/sec: 51.234 | iteration       10/      50 | elapsed time per iteration (ms): 9876.5 | learning rate: 1.234E-04 | "
+    "approx flops per GPU: 150.3TFLOPS | lm_loss: 7.123456E+00 | loss scale: 1.0 | number of skipped iterations:   0 |"
+)
+NEOX_OLD = (
+    "samples/sec: 4.000 | iteration       20/  320000 | elapsed time per iteration (ms): 2000.0 | learning rate: 1.2E-04 | "
+    "approx flops per GPU: 950.0GFLOPS | lm loss: 6.5E+00 | number of nan iterations:   0 |"
+)
+# AI-Hypercomputer/maxtext: a log in its documentation, and metric_logger.py at e591f30.
+MAXTEXT = "completed step: 3, seconds: 11.715, TFLOP/s/device: 193.354, Tokens/s/device: 4195.595, total_weights: 1572864, loss: 9.774"
+MAXTEXT_NEW = "I1 metric_logger.py:220] completed step: 4, seconds: 11.645, TFLOP/s/device: 194.526, Tokens/s/device: 4221.032, total_weights: 1572864, loss: 9.610, lm_loss: 9.610, perplexity: 14913.173"
+# KellerJordan/modded-nanogpt: records 2026-05-20_BigramsSignTrick and 2024-12-04_ValueEmbed.
+MODDED = "step:2/1480 train_time:86ms step_avg:43.11ms"
+MODDED_OLD = "step:2/1530 train_loss:10.0645 train_time:31881ms step_avg:nanms"
+# pytorch/torchtune docs/source/tutorials/e2e_flow.rst and first_finetune_tutorial.rst at bd2a0fc, and metric_logging.py.
+TUNE = "1|3|Loss: 1.943998098373413:   0%|                    | 3/1617 [00:21<3:04:47,  6.87s/it]"
+TUNE_OLD = "  1|52|Loss: 2.3697006702423096:   0%|▏                     | 52/25880 [00:24<3:55:01,  1.83it/s]"
+TUNE_LINE = "Step 52 | loss:2.3697 lr:2e-05 tokens_per_second_per_gpu:1234.5 grad_norm:1.25 "
+# volcengine/verl: aggregate_logger.py at b178a3c with a run's values, and a log of 0.1 in its documentation.
+VERL = (
+    "(TaskRunner pid=4711) step:2 - actor/entropy:np.float64(0.44) - actor/pg_loss:np.float64(-0.0125) - actor/grad_norm:2.06 - "
+    "timing_s/step:48.7025266494602 - perf/total_num_tokens:159906 - perf/time_per_step:48.7025266494602 - "
+    "perf/throughput:3283.320414789452 - perf/mfu/actor:0.31"
+)
+VERL_OLD = (
+    "    step:1 - timing/gen:23.020 - timing/ref:4.322 - critic/vf_loss:18.472 - critic/lr(1e-4):0.100 - timing/update_actor:20.526 - "
+    "actor/entropy_loss:0.440 - actor/pg_loss:0.000 - actor/pg_clipfrac:0.002 - actor/grad_norm:2.060 - actor/lr(1e-4):0.010"
+)
+VERL_SFT = (
+    "step:7 - train/loss:1.25 - train/grad_norm:0.5 - train/lr:1e-05 - train/time(s):2.5 - train/global_tokens:65536"
+)
+# A log on GitHub of DeepSpeed 0.12, and engine.py of 0.18.
+ENGINE = "[2023-12-29 13:02:49,647] [INFO] [logging.py:96:log_dist] [Rank 0] step=10, skipped=0, lr=[0.0003333333333333334], mom=[(0.9, 0.999)]"
+ENGINE_NEW = "[2026-01-05 00:00:10,500] [INFO] [logging.py:128:log_dist] [Rank 0] step=20, skipped=4, lr=[4.99e-05, 1e-3], mom=[(0.9, 0.95)]"
 SWIFT = "{'loss': 0.5, 'grad_norm': 1.0, 'global_step/max_steps': '7/60', 'train_speed(s/it)': '55.54'}"
 
 
@@ -76,6 +113,20 @@ SWIFT = "{'loss': 0.5, 'grad_norm': 1.0, 'global_step/max_steps': '7/60', 'train
         ("nemo", NEMO, LoggedStep(45, seconds=6.08, samples=128, teraflops=1249, loss=11.96)),
         ("nanogpt", NANOGPT, LoggedStep(100, seconds=0.13512, mfu=0.3714, loss=3.1234)),
         ("nanogpt", NANOGPT_FIRST, LoggedStep(0, seconds=30.0, loss=10.9888)),
+        ("gpt-neox", NEOX, LoggedStep(10, seconds=9.8765, samples=506, teraflops=150.3, loss=7.123456)),
+        ("gpt-neox", NEOX_OLD, LoggedStep(20, seconds=2.0, samples=8, teraflops=0.95, loss=6.5)),
+        ("maxtext", MAXTEXT, LoggedStep(3, seconds=11.715, gpu_tokens_per_second=4195.595, teraflops=193.354, loss=9.774)),
+        ("maxtext", MAXTEXT_NEW, LoggedStep(4, seconds=11.645, gpu_tokens_per_second=4221.032, teraflops=194.526, loss=9.61)),
+        ("modded-nanogpt", MODDED, LoggedStep(2, elapsed=0.086)),
+        ("modded-nanogpt", MODDED_OLD, LoggedStep(2, elapsed=31.881, loss=10.0645)),
+        ("torchtune", TUNE, LoggedStep(3, elapsed=21.0, loss=1.943998098373413)),
+        ("torchtune", TUNE_OLD, LoggedStep(52, elapsed=24.0, loss=2.3697006702423096)),
+        ("torchtune", TUNE_LINE, LoggedStep(52, gpu_tokens_per_second=1234.5, loss=2.3697, grad_norm=1.25)),
+        ("verl", VERL, LoggedStep(2, seconds=48.7025266494602, tokens=159906, gpu_tokens_per_second=3283.320414789452, mfu=0.31, loss=-0.0125, grad_norm=2.06)),
+        ("verl", VERL_OLD, LoggedStep(1, loss=0.0, grad_norm=2.06)),
+        ("verl", VERL_SFT, LoggedStep(7, seconds=2.5, tokens=65536, loss=1.25, grad_norm=0.5)),
+        ("deepspeed", ENGINE, LoggedStep(10, elapsed=1703854969.647)),
+        ("deepspeed", ENGINE_NEW, LoggedStep(20, elapsed=1767571210.5)),
         ("huggingface", SWIFT, LoggedStep(7, loss=0.5, grad_norm=1.0)),
     ],
 )  # fmt: skip
@@ -87,12 +138,15 @@ def test_a_line_gives_its_step(name: str, line: str, expected: LoggedStep) -> No
     }
 
 
-@pytest.mark.parametrize("name", [name for name in FORMATS if name not in {"composer", "huggingface", "litgpt"}])
+@pytest.mark.parametrize(
+    "name", [name for name in FORMATS if name not in {"composer", "huggingface", "litgpt", "olmo-core"}]
+)
 def test_a_format_understands_its_own_lines_only(name: str) -> None:
     theirs = {
         "megatron": {MEGATRON, MEGATRON_BARE}, "megatron-deepspeed": {BLOOM, BLOOM_FORK}, "torchtitan": {TITAN, TITAN_FP8},
-        "deepspeed": {DEEPSPEED, DEEPSPEED_OLD, DEEPSPEED_PIPE}, "nanotron": {NANOTRON, NANOTRON_OLD}, "nemo": {NEMO},
-        "nanogpt": {NANOGPT, NANOGPT_FIRST},
+        "deepspeed": {DEEPSPEED, DEEPSPEED_OLD, DEEPSPEED_PIPE, ENGINE, ENGINE_NEW}, "nanotron": {NANOTRON, NANOTRON_OLD}, "nemo": {NEMO},
+        "nanogpt": {NANOGPT, NANOGPT_FIRST}, "gpt-neox": {NEOX, NEOX_OLD}, "maxtext": {MAXTEXT, MAXTEXT_NEW},
+        "modded-nanogpt": {MODDED, MODDED_OLD}, "torchtune": {TUNE, TUNE_OLD, TUNE_LINE}, "verl": {VERL, VERL_OLD, VERL_SFT},
     }  # fmt: skip
     every = set().union(*theirs.values())
     understood = {line for line in every if isinstance(FORMATS[name].parser().feed(clean(line).text), LoggedStep)}
@@ -116,11 +170,24 @@ def test_a_format_understands_its_own_lines_only(name: str) -> None:
         ("litgpt", "iter 100: val loss 3.4, val time: 5231.20 ms", "eval"),
         ("litgpt", "Saving checkpoint to 'out/step-00001000/lit_model.pth'", "checkpoint"),
         ("composer", "         Eval metrics/eval/LanguageCrossEntropy: 3.1", "eval"),
+        ("gpt-neox", " validation results at iteration 1000 | lm_loss value: 6.9E+00 | lm_loss_ppl value: 990 |", "eval"),
+        ("gpt-neox", "saving checkpoint at iteration     100 to /checkpoints", "checkpoint"),
+        ("maxtext", "saved a checkpoint at step 100", "checkpoint"),
+        ("maxtext", "Completed eval step 3", "eval"),
+        ("modded-nanogpt", "step:1480/1480 val_loss:3.2798 train_time:84454ms step_avg:57.06ms", "eval"),
+        ("torchtune", "INFO:torchtune.utils._logging:Saving checkpoint. This may take some time.", "checkpoint"),
+        ("verl", "step:0 - val-core/openai/gsm8k/reward/mean@1:0.55 - val-aux/num_turns/mean:2.0", "eval"),
+        ("olmo-core", "2026-01-01 00:00:00.000 INFO Saving checkpoint for step 1000 to '/c/step1000'...", "checkpoint"),
         ("huggingface", "{'eval_loss': 2.1, 'eval_runtime': 1.0, 'epoch': 1.0}", "eval"),
     ],
 )  # fmt: skip
 def test_what_is_no_training_step_becomes_the_next_ones_tag(name: str, line: str, tag: str) -> None:
     assert FORMATS[name].parser().feed(line) == LoggedPause(tag)
+
+
+def test_the_manual_lists_every_format() -> None:
+    page = (Path(__file__).parents[4] / "docs/training.md").read_text(encoding="utf-8")
+    assert [name for name in FORMATS if f"\n| `{name}` | " not in page] == []
 
 
 class TestComposer:
@@ -134,6 +201,42 @@ class TestComposer:
     def test_a_block_without_numbers_is_none(self) -> None:
         parser = FORMATS["composer"].parser()
         assert [parser.feed(line) for line in ("[batch=1/20]:", "something else", "[batch=2/20]:")] == [None] * 3
+
+
+class TestOlmoCore:
+    """allenai/OLMo-core console_logger.py and speed_monitor.py at fa6c501, allenai/OLMo train.py."""
+
+    @pytest.mark.parametrize(
+        ("head", "values", "expected"),
+        [
+            ("2026-01-01 00:00:00.000 node:0 INFO [step=10/715255,epoch=1,eta=9d 4h]",
+             ("train/CE loss=10.95", "optim/total grad norm=1.5", "throughput/device/TPS=12,345", "throughput/device/BPS=0.5000",
+              "throughput/device/BPS (actual avg)=0.4000", "throughput/device/MFU=41.20", "throughput/total tokens=41,943,040"),
+             LoggedStep(10, seconds=2.0, gpu_tokens_per_second=12345, mfu=0.412, loss=10.95, grad_norm=1.5)),
+            ("[step=20/715255]", ("train/CrossEntropyLoss=9.5", "throughput/device/tokens_per_second=5,000"),
+             LoggedStep(20, gpu_tokens_per_second=5000, loss=9.5)),
+        ],
+    )  # fmt: skip
+    def test_a_block_is_one_step_once_it_has_ended(
+        self, head: str, values: tuple[str, ...], expected: LoggedStep
+    ) -> None:
+        parser = FORMATS["olmo-core"].parser()
+        assert [parser.feed(line) for line in (head, *(f"    {value}" for value in values))] == [None] * (
+            len(values) + 1
+        )
+        assert parser.feed("2026-01-01 00:00:04.000 node:0 INFO [step=30/715255,epoch=1]") == pytest.approx(expected)
+
+    def test_a_line_of_progress_alone_is_no_step(self) -> None:
+        parser = FORMATS["olmo-core"].parser()
+        assert [parser.feed(f"[step={step}/???,epoch=1]") for step in (1, 2, 3)] == [None] * 3
+
+
+class TestTorchtune:
+    def test_lines_replace_the_bar_as_they_have_the_rate(self) -> None:
+        parser = FORMATS["torchtune"].parser()
+        assert isinstance(parser.feed(TUNE_OLD), LoggedStep)
+        assert isinstance(parser.feed(TUNE_LINE), LoggedStep)
+        assert parser.feed(TUNE_OLD.replace("|52|", "|53|")) is None
 
 
 class TestHuggingFace:
@@ -210,6 +313,15 @@ _PIECES = [
     NEMO,
     NANOGPT,
     SWIFT,
+    NEOX,
+    MAXTEXT_NEW,
+    MODDED_OLD,
+    TUNE,
+    TUNE_LINE,
+    VERL,
+    ENGINE,
+    "[step=1/2,epoch=1]",
+    "    throughput/device/BPS=0.0",
     "[batch=1/2]:",
     "| 1/60 [00:55<",
     "9" * 5000,

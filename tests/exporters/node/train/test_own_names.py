@@ -14,7 +14,8 @@ from pyrometer_exporters.framework.collector import Context
 from pyrometer_exporters.framework.metrics import Sample
 from pyrometer_exporters.node.train import collector as module
 from pyrometer_exporters.node.train.collector import TrainCollector
-from pyrometer_exporters.node.train.points import MAX_METRICS, Point, PointStore
+from pyrometer_exporters.node.train.point import Point
+from pyrometer_exporters.node.train.points import MAX_METRICS, PointStore
 from pyrometer_kit.clock import SystemClock
 from pyrometer_kit.http_message import Request
 

@@ -1,0 +1,122 @@
+"""The search: right on simulated clusters, in few rounds, and able to continue."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pyrometer_exporters.bisect.belief import Noise, Outcome, probabilities
+from pyrometer_exporters.bisect.pairs import PairCandidates
+from pyrometer_exporters.bisect.plan import METHODS
+from pyrometer_exporters.bisect.search import Search, Settings
+from pyrometer_simulator.bad_cluster import BadCluster
+
+QUIET = Noise(1e-6, 1e-6)
+
+
+def searched(cluster: BadCluster, **more: Any) -> Any:
+    return cluster.search(Settings(cluster.hosts, noise=cluster.noise, **more))
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("seed", range(3))
+def test_bad_hosts_are_found_by_every_method_under_noise(method: str, seed: int) -> None:
+    cluster = BadCluster.drawn(128, seed, hosts=3)
+    answer = searched(cluster, method=method)
+    assert cluster.is_right(answer)
+    assert answer.finished
+    assert answer.sure >= 0.99
+
+
+def test_without_noise_two_rounds_find_the_hosts_and_one_more_confirms_that_it_is_all() -> None:
+    cluster = BadCluster.drawn(512, 7, hosts=6, noise=QUIET)
+    assert cluster.is_right(searched(cluster))
+    assert cluster.rounds == 3
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_bad_pairs_of_good_hosts_are_found(seed: int) -> None:
+    cluster = BadCluster.drawn(128, seed, pairs=2)
+    assert cluster.is_right(searched(cluster))
+
+
+def test_pairs_are_not_looked_for_where_nobody_asked() -> None:
+    cluster = BadCluster.drawn(64, 1, pairs=1, noise=QUIET)
+    assert searched(cluster, pairs=False).pairs == {}
+
+
+def test_a_bad_switch_is_named_instead_of_all_of_its_hosts() -> None:
+    cluster = BadCluster.drawn(128, 3, hosts=1, switches=1)
+    answer = searched(cluster, switches=cluster.switches)
+    assert cluster.is_right(answer)
+    assert len(answer.untested) in (31, 32)
+
+
+def test_nothing_bad_is_an_answer() -> None:
+    cluster = BadCluster.drawn(64, 0)
+    answer = searched(cluster)
+    assert (answer.hosts, answer.pairs, answer.finished) == ({}, {}, True)
+
+
+def test_a_budget_of_rounds_leaves_open_questions() -> None:
+    cluster = BadCluster.drawn(128, 0, hosts=3)
+    answer = cluster.search(Settings(cluster.hosts), most_rounds=1)
+    assert not answer.finished
+    assert cluster.bad_hosts <= set(answer.open)
+    assert answer.sure < 0.99
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    size=st.integers(2, 40), seed=st.integers(0, 1000), method=st.sampled_from(METHODS), least=st.integers(1, 4),
+    hosts=st.integers(0, 2),
+)  # fmt: skip
+def test_groups_of_a_round_are_disjoint_large_enough_and_known(
+    size: int, seed: int, method: str, least: int, hosts: int
+) -> None:
+    cluster = BadCluster.drawn(size, seed, hosts=min(hosts, size))
+    search = Search(Settings(cluster.hosts, cluster.switches, method, size=least))
+    for _ in range(12):
+        groups = search.plan()
+        named = [host for group in groups for host in group]
+        assert len(named) == len(set(named))
+        assert set(named) <= set(cluster.hosts)
+        search.record([cluster.test(group) for group in groups])
+
+
+def test_a_search_that_is_replayed_plans_the_same_round() -> None:
+    cluster = BadCluster.drawn(64, 5, hosts=2, pairs=1)
+    first, rounds = Search(Settings(cluster.hosts)), []
+    for _ in range(6):
+        rounds.append([cluster.test(group) for group in first.plan()])
+        first.record(rounds[-1])
+    second = Search(Settings(cluster.hosts))
+    for tests in rounds:
+        second.record(tests)
+    assert second.plan() == first.plan()
+
+
+def test_one_test_gives_the_probability_of_the_rule_of_bayes() -> None:
+    noise = Noise(false_alarm=0.1, missed=0.2, bad_host=0.5)
+    found = probabilities(["a"], {}, [Outcome(("a",), passed=False)], noise)
+    assert found["a"] == pytest.approx(0.8 / (0.8 + 0.1), abs=1e-6)
+
+
+def test_two_hosts_that_fail_together_share_the_suspicion() -> None:
+    found = probabilities(["a", "b", "c"], {}, [Outcome(("a", "b"), passed=False)], Noise())
+    assert found["a"] == found["b"] > 0.3
+    assert found["c"] < 0.02
+
+
+def test_pairs_are_cleared_by_passing_groups_and_by_failing_ones_if_there_is_only_one_pair() -> None:
+    pairs = PairCandidates(["a", "b", "c", "d"])
+    assert pairs.count() == 6
+    pairs.passed(["a", "b"])
+    assert pairs.count() == 5
+    pairs.failed(["a", "b", "c"])
+    assert pairs.count() == 2  # a-c and b-c
+    assert pairs.widen()
+    assert pairs.count() == 6
