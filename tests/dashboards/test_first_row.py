@@ -99,7 +99,7 @@ def test_steps_are_those_of_the_run_that_fell_and_not_of_the_slower_one(tmp_path
 
 
 def test_mfu_is_compared_with_the_best_of_hours_where_the_week_knows_nothing_better(tmp_path: Path) -> None:
-    asked = expression("overview", "MFU vs 7 days", run=".+")
+    asked = expression("overview", "MFU, 7 days", run=".+")
     samples = [{"labels": '{run="r"}', "value": 0.75}]
     tests = [{"expr": f"max by (run) ({asked})", "eval_time": "29m", "exp_samples": samples}]
     assert answer(tmp_path, FALLEN, tests) == ""

@@ -104,7 +104,7 @@ def _rising() -> Panel:
 
 def _silences() -> Panel:
     return panels.stat(
-        "Silences in force",
+        "Silences",
         Reading(
             "Silences of Alertmanager that hold alerts back now, whoever set them.",
             "few, each known to somebody.",
@@ -118,7 +118,7 @@ def _silences() -> Panel:
 
 def _held_back() -> Panel:
     return panels.stat(
-        "Alerts held back",
+        "Held back",
         Reading(
             "Firing alerts for which Alertmanager notifies nobody, due to a silence or an inhibition.",
             "0, or known maintenance.",

@@ -25,10 +25,10 @@ def board() -> Board:
         annotations=[*MARKS, FIRING],
         rows=[
             Row([_down(), _lost_now(), _flapping_now(), _errors_now()], height=4),
-            Row([_flaps(), _by_switch(), _errors()], height=10),
+            Row([_flaps(), _errors()], height=9),
+            Row([_by_switch(), _over_time()], height=8),
             Row([_received(), _sent(), _waits()], height=8),
-            Row([_over_time(), _congested()], height=9),
-            Row([_states()], height=8),
+            Row([_congested(), _states()], height=9),
             Row([_slow_links(), _pinned()], height=8, title="Rates and counters that can't be read", collapsed=True),
         ],
     )
@@ -131,9 +131,13 @@ def _flaps() -> Panel:
         steps=_WORSE,
         sort="losses",
         link=NODE_OF_ROW,
-        fields={"losses": panels.coloured() | {"custom.width": 80}},
+        fields={
+            "losses": panels.coloured() | {"custom.width": 85},
+            "port": {"custom.width": 50},
+            "rail": {"custom.width": 50},
+        },
         healthy=Healthy("none", proof.past(proof.PORTS)),
-        span=10,
+        span=14,
     )
 
 
@@ -155,7 +159,7 @@ def _by_switch() -> Panel:
         unit="locale",
         sort="losses",
         healthy=Healthy("none", proof.past(proof.PORTS)),
-        span=6,
+        span=10,
     )
 
 
@@ -183,9 +187,10 @@ def _errors() -> Panel:
         unit="locale",
         decimals=0,
         sort="errors",
-        fields={name: {"custom.width": width} for name, width in (("node", 85), ("device", 75), ("errors", 95))},
+        fields={name: {"custom.width": width} for name, width in (("node", 90), ("device", 75), ("errors", 80))},
         link=NODE_OF_ROW,
         healthy=Healthy("none", proof.PORTS),
+        span=10,
     )
 
 
@@ -302,7 +307,7 @@ def _states() -> Panel:
         [panels.state("0", "down", palette.WORST, 1), panels.state("1", "up", palette.HEALTHY, 2)],
         options={"showValue": "never"},
         links=[NODE_OF_SERIES],
-        span=24,
+        span=14,
     )
 
 
