@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from pyrometer_alerting.diagnosis import wording
 from pyrometer_alerting.diagnosis.candidates import Candidate, Case, built, meet
+from pyrometer_alerting.diagnosis.evidence import ANOTHER_DROP_SECONDS
 from pyrometer_alerting.diagnosis.extent import inside
 from pyrometer_alerting.diagnosis.weights import KINDS, Weights, probability
 from pyrometer_alerting.model.fact import Fact, Roster
@@ -113,7 +114,9 @@ def _weigh_lag(began: float, facts: Sequence[Fact], case: Case, features: dict[s
     precision = max(fact.precision for fact in facts if fact.began == began)
     drop = min(case.drops, key=lambda at: abs(began - at))
     lag = began - drop
-    if lag - precision > LATE_SECONDS:
+    if lag - precision > LATE_SECONDS and _may_be_of_another_drop(began, drop, case):
+        features["time_unknown"] = 1.0
+    elif lag - precision > LATE_SECONDS:
         features["began_after_drop"] = 1.0
         against.append(wording.began_after(lag))
     elif lag < -EARLY_SECONDS:
@@ -123,6 +126,17 @@ def _weigh_lag(began: float, facts: Sequence[Fact], case: Case, features: dict[s
         features["began_before_drop"] = 1.0
     else:
         features["began_with_drop"] = 1.0
+
+
+def _may_be_of_another_drop(began: float, drop: float, case: Case) -> bool:
+    """Return whether what began after a drop may have begun with one that is not found yet.
+
+    That is so where the run had recovered by then, and soon after a drop that is not the first: two that are so close
+    to each other are told as one, and an episode without a fall of its own counts from its alert, which may be late.
+    """
+    if case.recovered is not None and began > case.recovered:
+        return True
+    return drop != case.drops[0] and began - drop <= ANOTHER_DROP_SECONDS
 
 
 def _weigh_end(facts: Sequence[Fact], case: Case, features: dict[str, float], against: list[str]) -> None:

@@ -15,6 +15,7 @@ from pyrometer_alerting.state.store import Transaction
 _REPLY_EVENTS = frozenset(
     {"reopened", "resumed", "again", "worse", "joined", "resolved"}
 )  # events that get a reply; all others only edit
+_WITHIN_BUDGET = _REPLY_EVENTS | {"worse_again"}  # edits that need not be at once, and are not spaced
 _BACK = frozenset({"reopened", "resumed"})
 _AT_ONCE = _BACK | {"worse"}  # the message would say that it is over, or less than it is
 # Seconds between the last call on a message and an edit that nobody waits for: alerts come and go while a fault lasts,
@@ -42,7 +43,7 @@ def announce(
         tx.outbox.request(incident.id, now, tx.outbox.free_at(incident.id, now, 1 + RETURN_CALLS), incident.channel)
     elif _AT_ONCE & events:
         tx.outbox.request(incident.id, now, max(not_before, _with_its_run(change, now)), incident.channel)
-    elif _REPLY_EVENTS & events:
+    elif _WITHIN_BUDGET & events:
         tx.outbox.request(incident.id, now, max(not_before, tx.outbox.free_at(incident.id, now, 1)), incident.channel)
     else:
         spreads = "grown" in events and not incident.wants_diagnosis

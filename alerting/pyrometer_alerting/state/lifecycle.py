@@ -24,8 +24,8 @@ LAGGING_SECONDS = 60.0
 class Change:
     """Hold the result of a delivery for an incident.
 
-    The events are opened, reopened, resumed, worse, grown (by an alert that it did not have), refired (one that it
-    had), again (a run is slow once more) and resolved.
+    The events are opened, reopened, resumed, worse, worse_again (as bad as it was in an earlier episode), grown (by an
+    alert that it did not have), refired (one that it had), again (a run is slow once more) and resolved.
     """
 
     incident: Incident
@@ -124,7 +124,7 @@ def _continue(latest: Incident, members: tuple[Alert, ...], truncated: int, now:
     incident = replace(latest, members=members, severity=severity, truncated=truncated)
     events = []
     if rank(severity) > rank(latest.severity):
-        events.append("worse")
+        events.append("worse_again" if rank(worst(latest.members)) >= rank(severity) else "worse")
     if len(firing) > sum(alert.firing for alert in latest.members):
         known = {alert.fingerprint for alert in latest.members}
         events.append("refired" if all(alert.fingerprint in known for alert in firing) else "grown")

@@ -43,3 +43,23 @@ def test_a_cause_of_no_single_part_blames_none_of_those_below_it() -> None:
     drop = alert("TrainMfuDropped", labels={"run": "llama-70b"})
     assert culprits(training_incident(members=(drop,), diagnosis=Diagnosis(NOW, (loading, rack)))) == []
     assert culprits(training_incident(members=(drop,), diagnosis=Diagnosis(NOW, (rack, loading)))) == ["rack r1"]
+
+
+def _features(began: float, case: Case) -> dict[str, float]:
+    heat = Fact("sw_thermal", {**NODE, "gpu": "3"}, began=began, strength=1.0, value=20.0, peers=0.0)
+    return dict(candidates((heat,), case)[0].features)
+
+
+def test_what_begins_long_after_the_first_drop_did_not_cause_it() -> None:
+    assert "began_after_drop" in _features(START + 30, Case(NOW, (START,), None, ROSTER))
+
+
+def test_what_begins_soon_after_a_later_drop_may_have_begun_with_one_that_is_too_close_to_be_told_apart() -> None:
+    case = Case(NOW + 600, (START - 900, START), None, ROSTER)
+    assert "began_after_drop" not in _features(START + 30, case)
+    assert "began_after_drop" in _features(START + 90, case)
+
+
+def test_what_begins_after_the_recovery_is_not_measured_by_the_drop_before_it() -> None:
+    assert "began_after_drop" not in _features(START + 300, Case(NOW + 600, (START,), START + 200, ROSTER))
+    assert "began_after_drop" in _features(START + 100, Case(NOW + 600, (START,), START + 200, ROSTER))

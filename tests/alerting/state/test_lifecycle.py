@@ -62,6 +62,21 @@ def test_severity_rises_and_never_falls() -> None:
     assert fold(worse.incident, [alert(labels={"severity": "warning"})], 0, START).incident.severity == "critical"
 
 
+def test_what_was_as_bad_in_the_episode_before_is_not_told_as_worse() -> None:
+    """Heat that returns is a warning first, and critical a minute later, each time."""
+    hot = alert(labels={"severity": "warning"}, fingerprint="warning")
+    hotter = alert(labels={"severity": "critical"}, fingerprint="critical")
+    opened = fold(fold(None, [hot], 0, START).incident, [hotter], 0, START + 60).incident
+    ended = [replace(each, firing=False, ends_at=START + 120) for each in (hot, hotter)]
+    over = fold(opened, ended, 0, START + 120).incident
+    back = fold(over, [replace(hot, starts_at=START + 300)], 0, START + 300)
+    assert (back.events, back.incident.severity) == (("reopened",), "warning")
+    again = fold(back.incident, [replace(hotter, starts_at=START + 360)], 0, START + 360)
+    assert again.incident.severity == "critical"
+    assert "worse_again" in again.events
+    assert "worse" not in again.events
+
+
 def test_unknown_severity_is_a_warning_and_not_lost() -> None:
     assert fold(None, [alert(labels={"severity": "page"})], 0, START).incident.severity == "warning"
 
