@@ -91,7 +91,7 @@ class Tracker:
         self._done &= listed.keys()
         new = listed.keys() - self._ranks.keys() - self._done
         chosen = self._chosen(listed, new) if new or self._left_out else []
-        for name in sorted(chosen, key=lambda name: listed[name].changed):
+        for name in sorted(chosen, key=lambda name: (listed[name].changed, name)):
             self._open(name)
         self._store.forget_future(self._clock.wall())
         self._follow_all(self._clock.monotonic())
