@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help gpu-check gpu-page setup constraints wheels sbom demo test lane-unit lane-types lane-e2e lint style types unit e2e smoke diagnosis test-recipes test-systems test-wheels test-pythons test-compose test-integrations fuzz mutate pins reliability reference docs bench stack clean situations
+.PHONY: help gpu-check gpu-page setup constraints wheels sbom demo test aside-unit aside-types aside-e2e lint style types unit e2e smoke diagnosis test-recipes test-systems test-wheels test-pythons test-compose test-integrations fuzz mutate pins reliability reference docs bench stack clean situations
 
 help:
 	@echo "make demo    a simulated cluster end to end: exporters, Prometheus, Alertmanager, alerting (DEMO_FLAGS=... are passed on)"
@@ -100,11 +100,11 @@ ASIDE := types e2e
 FAILED := .venv/failed.txt
 test: style stack
 	@rm -f $(FAILED); echo ">> types and end-to-end scenario: beside the tests, told after them"
-	@$(MAKE) --no-print-directory --keep-going --jobs=3 lane-e2e lane-types lane-unit; cat $(ASIDE:%=.venv/%.txt); \
+	@$(MAKE) --no-print-directory --keep-going --jobs=3 aside-e2e aside-types aside-unit; cat $(ASIDE:%=.venv/%.txt); \
 		test ! -e $(FAILED) || { echo "make: failed: $$(sort $(FAILED) | paste -sd' ')" >&2; exit 2; }
 
 # Ctrl-C ends all, as make passes it on to what it started itself (a shell's background job would not hear it).
-lane-unit lane-types lane-e2e: lane-%:
+aside-unit aside-types aside-e2e: aside-%:
 	@$(MAKE) --no-print-directory $* $(if $(filter $(ASIDE),$*),>.venv/$*.txt 2>&1) || { echo $* >>$(FAILED); exit 1; }
 
 lint: style types

@@ -119,6 +119,7 @@ def test_an_environment_of_another_checkout_is_not_cleared_through_a_link(checko
     (checkout / ".venv").rename(theirs)
     (checkout / ".venv").symlink_to(theirs)
     kept = sorted(theirs.rglob("*"))
-    (checkout / "VERSION").touch()
+    later = time.time() + 1  # than the stamp by more than a tick of the file system's clock
+    os.utime(checkout / "VERSION", (later, later))
     made = subprocess.run(["make", "setup"], cwd=checkout, capture_output=True, text=True, check=False)
     assert (made.returncode, "link" in made.stderr, sorted(theirs.rglob("*"))) == (2, True, kept)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _OPTIMIZERS = "torch.optim.optimizer"
 # After as many steps of other optimizers in a row, the one that was counted is no longer in use.
 _MAX_OTHER_STEPS = 50
+# Counted by DeepSpeed's engine, after an overflow of the loss scale.
+_SKIPPED_STEPS = "skipped_steps"
 
 
 def auto(run: str | None = None, *unexpected: object, **settings: Unpack[StartSettings]) -> Run:
@@ -105,15 +107,18 @@ def _wrap(target: Any, name: str, run: Run, counter: str, loss: Callable[[Any], 
     @functools.wraps(function)
     def step_block(*arguments: Any, **named: Any) -> Any:
         with run.step():
+            before = getattr(target, _SKIPPED_STEPS, None)
             result = function(*arguments, **named)
             _record_loss(run, loss, result)
+            run.record(skipped=getattr(target, _SKIPPED_STEPS, None) != before)
         return result
 
     @functools.wraps(function)
     def tick_on_change(*arguments: Any, **named: Any) -> Any:
-        before = getattr(target, counter, None)
+        before, skipped = getattr(target, counter, None), getattr(target, _SKIPPED_STEPS, None)
         result = function(*arguments, **named)
         _record_loss(run, loss, result)
+        run.record(skipped=getattr(target, _SKIPPED_STEPS, None) != skipped)
         if getattr(target, counter, None) != before:
             run.tick()
         return result

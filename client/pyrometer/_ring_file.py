@@ -14,6 +14,8 @@ from pyrometer import ring
 _SHARED = 0o1002  # sticky, and open to all
 # A finished ring stays long enough for the exporter to read its end, even after a restart of the exporter.
 STALE_SECONDS = 600.0
+# A job's start waits for it.
+_CLEARING_SECONDS = 0.02
 _UNFINISHED = ".ring.new"
 
 
@@ -144,11 +146,16 @@ def _group_id(group: str) -> int:
 def remove_stale_rings(folder: str) -> None:
     """Remove this user's rings and stack dumps whose ranks ended more than STALE_SECONDS ago.
 
+    It ends after a moment: what is left of thousands goes at the next starts.
+
     Raises:
         OSError: the folder can't be read.
     """
     with os.scandir(folder) as entries:
+        until = time.monotonic() + _CLEARING_SECONDS
         for entry in entries:
+            if time.monotonic() > until:
+                return
             try:
                 if _is_stale_ring(entry) or _is_stale_dump(entry):
                     os.unlink(entry.path)

@@ -106,7 +106,7 @@ class Run:
 
     def record(
         self, loss: Any = None, *unexpected: object, grad_norm: float | None = None, tokens: int | None = None,  # noqa: ANN401
-        flops: float | None = None, **values: object,
+        flops: float | None = None, skipped: bool = False, **values: object,
     ) -> None:  # fmt: skip
         """Record values of the step under way.
 
@@ -119,6 +119,7 @@ class Run:
             grad_norm: Norm of its gradient.
             tokens: Tokens of this step, where they differ from ``tokens_per_step``.
             flops: FLOPs of this step, where they differ from ``flops_per_token`` times the tokens.
+            skipped: True where the optimizer left the step out, as after an overflow of the loss scale.
             values: Metrics of your own, at most 16 a run, such as ``lr=1e-4``. Or settings that hold from this step on:
                 ``global_batch_size``, ``sequence_length``, ``recompute``, ``tokens_per_step``, ``flops_per_token``.
                 Tokens per step follow the first two; FLOPs per token don't, so give those along with a new sequence
@@ -130,6 +131,8 @@ class Run:
             self._put(ring.LOSS, ring.FLAG_LOSS, loss)
         if grad_norm is not None:
             self._put(ring.GRAD_NORM, ring.FLAG_GRAD_NORM, grad_norm)
+        if skipped is not False:
+            self._skip(skipped)
         if tokens is not None or flops is not None:
             self._override(tokens, flops)
         if values:
@@ -288,6 +291,13 @@ class Run:
             if flops is not None and 0 <= flops < _MAX_FLOPS:
                 step.doubles[step.offset + ring.FLOPS] = flops
                 step.flags |= ring.FLAG_FLOPS
+        except Exception:  # noqa: BLE001  as in _put
+            pass
+
+    def _skip(self, skipped: Any) -> None:  # noqa: ANN401  as in _put
+        try:
+            if getattr(skipped, "is_cuda", False) is not True and skipped:
+                self.tag("skipped")
         except Exception:  # noqa: BLE001  as in _put
             pass
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         attempt: int | None
         stage: str
         replica: str
+        reporting_rank: int
         global_batch_size: int | None
         micro_batch_size: int | None
         sequence_length: int | None
@@ -57,8 +58,8 @@ class Settings:
     __slots__ = (
         "attempt", "convention", "dtype", "expected_mfu", "first_step", "flops_per_token", "global_batch_size", "gpu",
         "gpu_model", "group", "job_id", "local_rank", "micro_batch_size", "model", "peak_flops", "rank", "recompute",
-        "replica", "rings", "run", "sequence_length", "stacks", "stage", "tokens_per_step", "uuid", "warmup_steps",
-        "world_size",
+        "replica", "reporting_rank", "rings", "run", "sequence_length", "stacks", "stage", "tokens_per_step", "uuid",
+        "warmup_steps", "world_size",
     )  # fmt: skip
 
     def __init__(
@@ -79,6 +80,7 @@ class Settings:
         attempt: int | None = None,
         stage: str = "",
         replica: str = "",
+        reporting_rank: int = 0,
         global_batch_size: int | None = None,
         micro_batch_size: int | None = None,
         sequence_length: int | None = None,
@@ -107,6 +109,7 @@ class Settings:
         self.attempt = attempt
         self.stage = stage
         self.replica = replica
+        self.reporting_rank = reporting_rank
         self.global_batch_size = global_batch_size
         self.micro_batch_size = micro_batch_size
         self.sequence_length = sequence_length
@@ -141,6 +144,7 @@ def describe(settings: Settings) -> dict[str, Any]:
         "replica": str(settings.replica),
         "recompute": str(settings.recompute),
         "run": _environment.run_name(env, sys.argv) if settings.run is None else str(settings.run),
+        "clock_offset": _environment.clock_offset(),
         "launcher": os.getppid(),  # tells two jobs of one name apart where no scheduler does
         "rank": rank,
         "local_rank": local_rank,
@@ -150,7 +154,7 @@ def describe(settings: Settings) -> dict[str, Any]:
         "gpu": _str(settings.gpu, index),
         "uuid": _str(settings.uuid, uuid),
         "gpu_model": _str(settings.gpu_model, _torch_gpu_model()),
-        "reporting": rank == 0,
+        "reporting": rank == _int(settings.reporting_rank, 0),
         "first_step": _int(settings.first_step, 0),
         "warmup_steps": _int(settings.warmup_steps, WARMUP_STEPS),
         "tokens_per_step": _optional_int(settings.tokens_per_step),

@@ -68,6 +68,7 @@ def start(
     attempt: int | None = None,
     stage: str = "",
     replica: str = "",
+    reporting_rank: int = 0,
     global_batch_size: int | None = None,
     micro_batch_size: int | None = None,
     sequence_length: int | None = None,
@@ -104,6 +105,7 @@ def start(
         attempt: How often the run has been restarted.
         stage: Pipeline stage.
         replica: Data-parallel replica.
+        reporting_rank: The rank whose batches are served, the same number on all ranks.
         global_batch_size: In sequences; together with the next three it identifies a configuration.
         micro_batch_size: In sequences.
         sequence_length: In tokens.
@@ -127,6 +129,7 @@ def start(
         run, flops_per_token=flops_per_token, tokens_per_step=tokens_per_step, peak_flops=peak_flops,
         expected_mfu=expected_mfu, model=model, convention=convention, dtype=dtype, gpu_model=gpu_model, rank=rank,
         local_rank=local_rank, world_size=world_size, attempt=attempt, stage=stage, replica=replica,
+        reporting_rank=reporting_rank,
         global_batch_size=global_batch_size, micro_batch_size=micro_batch_size, sequence_length=sequence_length,
         recompute=recompute, job_id=job_id, gpu=gpu, uuid=uuid, first_step=first_step, warmup_steps=warmup_steps,
         rings=rings, group=group, stacks=stacks,

@@ -27,7 +27,8 @@ _CONFIGURED = ring.FLAG_GLOBAL_BATCH_SIZE | ring.FLAG_SEQUENCE_LENGTH | ring.FLA
 # Not in the ring: tokens per step, or FLOPs per token, are no longer those of the description; a step is observed.
 _NEW_TOKENS, _NEW_FLOPS, _OBSERVED = 1 << 40, 1 << 41, 1 << 42
 _NOT_IN_RING = _NEW_TOKENS | _NEW_FLOPS | _OBSERVED
-_UNUSUAL = ring.FLAG_TOKENS | ring.FLAG_FLOPS | ring.FLAG_METRICS | _CONFIGURED | _NOT_IN_RING
+_SKIPPED = ring.TAG_BITS["skipped"]
+_UNUSUAL = _SKIPPED | ring.FLAG_TOKENS | ring.FLAG_FLOPS | ring.FLAG_METRICS | _CONFIGURED | _NOT_IN_RING
 _NEVER = -1
 
 
@@ -160,6 +161,8 @@ class Step:
         restart.
         """
         slots, doubles = self.slots, self.doubles
+        if flags & _SKIPPED:
+            slots[ring.SKIPPED_SLOT] += 1
         if flags & ring.FLAG_METRICS:
             slots[at + ring.METRICS] = self.metrics
         if flags & _CONFIGURED:

@@ -62,6 +62,7 @@ EXIT_BYTES = 64
 EXIT_PART_SLOT = 39  # (1 + COUNT_SLOT) << 8 | 1 + index into PARTS of the part that an exception left first in the step
 GPU_MODEL_SLOT = 40  # GPU_MODEL_BYTES of UTF-8, where CUDA came up after the description was written; before COUNT_SLOT
 GPU_MODEL_BYTES = 64
+SKIPPED_SLOT = 56  # steps tagged as skipped
 NAMED_PART_TOTALS_SLOT = 48  # ns per part at PART_NAMES_SLOT, one slot each
 # Written at the start, and replaced where an exception or sys.exit ends the process: a signal leaves no time for it.
 SUDDEN_EXIT = b"signal or os._exit"
@@ -93,7 +94,7 @@ REPORTED_FLOPS = 13  # double, FLOP/s per GPU as printed in the log, where FLAG_
 REPORTED_MFU = 14  # double, 0-1, as printed in the log, where FLAG_REPORTED_MFU is set
 
 PARTS = ("data", "forward", "backward", "optimizer", "wait", "checkpoint", "eval", "gc")
-TAGS = ("checkpoint", "eval", "warmup", "ramp", "restart")
+TAGS = ("checkpoint", "eval", "warmup", "ramp", "restart", "skipped")
 TAG_BITS = {tag: 1 << bit for bit, tag in enumerate(TAGS)}
 RECOMPUTE = ("none", "selective", "full")
 FLAG_TOKENS, FLAG_FLOPS, FLAG_LOSS, FLAG_GRAD_NORM = 1 << 16, 1 << 17, 1 << 18, 1 << 19

@@ -53,8 +53,9 @@ def _lost() -> Query:
     counted = f"run:pyrometer_train_batch_points:lost10m{{{RUN_IS}}}"
     recorded = f"sum_over_time(run:pyrometer_train_batch_points:lost1m{{{RUN_IS}}}[$__interval])"
     return Query(
-        # Runs that skip step numbers on their own are excluded.
-        f"max(({newest} - {before} - count_over_time({step}[$__interval]) > 0) and on (run, attempt) {counted}) "
+        # Runs that skip step numbers on their own are excluded, and those whose points are means of steps.
+        f"max(({newest} - {before} - count_over_time({step}[$__interval]) > 0) and on (run, attempt) {counted} "
+        f"unless on (run, attempt) last_over_time(pyrometer_train_batch_steps{{{RUN_IS}}}[10m])) "
         f"or sum({recorded}) and on () vector($__range_s) > {_RAW_SECONDS}",
         "batches lost",
         step="1s",
@@ -65,6 +66,12 @@ def _mean_of() -> Query:
     """Return the number of steps in a point's mean, as words in the legend: a followed log may have a line for ten."""
     steps = f"max(last_over_time(pyrometer_train_batch_steps{{{RUN_IS}}}[10m]) > 1)"
     return Query(f'count_values("steps", {steps})', "each point is the mean of {{steps}} steps", instant=True)
+
+
+def _unknown() -> Query:
+    """Return what the run's MFU lacks, as words in the legend."""
+    reasons = f"group by (reason) (last_over_time(run:pyrometer_train_mfu_unknown:reasons{{{RUN_IS}}}[10m]))"
+    return Query(reasons, "no MFU: {{reason}}", instant=True)
 
 
 def every_batch() -> Panel:
@@ -83,7 +90,8 @@ def every_batch() -> Panel:
             "band from the 5th to the 95th percentile, and lightly from the lowest to the highest. From a day on the "
             "bands "
             "are those of the recorded minutes. A line from top to bottom: a batch whose point never arrived. "
-            "Of a log that has a line for several steps, a point is their mean, and the legend says so.",
+            "Of a log that has a line for several steps, a point is their mean, and the legend says so. Without MFU it "
+            "says what is missing: FLOPs per token, tokens per step, the GPUs' number or peak.",
             "a thin dark band; checkpoints and evaluations dip and are tagged.",
             "One batch in a minute down: a rank that pauses (GC, data). All batches down: a GPU or a link, named "
             "below.",
@@ -98,6 +106,7 @@ def every_batch() -> Panel:
             Query(f"pyrometer_train_batch_mfu_ratio{{{RUN_IS}}}[${{points}}s]", "every batch", instant=True),
             _lost(),
             _mean_of(),
+            _unknown(),
         ],
         unit="percentunit",
         limits=(0, 0.6),
@@ -111,7 +120,7 @@ def every_batch() -> Panel:
             panels.fixed("median", palette.HEALTHY, lineWidth=2),
             panels.fixed("every batch", palette.BAND, drawStyle="points", showPoints="always", pointSize=3),
             _mark("batches lost"),
-            Override("/^each point/", {"color": {"mode": "fixed", "fixedColor": palette.NO_DATA}}, "byRegexp"),
+            Override("/^(each point|no MFU)/", {"color": {"mode": "fixed", "fixedColor": palette.NO_DATA}}, "byRegexp"),
         ],
         span=24,
     )

@@ -25,6 +25,9 @@ _STATE_OF_RUN = (
     f"3 * group by (run) (run:pyrometer_train_rank_end:first{{{_RUN}}}) "
     f"or 2 * group by (run) (run:pyrometer_train_current_part_seconds:stalled{{{_RUN}}}) "
     f"or 1 * group by (run) ({recently('run:pyrometer_train_batch_mfu_ratio:recent_per_best3h', _RUN)} < 0.85) "
+    # Who has been slow for hours is at its best: the rank that all wait for, or an open incident, says more.
+    f"or 1 * group by (run) (run:pyrometer_train_straggler:ratio{{{_RUN}}} > 0.1) "
+    f'or 1 * group by (run) (pyrometer_incident_start_timestamp_seconds{{{_RUN}, run!=""}}) '
     f"or 0 * group by (run) (run:pyrometer_train_ranks:count{{{_RUN}}})"
 )
 
@@ -52,7 +55,8 @@ def verdict() -> Panel:
     return panels.stat(
         "Runs in trouble",
         Reading(
-            f"How many of the runs are {shown}, and the worst of them; slow is below 85 % of its best of 3 hours.",
+            f"How many of the runs are {shown}, and the worst of them; slow is below 85 % of its best of "
+            "3 hours, one rank that costs a tenth of the time, or an open incident.",
             "0: every run is at its own pace.",
             "The table below has a row for each run: whom it waits for, since when, and why.",
             "TrainMfuDropped",
@@ -79,7 +83,7 @@ def runs(*, span: int = 24) -> Panel:
 
     incident = f'pyrometer_incident_start_timestamp_seconds{{{_RUN}, run!=""}}'
     return panels.table(
-        "Runs: whom each waits for, since when, and why",
+        "Runs: who waits for whom, and why",
         Reading(
             "Each run: its state, MFU of the moment and its share of the run's best of 3 hours, the part that it waits "
             "for (of a stopped run the one that fell silent first) and the share of the time that this costs, the "

@@ -17,7 +17,15 @@ from typing import Any, NoReturn
 from pyrometer_dashboards import board_file, boards, grafana_json
 from pyrometer_dashboards.lint import run, schema
 from pyrometer_dashboards.model import Board
-from pyrometer_dashboards.screenshots.boards import BEGIN, END, View, replace_between_marks, timing_table, visit_boards
+from pyrometer_dashboards.screenshots.boards import (
+    BEGIN,
+    END,
+    SCREENS,
+    View,
+    replace_between_marks,
+    timing_table,
+    visit_boards,
+)
 from pyrometer_dashboards.screenshots.browser import BrowserError
 
 # The jobs of compose/prometheus/prometheus.yaml that rules and boards select by name.
@@ -116,6 +124,7 @@ def _add_see(see: argparse.ArgumentParser) -> None:
     add("--pictures", "write a screenshot of each board to this folder", metavar="FOLDER", type=Path)
     add("--theme", "default: dark; may be repeated", choices=("dark", "light"), **again)
     add("--size", "size of the browser window; default: 1600x900; may be repeated", metavar="WIDTHxHEIGHT", **again)
+    add("--screens", "open the boards on the screens that people have, most with the menu docked", action="store_true")
     add("--from", "start of the time range, in Grafana's notation (default: now-1h)", dest="start", default="now-1h")
     add("--to", "end of the time range (default: now)", dest="end", default="now")
     add("--rounds", "number of times that each board is opened (default: 1)", metavar="N", type=int, default=1)
@@ -202,10 +211,11 @@ def _see(flags: argparse.Namespace) -> int:
 def _views(flags: argparse.Namespace) -> Iterator[View]:
     """Yield every case in every theme and size."""
     common = _choices(flags.variable)
-    for case, theme, size in product(flags.case or [":"], flags.theme or ["dark"], flags.size or ["1600x900"]):
+    screens = SCREENS if flags.screens else [(_pixels(size), False) for size in flags.size or ["1600x900"]]
+    for case, theme, (size, menu) in product(flags.case or [":"], flags.theme or ["dark"], screens):
         name, _, given = case.partition(":")
         own = _choices(given.split(",") if given else [])
-        yield View(theme, (flags.start, flags.end), _pixels(size), common | own, name)
+        yield View(theme, (flags.start, flags.end), size, common | own, name, menu)
 
 
 def _choices(given: Sequence[str]) -> dict[str, str]:

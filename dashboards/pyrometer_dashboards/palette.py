@@ -9,9 +9,11 @@ from __future__ import annotations
 from itertools import combinations
 
 HEALTHY = "#5b7cb5"
-WATCH = "#f2cc0c"
-BAD = "#ff780a"
-WORST = "#b0121f"
+# Ochre, rust, red: on both themes, and for every eye, the worst stands out most. A signal yellow would shout louder
+# than any red on a dark board.
+WATCH = "#9f7940"
+BAD = "#c03c1f"
+WORST = "#ff1f00"
 STATES = (HEALTHY, WATCH, BAD, WORST)
 
 NO_DATA = "#808080"
@@ -19,6 +21,8 @@ NO_DATA = "#808080"
 QUIET = "rgba(120, 130, 150, 0.22)"
 # A GPU without work, on the map.
 IDLE = "rgba(120, 130, 150, 0.6)"
+# The backgrounds of panels in Grafana's dark and light theme.
+THEMES = ("#181b1f", "#ffffff")
 # Grafana's name for the colour of text: white on dark, near-black on light. It marks absent values on a map.
 TEXT = "text"
 
@@ -108,6 +112,11 @@ def distance(one: str, other: str, eye: str = "normal") -> float:
     """Return how different two colours (``#rrggbb``) look (CIE76: 2 is just visible); ``eye`` is one of BLINDNESS."""
     left, right = (_lab(_times(_BLINDNESS[eye], _linear(colour))) for colour in (one, other))
     return float(sum((a - b) ** 2 for a, b in zip(left, right, strict=True)) ** 0.5)
+
+
+def salience(colour: str, theme: str, eye: str = "normal") -> float:
+    """Return how much a colour stands out from the background of a theme, one of THEMES, in the unit of `distance`."""
+    return distance(colour, theme, eye)
 
 
 def closest(colours: tuple[str, ...], eye: str) -> float:

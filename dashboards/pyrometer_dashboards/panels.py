@@ -49,8 +49,8 @@ CELLS: Json = {
 # Lines whose names are not known beforehand, each in the colour of its worst value: Grafana's own palette would give
 # the colours of trouble to healthy lines.
 BY_WORST: Json = {"mode": "thresholds", "seriesBy": "max"}
-# A column that only links use. Grafana 12 reads the first, Grafana 11 the second.
-HIDDEN: Json = {"custom.hideFrom": {"legend": False, "tooltip": False, "viz": True}, "custom.hidden": True}
+# A column that only links use.
+HIDDEN: Json = {"custom.hideFrom.viz": True}
 ROW_NAME: Json = {"custom.cellOptions": {"type": "auto"}, "unit": "string"}
 
 
@@ -89,6 +89,11 @@ def stat(
         links=[link] if link else [],
         span=span,
     )
+
+
+def tiles(*row: Panel) -> list[Panel]:
+    """Return panels that share the width of a board: at most four, or a laptop's screen cuts their titles."""
+    return [replace(panel, span=24 // len(row)) for panel in row]
 
 
 def lines(

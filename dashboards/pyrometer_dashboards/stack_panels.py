@@ -55,7 +55,7 @@ def rules() -> Panel:
                 "sortDesc": True,
             }
         },
-        span=9,
+        span=14,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -106,3 +107,14 @@ def test_what_is_given_goes_before_what_launchers_say(
 )
 def test_the_run_is_named_after_the_job_or_the_script(environ: dict[str, str], script: str, expected: str) -> None:
     assert _environment.run_name(environ, [script] if script else []) == expected
+
+
+def test_the_clock_of_a_time_namespace(tmp_path: Path) -> None:
+    for text, expected in (
+        ("monotonic           0         0\nboottime            0         0\n", 0),
+        ("monotonic      100000         5\nboottime            0         0\n", 100_000_000_000_005),
+        ("nonsense\n", 0),
+    ):
+        (tmp_path / "offsets").write_text(text)
+        assert _environment.clock_offset(str(tmp_path / "offsets")) == expected
+    assert _environment.clock_offset(str(tmp_path / "none")) == 0

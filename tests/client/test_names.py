@@ -86,7 +86,7 @@ def test_an_unknown_tag_is_reported_once(rings: str, capfd: pytest.CaptureFixtur
     for _ in range(3):
         run.tag("foo")
     assert capfd.readouterr().err == (
-        "pyrometer: run r: tag 'foo' is not recorded: tags are checkpoint, eval, warmup, ramp, restart\n"
+        "pyrometer: run r: tag 'foo' is not recorded: tags are checkpoint, eval, warmup, ramp, restart, skipped\n"
     )
 
 

@@ -130,3 +130,16 @@ def test_an_exporter_of_another_user_reads_rings_of_a_job_with_a_closed_umask(tm
     assert stat.S_IMODE(Path(run.path).stat().st_mode) == 0o644
     assert stat.S_IMODE(Path(own).stat().st_mode) == 0o755
     run.close()
+
+
+def test_thousands_of_stale_rings_hold_up_no_start(rings: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(50):
+        path = Path(rings) / f"old{number}.ring"
+        path.write_bytes(b"x")
+        age(path, header=False)
+    monkeypatch.setattr(_ring_file, "_CLEARING_SECONDS", 0.0)
+    pyrometer.start("r", rings=rings).close()
+    assert len(list(Path(rings).glob("old*"))) == 50
+    monkeypatch.setattr(_ring_file, "_CLEARING_SECONDS", 60.0)
+    pyrometer.start("r", rings=rings).close()
+    assert list(Path(rings).glob("old*")) == []

@@ -142,7 +142,7 @@ def test_one_node_says_it_only_of_what_it_has(boards: dict[str, Any], answered: 
 def test_where_somebody_looked_it_is_said(boards: dict[str, Any], answered: Answers) -> None:
     assert {
         "GPUs without data: none missing",
-        "GPUs furthest from their rail: none by half a step",
+        "GPUs furthest from their rail: none",
         "Xids in the range: none reported",
         "Firing now, with the part that is meant: nothing fires",
         "Targets that don't answer: all answer",

@@ -48,7 +48,7 @@ ONCE = "(%s > 0) * 0 + 1"  # who, not how often: what is counted each 5 minutes 
 # (incident, board, panel, query, a frame around it, moment, labels, value)
 TOLD: tuple[tuple[str, str, str, int, str, str, str, float], ...] = (
     ("a throttled GPU", "overview", "GPUs slowed down, by reason", 0, "%s > 0", "20m", REASON, 0.8),
-    ("a throttled GPU", "throttling", "GPUs' worth of time lost now", 0, "%s", "20m", "{}", 0.8),
+    ("a throttled GPU", "throttling", "Lost now", 0, "%s", "20m", "{}", 0.8),
     ("a throttled GPU", "throttling", "GPUs' worth of time lost, by reason", 0, "%s > 0", "20m", REASON, 0.8),
     ("a throttled GPU", "node", "Time under each reason", 0, "max by (gpu, reason) (%s)", "20m",
      '{gpu="3", reason="hw_thermal"}', 0.8),
@@ -61,9 +61,9 @@ TOLD: tuple[tuple[str, str, str, int, str, str, str, float], ...] = (
      '{node="gpu-042", device="mlx5_3", port="1", part="gpu-042 mlx5_3"}', 1),
     ("a flapping rail", "gpu-matrix", "Node x GPU, worst node first: steps from the rail's median", 0, ONCE, "20m",
      '{node="gpu-042", gpu="3"}', 1),
-    ("a straggler", "overview", "Runs: whom each waits for, since when, and why", 3, "%s", "20m",
+    ("a straggler", "overview", "Runs: who waits for whom, and why", 3, "%s", "20m",
      '{run="r", who="gpu-042 GPU 3"}', 0.2),
-    ("a straggler", "overview", "Runs: whom each waits for, since when, and why", 0, "%s", "20m", '{run="r"}', 0),
+    ("a straggler", "overview", "Runs: who waits for whom, and why", 0, "%s", "20m", '{run="r"}', 1),
     ("a straggler", "training-run", "Cost of the slowest rank", 0, "%s", "20m",
      'run:pyrometer_train_straggler:ratio{cluster="c1", run="r"}', 0.2),
     ("a dead exporter", "stack-health", "Nodes that answer", 0, "%s", "20m", '{cluster="c1"}', 2 / 3),

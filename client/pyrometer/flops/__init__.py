@@ -11,7 +11,7 @@
 ``import pyrometer`` does not import this package: a training job that gives its number pays nothing for it.
 """
 
-from pyrometer.flops.config import read_config, shape_of_config
+from pyrometer.flops.config import has_other_parts, read_config, shape_of_config
 from pyrometer.flops.conventions import (
     CONVENTIONS,
     RECOMPUTE,
@@ -37,6 +37,7 @@ __all__ = [
     "batch_flops",
     "convert",
     "hardware_flops",
+    "has_other_parts",
     "mfu",
     "model_flops",
     "read_config",

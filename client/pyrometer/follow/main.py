@@ -15,7 +15,7 @@ from pyrometer import _environment, ring
 from pyrometer._command_line import add_version_flag, positive, positive_int, ratio
 from pyrometer._ring_file import default_folder
 from pyrometer._settings import Settings, describe
-from pyrometer.flops import CONVENTIONS, model_flops, read_config, shape_of_config
+from pyrometer.flops import CONVENTIONS, has_other_parts, model_flops, read_config, shape_of_config
 from pyrometer.follow.follower import LogFollower, report
 from pyrometer.follow.formats import all_formats
 from pyrometer.follow.log_line import Format
@@ -270,9 +270,12 @@ def _flops_per_token(options: argparse.Namespace) -> float | None:
     if options.sequence_length is None:
         raise UsageError("--model-config needs --sequence-length: the FLOPs of attention grow with it")
     try:
-        shape = shape_of_config(read_config(options.model_config))
+        config = read_config(options.model_config)
+        shape = shape_of_config(config)
     except ValueError as error:
         raise UsageError(f"{options.model_config}: {error}") from None
+    if has_other_parts(config):
+        report(f"{options.model_config}: only the language part is counted, not what reads images or sound")
     return model_flops(shape, options.sequence_length, options.convention)
 
 

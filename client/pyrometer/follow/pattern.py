@@ -33,7 +33,7 @@ _KEYS = ("name", "convention", "lines", "units", "mean")
 
 
 class Description(NamedTuple):
-    """What the user says about a format.
+    """Description of a format by the user.
 
     Attributes:
         lines: Patterns.

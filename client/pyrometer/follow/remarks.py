@@ -1,4 +1,4 @@
-"""What the follower tells the person who started it: why a log isn't understood, and why a run has no MFU."""
+"""Remarks to the person who started the follower: why a log is not understood, and why a run has no MFU."""
 
 from __future__ import annotations
 

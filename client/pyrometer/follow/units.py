@@ -31,7 +31,7 @@ _UNITS: Mapping[str, Mapping[str, float]] = {
     **dict.fromkeys(_TIMES, _SECONDS), **dict.fromkeys(("samples", "sequence", "tokens", *_RATES), _COUNTS),
     "teraflops": _TERAFLOPS, "mfu": _RATIO,
 }  # fmt: skip
-# What is counted is no unit.
+# Names of what is counted are no units.
 _NOUNS = r"(?:tok(?:en)?s?|samples?|seq(?:uence)?s?|iters?|steps?|it|flops?|flop)?"
 _WORD = re.compile(r"\s*([a-zµ%]+)")
 # 1 234 567 and 1'234'567; commas are NUMBER's own.

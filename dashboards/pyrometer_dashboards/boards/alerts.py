@@ -50,7 +50,7 @@ def _count(severity: str, colour: str, healthy: str, first: str) -> Panel:
     return panels.stat(
         f"{severity.capitalize()} now",
         Reading(f"Alerts of the severity {severity} that fire now, each part counted.", healthy, first),
-        f'sum(alert:ALERTS:firing{{{CLUSTER}, severity="{severity}"}}) or on () 0 * '
+        f'count(ALERTS{{alertstate="firing", alertname!="Watchdog", severity="{severity}", {CLUSTER}}}) or on () 0 * '
         f"count(cluster:up:nodes{{{CLUSTER}}})",
         unit="locale",
         steps=[(None, palette.QUIET), (1, colour)],
@@ -104,7 +104,7 @@ def _rising() -> Panel:
 
 def _silences() -> Panel:
     return panels.stat(
-        "Silences in force",
+        "Silences",
         Reading(
             "Silences of Alertmanager that hold alerts back now, whoever set them.",
             "few, each known to somebody.",
@@ -118,7 +118,7 @@ def _silences() -> Panel:
 
 def _held_back() -> Panel:
     return panels.stat(
-        "Alerts held back",
+        "Held back",
         Reading(
             "Firing alerts for which Alertmanager notifies nobody, due to a silence or an inhibition.",
             "0, or known maintenance.",

@@ -9,6 +9,12 @@ from pyrometer_dashboards.proof import Healthy
 
 _PORT = "{{node}} {{device}}/{{port}}"
 _FLAPS = f"port:pyrometer_nic_link_down_events:new5m{{{CLUSTER}}}"
+# Losses of the range are recorded each 5 minutes; those of the last minutes are in the live count of 10.
+_LOST = (
+    f"max by (node, device, port) (label_replace(sum by (node, device, port) (sum_over_time({_FLAPS}[$__range])), "
+    '"of", "range", "", "") or label_replace(max by (node, device, port) '
+    f'(port:pyrometer_nic_link_down_events:increase10m{{{CLUSTER}}} > 0), "of", "now", "", ""))'
+)
 _WORSE = [(None, palette.WATCH), (3, palette.BAD), (10, palette.WORST)]
 
 
@@ -25,10 +31,10 @@ def board() -> Board:
         annotations=[*MARKS, FIRING],
         rows=[
             Row([_down(), _lost_now(), _flapping_now(), _errors_now()], height=4),
-            Row([_flaps(), _by_switch(), _errors()], height=10),
+            Row([_flaps(), _errors()], height=9),
+            Row([_by_switch(), _over_time()], height=8),
             Row([_received(), _sent(), _waits()], height=8),
-            Row([_over_time(), _congested()], height=9),
-            Row([_states()], height=8),
+            Row([_congested(), _states()], height=9),
             Row([_slow_links(), _pinned()], height=8, title="Rates and counters that can't be read", collapsed=True),
         ],
     )
@@ -113,7 +119,7 @@ def _flaps() -> Panel:
         ),
         [
             Query(
-                f"topk(20, sum by (node, device, port) (sum_over_time({_FLAPS}[$__range]))) "
+                f"topk(20, {_LOST}) "
                 f"* on (node, device, port) group_left (rail, switch) port:pyrometer_nic:rail{{{CLUSTER}}}",
                 instant=True,
                 table=True,
@@ -131,9 +137,13 @@ def _flaps() -> Panel:
         steps=_WORSE,
         sort="losses",
         link=NODE_OF_ROW,
-        fields={"losses": panels.coloured() | {"custom.width": 80}},
+        fields={
+            "losses": panels.coloured() | {"custom.width": 85},
+            "port": {"custom.width": 50},
+            "rail": {"custom.width": 50},
+        },
         healthy=Healthy("none", proof.past(proof.PORTS)),
-        span=10,
+        span=14,
     )
 
 
@@ -148,14 +158,14 @@ def _by_switch() -> Panel:
             "FabricMassEvent",
         ),
         [
-            Query(_joined("sum", f"sum_over_time({_FLAPS}[$__range])"), instant=True, table=True),
-            Query(_joined("count", f"sum_over_time({_FLAPS}[$__range])"), instant=True, table=True),
+            Query(_joined("sum", _LOST), instant=True, table=True),
+            Query(_joined("count", _LOST), instant=True, table=True),
         ],
         {"rail": "rail", "switch": "switch", "Value #A": "losses", "Value #B": "ports"},
         unit="locale",
         sort="losses",
         healthy=Healthy("none", proof.past(proof.PORTS)),
-        span=6,
+        span=10,
     )
 
 
@@ -183,9 +193,10 @@ def _errors() -> Panel:
         unit="locale",
         decimals=0,
         sort="errors",
-        fields={name: {"custom.width": width} for name, width in (("node", 85), ("device", 75), ("errors", 95))},
+        fields={name: {"custom.width": width} for name, width in (("node", 90), ("device", 75), ("errors", 80))},
         link=NODE_OF_ROW,
         healthy=Healthy("none", proof.PORTS),
+        span=10,
     )
 
 
@@ -302,7 +313,7 @@ def _states() -> Panel:
         [panels.state("0", "down", palette.WORST, 1), panels.state("1", "up", palette.HEALTHY, 2)],
         options={"showValue": "never"},
         links=[NODE_OF_SERIES],
-        span=24,
+        span=14,
     )
 
 

@@ -51,7 +51,10 @@ def board() -> Board:
         variables=[CLUSTERS, _WHAT, _ARRANGE],
         annotations=MARKS[:1],
         rows=[
-            Row([_key(), _map(), _worst(), _missing()], height=16),
+            # Names first: a laptop shows them and the map's upper half.
+            Row(panels.tiles(_worst(), _missing()), height=6),
+            Row([_key()], height=3),
+            Row([_map()], height=14),
             Row([_matrix(), _seated()], height=18),
         ],
     )
@@ -101,7 +104,7 @@ def _key() -> Panel:
             "What the colours of the map mean, and how many GPUs have each. A step is 8 °C, 100 MHz, 70 W, 5 % of the "
             "time throttled, one memory error or remapped row, 4 PCIe lanes, or one link event in 10 minutes.",
             "all below 1 step, but for idle ones.",
-            "The list on the right names the worst ones.",
+            "The list above names the worst ones.",
             "GpuThrottledThermal",
         ),
         [Query(expr, instant=True, table=True)],
@@ -117,8 +120,7 @@ def _key() -> Panel:
             Override(name, {"color": {"mode": "fixed", "fixedColor": colour}})
             for name, colour in zip(places.values(), colours, strict=True)
         ],
-        span=16,
-        height=3,
+        span=24,
     )
 
 
@@ -164,8 +166,8 @@ def _map() -> Panel:
         Reading(
             "Every GPU of the cluster as a square: a node is a column of its GPUs, placed by the number in its name "
             "or by rack; nodes without a number of their own come last. The colour is how far the chosen quantity is "
-            "from the median of the same GPU number on all working nodes, in steps towards harm: yellow from 1, "
-            "orange from 2, red from 3. White (dark in the light theme) has no data, dim is idle.",
+            "from the median of the same GPU number on all working nodes, in steps towards harm: ochre from 1, "
+            "rust from 2, red from 3. White (dark in the light theme) has no data, dim is idle.",
             "all blue. Dim columns are spare nodes.",
             "Click the square, then the link to its node. A column is a node, a block of columns a rack, a row a rail.",
             "GpuThrottledThermal",
@@ -192,8 +194,7 @@ def _map() -> Panel:
         ],
         links=[GPU_OF_ROW],
         decimals=1,
-        span=16,
-        height=13,
+        span=24,
     )
 
 
@@ -237,9 +238,9 @@ def _worst() -> Panel:
     return panels.table(
         "Worst 12",
         Reading(
-            "The twelve GPUs furthest from their rail in the chosen quantity: in steps, and how many of which unit "
-            "that is.",
-            "'none by half a step', or all below 1 step.",
+            "The twelve GPUs furthest from their rail in the chosen quantity: in steps, and how far off in "
+            "its own unit.",
+            "'none' (by half a step), or all below 1 step.",
             "Open the row's node.",
             "GpuThrottledThermal",
         ),
@@ -253,19 +254,16 @@ def _worst() -> Panel:
                 table=True,
             ),
         ],
-        {"node": "node", "gpu": "gpu", "Value #A": "steps", "Value #B": "from median", "unit": "unit"},
+        {"node": "node", "gpu": "gpu", "Value #A": "steps", "Value #B": "off by"},
         steps=_STEPS,
         sort="steps",
         link=GPU_OF_ROW,
         fields={
-            "gpu": {"custom.width": 50},
-            "steps": panels.coloured() | {"decimals": 1, "custom.width": 80},
-            "from median": {"decimals": 1, "custom.width": 110},
-            "unit": {"custom.width": 130},
+            "gpu": {"custom.width": 42},
+            "steps": panels.coloured() | {"decimals": 1, "custom.width": 76},
+            "off by": {"decimals": 1, "custom.width": 66},
         },
-        healthy=Healthy("none by half a step", proof.COMPARED_GPUS),
-        span=8,
-        height=9,
+        healthy=Healthy("none", proof.COMPARED_GPUS),
     )
 
 
@@ -294,8 +292,6 @@ def _missing() -> Panel:
         falling=False,
         link=NODE_OF_ROW,
         healthy=Healthy("none missing", proof.GPUS),
-        span=8,
-        height=7,
     )
 
 

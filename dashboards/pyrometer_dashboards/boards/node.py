@@ -35,11 +35,13 @@ def board() -> Board:
         variables=[CLUSTERS, NODES, GPUS],
         annotations=[_HERE, RESTARTS, DEPLOYS],
         rows=[
-            Row([_answers(), _gpus(), _alerts(), _throttled_time(), _straggler(), _losses(), _memory()], height=4),
-            Row([_deviations(), _temperature(), _clock()], height=10),
-            Row([_throttling(), _power(), _tensor()], height=8),
-            Row([_flaps(), _traffic(), _errors()], height=8),
-            Row([_waits(), node_panels.xids(), node_panels.kernel(), node_panels.unread()], height=8),
+            Row([_answers(), _gpus(), _alerts(), _straggler()], height=3),
+            Row([_throttled_time(), _losses(), _memory()], height=3),
+            Row([_deviations(), _temperature()], height=10),
+            Row(panels.tiles(_clock(), _power(), _tensor()), height=8),
+            Row(panels.tiles(_throttling(), _flaps(), _traffic()), height=8),
+            Row(panels.tiles(_waits(), _errors(), node_panels.kernel()), height=8),
+            Row(panels.tiles(node_panels.xids(), node_panels.unread()), height=8),
         ],
     )
 
@@ -61,7 +63,7 @@ def _answers() -> Panel:
             panels.state("0", "no", palette.WORST, 1),
             panels.state("1", "yes", palette.QUIET, 2),
         ],
-        span=3,
+        span=4,
     )
 
 
@@ -77,7 +79,7 @@ def _gpus() -> Panel:
         f"count(gpu:pyrometer_gpu_up:missing{{{NODE_IS}}}) or 0 * count(gpu:pyrometer_gpu:expected{{{NODE_IS}}})",
         unit="locale",
         steps=[(None, palette.QUIET), (1, palette.WORST)],
-        span=3,
+        span=6,
     )
 
 
@@ -88,7 +90,7 @@ def _alerts() -> Panel:
         f'count(ALERTS{{alertstate="firing", {NODE_IS}}}) or 0 * count(up{{job="node", {NODE_IS}}})',
         unit="locale",
         steps=[(None, palette.QUIET), (1, palette.BAD), (3, palette.WORST)],
-        span=2,
+        span=6,
     )
 
 
@@ -106,6 +108,7 @@ def _throttled_time() -> Panel:
         decimals=0,
         steps=panels.LOST_TIME,
         name="{{who}}",
+        span=8,
     )
 
 
@@ -129,7 +132,7 @@ def _straggler() -> Panel:
         mappings=[NO_DATA_MAPPING, panels.state("-1", "-", palette.QUIET, 1)],
         name="{{who}}",
         link=RUN_OF_SERIES,
-        span=4,
+        span=8,
     )
 
 
@@ -145,7 +148,7 @@ def _losses() -> Panel:
         f"sum(port:pyrometer_nic_link_down_events:increase10m{{{NODE_IS}}}) unless on () {_GONE}",
         unit="locale",
         steps=[(None, palette.QUIET), (1, palette.WATCH), (3, palette.BAD), (10, palette.WORST)],
-        span=4,
+        span=8,
     )
 
 
@@ -163,6 +166,7 @@ def _memory() -> Panel:
         unit="locale",
         steps=[(None, palette.QUIET), (1, palette.WATCH), (8, palette.BAD)],
         name="{{who}}",
+        span=8,
     )
 
 
@@ -191,14 +195,14 @@ def _deviations() -> Panel:
             first=["temperature", "clock", "power", "tensor", "throttled", "ecc", "pcie", "links"],
         ),
         overrides=[
-            Override("GPU", {**panels.ROW_NAME, "custom.width": 60}),
+            Override("GPU", {**panels.ROW_NAME, "custom.width": 50}),
         ],
-        span=10,
+        span=16,
     )
 
 
 def _against_band(
-    title: str, reading: Reading, what: str, *, unit: str, limits: tuple[float, float], span: int = 7
+    title: str, reading: Reading, what: str, *, unit: str, limits: tuple[float, float], span: int = 8
 ) -> Panel:
     """Return the node's GPUs as lines over the band of all working GPUs."""
     fleet = f'cluster:pyrometer_gpu_quantity:quantile{{cluster="$cluster", what="{what}", quantile="%s"}}'
@@ -224,7 +228,7 @@ def _against_band(
 
 def _temperature() -> Panel:
     return _against_band(
-        "Temperature, over the band of all GPUs",
+        "Temperature, all GPUs as a band",
         Reading(
             "Each GPU of the node; the blue band is the 5th to the 95th percentile of all working GPUs.",
             "in the band.",
@@ -239,7 +243,7 @@ def _temperature() -> Panel:
 
 def _clock() -> Panel:
     return _against_band(
-        "SM clock, over the band of all GPUs",
+        "SM clock, all GPUs as a band",
         Reading(
             "Each GPU of the node; the blue band is the 5th to the 95th percentile of all working GPUs.",
             "in the band, which is thin.",
@@ -282,7 +286,7 @@ def _throttling() -> Panel:
 
 def _power() -> Panel:
     return _against_band(
-        "Power, over the band of all GPUs",
+        "Power, all GPUs as a band",
         Reading(
             "Each GPU of the node; the blue band is the 5th to the 95th percentile of all working GPUs.",
             "in the band.",
@@ -296,7 +300,7 @@ def _power() -> Panel:
 
 def _tensor() -> Panel:
     return _against_band(
-        "Tensor cores busy, over the band of all GPUs",
+        "Tensor cores, all GPUs as a band",
         Reading(
             "Share of time in which the tensor cores worked, of each GPU of the node, over the band of all working "
             "GPUs.",

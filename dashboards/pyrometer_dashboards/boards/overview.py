@@ -150,7 +150,7 @@ def _mfu() -> Panel:
     now = f"max by (run) ({_MEDIAN})"
     best = f"max by (run) ({recently('run:pyrometer_train_batch_mfu_ratio:recent_per_best3h', _RUN)})"
     return panels.stat(
-        "MFU vs 7 days",
+        "MFU, 7 days",
         Reading(
             "MFU of the moment as a share of the run's own median of the last 7 days, or of its best of 3 hours where "
             "that is more (a run that has been slow for days, or is new); of the run that fell furthest.",
@@ -288,7 +288,7 @@ def _worst_gpus() -> Panel:
             "The ten GPUs that deviate most from the median of the same GPU number on all working nodes, in steps: 1 "
             "is "
             "worth a look, 2 bad, 3 the worst; each with what it deviates in.",
-            "'none by half a step', or all below 1.",
+            "'none' (by half a step), or all below 1.",
             "Open the row's node. The GPU matrix shows whether it is the only one.",
         ),
         [
@@ -303,7 +303,7 @@ def _worst_gpus() -> Panel:
         sort="steps off",
         link=GPU_OF_ROW,
         fields={"steps off": panels.coloured() | {"decimals": 1, "custom.width": 100}},
-        healthy=Healthy("none by half a step", proof.COMPARED_GPUS),
+        healthy=Healthy("none", proof.COMPARED_GPUS),
         span=10,
     )
 

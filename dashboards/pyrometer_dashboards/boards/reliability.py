@@ -64,7 +64,7 @@ def _failures() -> Panel:
 
 def _mtbf() -> Panel:
     return panels.stat(
-        "Node-hours per failed node",
+        "Hours per failure",
         Reading(
             "Hours of all nodes that answered, divided by the nodes that failed. With no failure there is no mean, "
             "only a "

@@ -30,14 +30,14 @@ def board() -> Board:
         variables=[CLUSTERS],
         annotations=[DEPLOYS],
         rows=[
-            Row(
-                [_nodes(), _heartbeat(), _unsent(), stack_panels.slow_rules(), _collectors(), _lost()],
-                height=4,
-            ),
-            Row([_silent(), _checks(), _failing()], height=8),
-            Row([_scrapes(), stack_panels.rules(), _head(), _versions()], height=8),
+            Row(panels.tiles(_nodes(), _heartbeat(), _unsent()), height=3),
+            Row(panels.tiles(stack_panels.slow_rules(), _collectors(), _lost()), height=3),
+            Row(panels.tiles(_silent(), _failing()), height=7),
+            Row(panels.tiles(_checks()), height=8),
+            Row([_scrapes(), stack_panels.rules()], height=8),
+            Row(panels.tiles(_head(), _versions(), stack_panels.missed()), height=8),
             Row([_delivery(), _slack(), _notifications()], height=8),
-            Row([stack_panels.memory(), stack_panels.cpu(), stack_panels.ingestion(), stack_panels.missed()], height=8),
+            Row(panels.tiles(stack_panels.memory(), stack_panels.cpu(), stack_panels.ingestion()), height=8),
         ],
     )
 
@@ -129,8 +129,8 @@ def _silent() -> Panel:
             "NodeExporterDown",
         ),
         [Query(f"up{{{CLUSTER}}} == 0", instant=True, table=True)],
-        {"job": "job", "node": "node", "rack": "rack", "instance": "instance", "Value": "answers"},
-        fields={name: {"custom.width": width} for name, width in (("job", 60), ("node", 90), ("rack", 60))}
+        {"job": "job", "node": "node", "instance": "instance", "Value": "answers"},
+        fields={name: {"custom.width": width} for name, width in (("job", 60), ("node", 80))}
         | {"answers": {"mappings": [panels.state("0", "no", palette.WORST, 2)], "custom.width": 80}},
         link=NODE_OF_ROW,
         healthy=Healthy("all answer", proof.TARGETS),
@@ -232,7 +232,7 @@ def _scrapes() -> Panel:
         unit="s",
         limits=(0, None),
         overrides=[panels.fixed("slowest", palette.BAD), panels.fixed("p95", palette.BAND, lineWidth=2)],
-        span=5,
+        span=10,
     )
 
 

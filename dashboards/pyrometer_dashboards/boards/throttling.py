@@ -59,7 +59,7 @@ def _count() -> Panel:
 
 def _lost() -> Panel:
     return panels.stat(
-        "GPUs' worth of time lost now",
+        "Lost now",
         Reading(
             "All shares of time under a slowing reason added up, without the normal power cap: 8 GPUs at half are 4.",
             "0.",
@@ -116,7 +116,10 @@ def _table() -> Panel:
         steps=panels.LOST_TIME,
         sort="lost",
         link=GPU_OF_ROW,
-        fields={"now": panels.coloured() | {"unit": "percentunit", "decimals": 0, "custom.width": 80}},
+        fields={
+            "reason": {"custom.width": 120},
+            "now": panels.coloured() | {"unit": "percentunit", "decimals": 0, "custom.width": 80},
+        },
         healthy=Healthy("none", proof.past(proof.GPUS)),
         span=10,
     )
@@ -223,7 +226,7 @@ def _slowest() -> Panel:
             "The twelve GPUs whose SM clock is furthest below the median of their rail, whatever the reason: also "
             "those "
             "that no reason is reported for.",
-            "'none by half a step', or all below 1 step (100 MHz).",
+            "'none' (by half a step), or all below 1 step (100 MHz).",
             "A low clock without a reason: an application clock or a locked clock was set, or the board is worn.",
             "GpuThrottledHardware",
         ),
@@ -234,6 +237,6 @@ def _slowest() -> Panel:
         sort="steps of 100 MHz",
         link=GPU_OF_ROW,
         fields={"steps of 100 MHz": panels.coloured()},
-        healthy=Healthy("none by half a step", proof.COMPARED_GPUS),
+        healthy=Healthy("none", proof.COMPARED_GPUS),
         span=10,
     )

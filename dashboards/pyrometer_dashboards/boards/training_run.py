@@ -37,17 +37,12 @@ def board() -> Board:
         annotations=[*MARKS, CHECKPOINTS],
         rows=[
             Row(
-                [
-                    _now(),
-                    _against_best(),
-                    run_panels.against_expected(),
-                    _silent(),
-                    run_panels.waited_for("All wait for", RUN_IS, span=3),
-                    run_panels.curve(),
-                    run_panels.unsaved(),
-                    _lost_batches(),
-                ],
-                height=4,
+                panels.tiles(_now(), _against_best(), _silent(), run_panels.waited_for("All wait for", RUN_IS, span=3)),
+                height=3,
+            ),
+            Row(
+                panels.tiles(run_panels.curve(), run_panels.against_expected(), run_panels.unsaved(), _lost_batches()),
+                height=3,
             ),
             Row([batch_panels.every_batch()], height=11),
             Row([_loss_budget(), _parts()], height=8),

@@ -17,22 +17,28 @@ from pyrometer_dashboards.screenshots.grafana import PageLoad, board_url, load_b
 
 # Paths in the save model that belong to the server or the viewer, not to the board.
 _VOLATILE = re.compile(r"/(id|version)$|/pluginVersion$|/current(/|$)|^/time/|/options\[\d+\]/selected$")
+# The screens that people have: laptops and desktops with the menu docked, a wall, a phone.
+SCREENS = (((1366, 768), True), ((1600, 900), True), ((1920, 1080), True), ((3840, 2160), False), ((420, 900), False))
 BEGIN, END = "<!-- seen: begin -->", "<!-- seen: end -->"
 
 
 @dataclass(frozen=True)
 class View:
-    """How boards are opened: theme, (from, to), size in pixels, values of variables, and a name for these values."""
+    """How boards are opened: theme, (from, to), size in pixels, values of variables, and a name for these values.
+
+    ``menu`` shows Grafana's own head, and its menu docked, as people have it; else kiosk mode.
+    """
 
     theme: str
     times: tuple[str, str]
     size: tuple[int, int]
     variables: dict[str, str] = field(default_factory=dict)
     case: str = ""
+    menu: bool = False
 
     def label(self, board: str) -> str:
         """Return the board's name and this view in one word, for a file name or a line of output."""
-        parts = (board, self.case, self.theme, "x".join(str(side) for side in self.size))
+        parts = (board, self.case, self.theme, "x".join(str(side) for side in self.size), "menu" * self.menu)
         return "-".join(part for part in parts if part)
 
 
@@ -84,13 +90,13 @@ def visit_boards(
         baseline = load_board(program, _url(first, url, view), view.size, empty=True).seconds
         for name, board in models.items():
             picture = folder / f"{view.label(name)}.png" if folder else None
-            page = load_board(program, _url(board, url, view), view.size, picture)
+            page = load_board(program, _url(board, url, view), view.size, picture, docked=view.menu)
             changes = differences(board, page.save_model) if page.save_model else ["no save model"]
             yield Visit(name, view, page, baseline, [*page.problems, *changes])
 
 
 def _url(board: dict[str, Any], url: str, view: View) -> str:
-    return board_url(url, board["uid"], view.theme, view.times, view.variables)
+    return board_url(url, board["uid"], view.theme, view.times, view.variables, kiosk=not view.menu)
 
 
 def differences(ours: Any, theirs: Any, where: str = "") -> list[str]:  # noqa: ANN401  any JSON

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from pyrometer_dashboards.screenshots.browser import Browser, Page
+from pyrometer_dashboards.screenshots.legible import BELOW, CUT_TEXT, DOCK_MENU
 
 Json = dict[str, Any]
 # Observes from the start when the page last changed, and how long it was blocked.
@@ -84,20 +85,27 @@ class PageLoad:
     save_model: Json | None = None
 
 
-def board_url(url: str, uid: str, theme: str, times: tuple[str, str], variables: dict[str, str]) -> str:
-    """Return the address of a board in kiosk mode."""
-    parameters = {"from": times[0], "to": times[1], "theme": theme, "kiosk": "1"} | {
-        f"var-{k}": v for k, v in variables.items()
-    }
+def board_url(
+    url: str, uid: str, theme: str, times: tuple[str, str], variables: dict[str, str], *, kiosk: bool = True
+) -> str:
+    """Return the address of a board, in kiosk mode or with Grafana's own head and menu."""
+    parameters = {"from": times[0], "to": times[1], "theme": theme} | ({"kiosk": "1"} if kiosk else {})
+    parameters |= {f"var-{k}": v for k, v in variables.items()}
     return f"{url.rstrip('/')}/d/{uid}?{urlencode(parameters)}"
 
 
 def load_board(
-    program: str, where: str, size: tuple[int, int], picture: Path | None = None, *, empty: bool = False
+    program: str,
+    where: str,
+    size: tuple[int, int],
+    picture: Path | None = None,
+    *,
+    empty: bool = False,
+    docked: bool = False,
 ) -> PageLoad:
     """Open a board in a fresh browser, wait until it is drawn, and report the outcome.
 
-    ``empty`` replaces the board's content by a single number.
+    ``empty`` replaces the board's content by a single number; ``docked`` shows the menu as people leave it: open.
 
     Raises:
         BrowserError: the browser could not be started, or stopped answering.
@@ -105,16 +113,23 @@ def load_board(
     """
     with Browser(program) as browser:
         page = browser.page(*size)
-        for script in (_OBSERVE, _EMPTIED) if empty else (_OBSERVE,):
+        for script in (_OBSERVE, *([_EMPTIED] if empty else []), *([DOCK_MENU] if docked else [])):
             page.ask("Page.addScriptToEvaluateOnNewDocument", {"source": script})
         page.open(where)
         state = _settled(page)
         problems = [f"panel: {title}" for title in state["errors"]] + page.problems()
         problems += [f"{answer['status']} {answer['url']}" for answer in page.answers() if answer["status"] >= 400]
+        problems += _illegible(page)
         if picture is not None:
             page.picture(picture)
         model = json.loads(str(page.evaluate(_SAVE_MODEL) or "null"))
     return PageLoad(state["changed"] / 1000, state["blocked"] / 1000, state["panels"], problems, model)
+
+
+def _illegible(page: Page) -> list[str]:
+    """Return the texts that the screen cuts, and whether it shows the first row."""
+    cut = [f"cut: {text}" for text in json.loads(str(page.evaluate(CUT_TEXT)))]
+    return cut + (["the first row is not on the screen"] if page.evaluate(BELOW) else [])
 
 
 def _settled(page: Page) -> Json:

@@ -174,7 +174,7 @@ def _can_answer(rule: dict[str, Any], metrics: Collection[str]) -> bool:
 def needed_words(expr: str) -> set[str]:
     """Return the words of an expression of which at least one has to be a metric that exists for it to have an answer.
 
-    What follows ``and`` or ``unless`` only takes series away, so it is left out; matchers and windows too.
+    Operands after ``and`` or ``unless`` only take series away, so they are left out; matchers and windows too.
 
     >>> sorted(needed_words('sum by (node) (a{b="c"}[5m] unless d) or e and on (node) f'))
     ['a', 'by', 'e', 'node', 'sum']

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 State = Literal["ok", "failed", "unknown", "absent"]
 Severity = Literal["critical", "warning"]
-Lane = Literal["files", "gpus", "mounts"]
+Worker = Literal["files", "gpus", "mounts"]
 
 SEVERITIES: Final = ("critical", "warning")
-LANES: Final[tuple[Lane, ...]] = ("files", "gpus", "mounts")
-"""Checks of one lane share a process, one after the other: what hangs in one lane delays no other."""
+WORKERS: Final[tuple[Worker, ...]] = ("files", "gpus", "mounts")
+"""Checks of one worker share a process, one after the other: what hangs in one worker delays no other."""
 
 
 class Verdict(NamedTuple):
@@ -89,7 +89,7 @@ class Check:
         action: what to do when it fails, an imperative sentence.
         run: answers it.
         severity: ``critical`` if a job would fail or be slow on this node, else ``warning``.
-        lane: the process that it runs in.
+        worker: the process that it runs in.
         limits: its thresholds, which the configuration may change.
         enabled: whether it runs unless the configuration says otherwise.
     """
@@ -101,7 +101,7 @@ class Check:
     action: str
     run: Callable[[Node], Verdict]
     severity: Severity = "critical"
-    lane: Lane = "files"
+    worker: Worker = "files"
     limits: Mapping[str, float] = field(default_factory=dict)
     enabled: bool = True
 

@@ -60,7 +60,7 @@ COMMAND: Final = (sys.executable, "-m", "pyrometer_exporters.node.checks.main")
 PART: Final = "look"
 FIRST_SECONDS: Final = 5.0
 """How long after the start of the exporter the first look begins: what it compares with is up by then."""
-# Three lanes of children, each with at most three checks of 4 s that hang.
+# Three workers of children, each with at most three checks of 4 s that hang.
 DEADLINE_SECONDS: Final = 45.0
 SPREAD: Final = 0.1
 """Intervals are up to so much longer or shorter, so that a fleet that was started at once doesn't look at once."""

@@ -14,9 +14,9 @@ from typing import Any
 from pyrometer_exporters.node.checks import kept
 from pyrometer_exporters.node.checks.check import Check, Verdict, discover
 from pyrometer_exporters.node.checks.config import Settings, load
-from pyrometer_exporters.node.checks.lanes import Answer, run_in_lanes
 from pyrometer_exporters.node.checks.node import Expected, Gpus, Node, Paths
 from pyrometer_exporters.node.checks.subjects.processes import STUCK, stuck_since
+from pyrometer_exporters.node.checks.workers import Answer, run_in_workers
 
 Runner = Callable[[Sequence[Check], Node], Mapping[str, Answer]]
 
@@ -76,7 +76,7 @@ class Looker:
     config: Path | None
     state: Path | None
     ask_gpus: Gpus | None
-    run: Runner = run_in_lanes
+    run: Runner = run_in_workers
     wall: Callable[[], float] = time.time
     replaced: Mapping[str, Any] = field(default_factory=dict)
 

@@ -87,19 +87,27 @@ _BY_NAME = {
 }  # fmt: skip
 
 
+# Values that any rank of a step may have; times and MFU are those of the reporting rank.
+_JOINED = frozenset((LOSS, "grad_norm"))
+
+
 def series_of(pending: Mapping[RunKey, PendingPoints]) -> Iterator[Series]:
     """Yield the series of all runs' batches."""
     for key, of_run in pending.items():
         series = of_run.series()
         if key[2:] == (LOSS,):
             reporting = pending.get(key[:2])
-            if LOSS in series and (reporting is None or LOSS not in reporting.series()):
-                yield Series(LOSSES, key[:2], series[LOSS])
+            served = {} if reporting is None else reporting.series()
+            names = [name for name in series if name in _JOINED or name.startswith("value:")]
+            yield from (_series(key[:2], name, series[name]) for name in names if name not in served)
             continue
         for name, points in series.items():
-            family = _BY_NAME.get(name)
-            if family is not None:
-                yield Series(family, key, points)
-            else:
-                kind, _, label = name.partition(":")
-                yield Series(VALUE if kind == "value" else TAG, (*key, label), points)
+            yield _series(key, name, points)
+
+
+def _series(key: RunKey, name: str, points: list[tuple[float, int]]) -> Series:
+    family = _BY_NAME.get(name)
+    if family is not None:
+        return Series(family, key, points)
+    kind, _, label = name.partition(":")
+    return Series(VALUE if kind == "value" else TAG, (*key, label), points)

@@ -53,6 +53,7 @@ from pyrometer_exporters.node.train.families import (
     RINGS_LEFT_OUT,
     RUN_INFO,
     RUN_TEXTS,
+    SKIPPED_STEPS,
     STEP_SECONDS,
     STEPS,
     TOKENS,
@@ -235,6 +236,9 @@ def rank_samples(rank: Rank, now: float, offset: float) -> Iterator[Sample]:
     for part, nanoseconds in zip(PARTS, header.part_totals, strict=True):
         if nanoseconds:
             yield new_sample(PART_SECONDS, (*labels, part), nanoseconds / 1e9)
+    for reason, count in (("skipped", header.skipped), ("nan", rank.nan_losses)):
+        if count:
+            yield new_sample(SKIPPED_STEPS, (*labels, reason), count)
     for number, nanoseconds in enumerate(header.named_part_totals):
         if nanoseconds and (name := rank.file.part_name(len(PARTS) + number)):
             yield new_sample(PART_SECONDS, (*labels, name), nanoseconds / 1e9)

@@ -10,6 +10,7 @@ from typing import Any
 MAX_TEXT = 256
 # No count of steps, ranks or restarts comes near; beyond 2**53 a number is no longer exact in a sample.
 MAX_NUMBER = 1 << 53
+_MAX_OFFSET = 1 << 61  # 73 years in ns
 
 
 class BadRingError(Exception):
@@ -37,6 +38,7 @@ class Meta:
     expected_mfu: float | None
     source: str
     launcher: int
+    clock_offset: int
     texts: dict[str, str]
 
     @property
@@ -81,6 +83,7 @@ def _meta(found: dict[str, Any]) -> Meta:
         peak_flops=_positive(found["peak_flops"]),
         expected_mfu=_positive(found.get("expected_mfu")),
         source=source,
+        clock_offset=_nanoseconds(found.get("clock_offset", 0)),
         launcher=_whole(found.get("launcher", 0)),
         texts={key: "" if found[key] is None else text_of(found[key]) for key in text_keys},
     )
@@ -102,6 +105,13 @@ def _whole(value: float) -> int:
         msg = "too large"
         raise ValueError(msg)
     return number
+
+
+def _nanoseconds(value: float) -> int:
+    if abs(value) > _MAX_OFFSET:
+        msg = "too large"
+        raise ValueError(msg)
+    return int(value)
 
 
 def _positive(value: float | None) -> float | None:

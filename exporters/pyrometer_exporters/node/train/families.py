@@ -9,6 +9,13 @@ STEPS = Family("pyrometer_train_steps_total", "counter", "Steps that the rank ha
 STEP_SECONDS = Family(
     "pyrometer_train_step_seconds_total", "counter", "Seconds that the rank spent in finished steps.", _RANK
 )
+SKIPPED_STEPS = Family(
+    "pyrometer_train_skipped_steps_total",
+    "counter",
+    "Steps that taught nothing: skipped = the job says that the optimizer left them out (overflow of the loss scale), "
+    "nan = their loss is no finite number, counted where losses are served. Absent at 0.",
+    (*_RANK, "reason"),
+)
 TOKENS = Family(
     "pyrometer_train_tokens_total",
     "counter",
@@ -169,7 +176,8 @@ CONSUMERS_LEFT_OUT = Family(
     (),
 )
 FAMILIES = (
-    RINGS_LEFT_OUT, NAME_CLASH, BATCHES_LEFT_OUT, CONSUMERS_LEFT_OUT, STEPS, STEP_SECONDS, TOKENS, FLOPS, PART_SECONDS,
+    RINGS_LEFT_OUT, NAME_CLASH, BATCHES_LEFT_OUT, CONSUMERS_LEFT_OUT, STEPS, SKIPPED_STEPS, STEP_SECONDS, TOKENS, FLOPS,
+    PART_SECONDS,
     LAST_STEP, LAST_STEP_NUMBER, CURRENT_PART, LONGEST_TICK, RANK_UP, RANK_END, RANK_EXIT, RANK_START,
     GC_PAUSES, GC_PAUSE_SECONDS, LAST_GC_STEP, RANK_INFO, RUN_INFO, PEAK_FLOPS, PEAK_UNKNOWN, GPUS_UNKNOWN,
     MFU_UNKNOWN, MFU_SUSPECT, EXPECTED_MFU,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -36,6 +37,8 @@ class Rank:
     process: HeldProcess | None = None
     exit: str = ""
     exit_part: str = ""
+    nan_losses: int = 0
+    last_loss: int = -1
     mfu_check: MfuCheck = field(default_factory=MfuCheck)
 
     @cached_property
@@ -93,6 +96,14 @@ class Rank:
     def points_key(self) -> RunKey:
         """The key of its batches in the store."""
         return self.key if self.meta.reporting else (*self.key, LOSS)
+
+    def count_loss(self, record: Record) -> None:
+        """Note that the rank has losses, and count those that are no numbers, each once."""
+        if record.loss is not None:
+            self.has_loss = True
+            if record.sequence > self.last_loss:
+                self.last_loss = record.sequence
+                self.nan_losses += not math.isfinite(record.loss)
 
     def learn_gpu_model(self) -> None:
         """Take the GPU's name from the first step where the rank didn't know it at its start.

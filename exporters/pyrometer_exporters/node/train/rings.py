@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import math
 import os
 import stat
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from pyrometer import ring
@@ -20,7 +22,7 @@ from pyrometer_exporters.node.train.description import MAX_NUMBER, BadRingError,
 
 _HEADER = struct.Struct(
     f"<{ring.FLOPS_EXTRA_SLOT}qd{ring.LONGEST_TICK_SLOT - ring.FLOPS_EXTRA_SLOT}q"
-    f"{8 * (ring.NAMED_PART_TOTALS_SLOT - ring.LONGEST_TICK_SLOT - 1)}x{ring.MAX_NAMED_PARTS}q"
+    f"{8 * (ring.NAMED_PART_TOTALS_SLOT - ring.LONGEST_TICK_SLOT - 1)}x{ring.MAX_NAMED_PARTS}qq"
 )
 _VALUES = struct.Struct(f"<{ring.MAX_METRICS}d")
 _COUNT = struct.Struct("<q")
@@ -59,6 +61,7 @@ class Header:
     ticking: int
     longest_tick: int
     named_part_totals: tuple[int, ...]
+    skipped: int
 
     @property
     def steps(self) -> int:
@@ -136,13 +139,13 @@ class RingFile:
             msg = f"{self.path} counts below zero"
             raise BadRingError(msg)
         return Header(
-            created=slots[ring.CREATED_SLOT],
+            created=self._here(slots[ring.CREATED_SLOT]),
             closed=slots[ring.STATE_SLOT] == ring.CLOSED,
             count=slots[ring.COUNT_SLOT],
-            step_started=slots[ring.STEP_STARTED_SLOT],
+            step_started=self._here(slots[ring.STEP_STARTED_SLOT]),
             step_total=slots[ring.STEP_TOTAL_SLOT],
             part=slots[ring.PART_SLOT],
-            part_started=slots[ring.PART_STARTED_SLOT],
+            part_started=self._here(slots[ring.PART_STARTED_SLOT]),
             tokens_extra=slots[ring.TOKENS_EXTRA_SLOT],
             flops_extra=slots[ring.FLOPS_EXTRA_SLOT],
             part_totals=slots[ring.PART_TOTALS_SLOT : ring.PART_TOTALS_SLOT + len(ring.PARTS)],
@@ -153,7 +156,8 @@ class RingFile:
             steps_extra=slots[ring.STEPS_EXTRA_SLOT],
             ticking=slots[ring.TICKING_SLOT],
             longest_tick=slots[ring.LONGEST_TICK_SLOT],
-            named_part_totals=slots[ring.LONGEST_TICK_SLOT + 1 :],
+            named_part_totals=slots[ring.LONGEST_TICK_SLOT + 1 : -1],
+            skipped=slots[-1],
         )
 
     def records(self, first: int, count: int) -> Iterator[Record]:
@@ -172,7 +176,10 @@ class RingFile:
                 number = start + index
                 # The sequence test also covers processors that make the count visible before the record.
                 if number > oldest_whole and slots[ring.SEQUENCE] == number + 1:
-                    yield self._with_metrics(_record(slots), slots)
+                    record = self._with_metrics(_record(slots), slots)
+                    if self._shift:
+                        record = record._replace(start=self._here(record.start), end=self._here(record.end))
+                    yield record
 
     def last_words(self) -> str:
         """Return how the process ended as far as Python knew; empty where an older client wrote the ring.
@@ -229,6 +236,10 @@ class RingFile:
             os.close(self._fd)
             self._fd = -1
 
+    def _here(self, time: int) -> int:
+        """Return one of the rank's times by our clock; 0 is none."""
+        return time + self._shift if time and self._shift else time
+
     def _name(self, first: int, number: int, count: int) -> str:
         """Return a name that the job chose; one that was read stays as it is."""
         if not 0 <= number < count or not self._has_names:
@@ -282,9 +293,22 @@ class RingFile:
         if magic not in _RECORDS or not 0 < length <= ring.HEADER_BYTES - ring.META_OFFSET:
             msg = f"{self.path} is not a ring of version 1 or 2: update the exporter to the client's version"
             raise BadRingError(msg)
+        meta = parse_meta(self.path, self._read(ring.META_OFFSET, length))
+        # A job in a time namespace has another CLOCK_MONOTONIC than we have.
+        self._shift = clock_offset() - meta.clock_offset
         self._record = _RECORDS[magic]
         self._has_names = length <= ring.META_BYTES
-        return parse_meta(self.path, self._read(ring.META_OFFSET, length))
+        return meta
+
+
+@functools.cache
+def clock_offset() -> int:
+    """Return by how many ns our CLOCK_MONOTONIC is ahead of the machine's, see time_namespaces(7)."""
+    with contextlib.suppress(OSError, ValueError):
+        lines = Path("/proc/self/timens_offsets").read_text(encoding="ascii").splitlines()
+        offsets = {name: int(s) * 1_000_000_000 + int(ns) for name, s, ns in map(str.split, lines)}
+        return offsets.get("monotonic", 0)
+    return 0
 
 
 def _runs(first: int, count: int) -> Iterator[tuple[int, int]]:

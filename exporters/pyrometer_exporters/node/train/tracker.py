@@ -91,7 +91,7 @@ class Tracker:
         self._done &= listed.keys()
         new = listed.keys() - self._ranks.keys() - self._done
         chosen = self._chosen(listed, new) if new or self._left_out else []
-        for name in sorted(chosen, key=lambda name: listed[name].changed):
+        for name in sorted(chosen, key=lambda name: (listed[name].changed, name)):
             self._open(name)
         self._store.forget_future(self._clock.wall())
         self._follow_all(self._clock.monotonic())
@@ -258,7 +258,7 @@ class Tracker:
                 self.future += record.sequence >= first
                 continue
             rank.latest = record
-            rank.has_loss = rank.has_loss or record.loss is not None
+            rank.count_loss(record)
             if rank.reports and record.sequence >= first:
                 self._store.add(rank.points_key, to_point(record, rank, self.offset()), rank.file.uid)
         rank.next_record = until

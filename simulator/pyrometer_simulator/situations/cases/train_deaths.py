@@ -99,7 +99,7 @@ SITUATIONS = [
         "a run crashes after a minute, and is restarted a minute and a half later, eight times",
         (300, loop(lives=60, away=90, times=8)),
         lasts=40 * MINUTE,
-        # Three deaths fire for the rank, which the service tells in one message; then it is a loop.
+        # Three deaths fire for the rank, one message of the service; then it is a loop.
         fires={"TrainRunDied": within(120, series=2, times=3, severity="critical")},
     ),
     of_run(

@@ -12,9 +12,9 @@ import pytest
 
 from pyrometer_exporters.node.checks.check import Verdict
 from pyrometer_exporters.node.checks.gpus import DriverAsker
-from pyrometer_exporters.node.checks.lanes import run_here
 from pyrometer_exporters.node.checks.look import Look, Looker
 from pyrometer_exporters.node.checks.node import Paths
+from pyrometer_exporters.node.checks.workers import run_here
 from pyrometer_simulator.host_files import HostFiles
 from pyrometer_simulator.kmsg import KernelLog
 from pyrometer_simulator.nvml import SimulatedGpus, installed

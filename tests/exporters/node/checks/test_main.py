@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pyrometer_exporters.node.checks import lanes
+from pyrometer_exporters.node.checks import workers
 from pyrometer_exporters.node.checks.main import main
 
 
@@ -186,7 +186,7 @@ def test_a_hung_mount_a_hung_gpu_and_a_full_disk_are_all_named_within_the_deadli
     assert "/data hangs: no answer in 3 s" in failures["CRITICAL network_mounts"]
     assert "GPU 3 does not answer: it hangs" in failures["CRITICAL gpu_answers"]
     assert "/scratch is 99.9% full" in failures["CRITICAL filesystem_full"]
-    assert seconds < 3 * lanes.DEADLINE_SECONDS  # of which 3 s are the patience of both, at the same time
+    assert seconds < 3 * workers.DEADLINE_SECONDS  # of which 3 s are the patience of both, at the same time
 
 
 def test_a_driver_that_hangs_is_named(node: Any) -> None:

@@ -69,8 +69,9 @@ def test_what_was_counted_of_the_neighbours_goes_on(make_node: MakeNode, hands_o
         node.scrape()
     assert _inits(node) == 4
     grown = before[sampled, "0", node.gpus[0].uuid] - sampled_before
-    # A connection is no longer a gap than needed: half of the time that is covered without one.
-    assert grown > 0.5 * covered * (time.monotonic() - start)
+    # A connection is no longer a gap than needed: a quarter of the time that is covered without one, also on a machine
+    # whose cores are busy (two thirds where they are not).
+    assert grown > 0.25 * covered * (time.monotonic() - start)
 
 
 def _share(node: Any, uuid: str, name: str) -> float:

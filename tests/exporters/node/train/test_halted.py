@@ -20,6 +20,8 @@ from pyrometer_exporters.node.train import collector as module
 from pyrometer_exporters.node.train.collector import TrainCollector
 from pyrometer_exporters.node.train.rank_exit import lock_holder
 
+# Of a line of /proc/PID/stat after its first five fields, up to the start time.
+REST_OF_STAT = f" {'0 ' * 16}123456 0\n"
 HOLDS_A_LOCK = "import fcntl, sys; f = open(sys.argv[1]); fcntl.flock(f, fcntl.LOCK_EX); print(flush=True); input()"
 
 
@@ -86,17 +88,17 @@ def test_a_system_call_that_does_not_return_and_a_debugger(
     (procfs / str(rank.pid)).mkdir(parents=True)
     (procfs / "locks").write_text(Path("/proc/locks").read_text())
     stat = procfs / str(rank.pid) / "stat"
-    stat.write_text(f"{rank.pid} (a (strange) name) {letter} 1 1")
+    stat.write_text(f"{rank.pid} (a (strange) name) {letter} 1 1{REST_OF_STAT}")
     collector = TrainCollector(dataclasses.replace(context, procfs=procfs))
     try:
         halted(collector)
         clock.advance(11)
         halted(collector)
         clock.advance(5)
-        stat.write_text(f"{rank.pid} (python) S 1 1")
+        stat.write_text(f"{rank.pid} (python) S 1 1{REST_OF_STAT}")
         halted(collector)
         clock.advance(5)
-        stat.write_text(f"{rank.pid} (python) {letter} 1 1")
+        stat.write_text(f"{rank.pid} (python) {letter} 1 1{REST_OF_STAT}")
         assert halted(collector) == [], "for moments, as anybody who reads a file"
         clock.advance(10)
         assert halted(collector) == [("3", state)]

@@ -190,7 +190,7 @@ CHECKS = (
         "gpud nvidia-driver",
         "Reboot the node, or reload the driver (`dmesg | grep NVRM` says why).",
         _driver,
-        lane="gpus",
+        worker="gpus",
     ),
     Check(
         "gpu_driver_version",
@@ -199,7 +199,7 @@ CHECKS = (
         "gcm, Imbue",
         "Install the driver of the other nodes and reboot.",
         _version,
-        lane="gpus",
+        worker="gpus",
     ),
     Check(
         "gpu_count",
@@ -208,7 +208,7 @@ CHECKS = (
         "gcm check-nvidia-smi gpu_num, gpud gpu-counts, LBNL NHC",
         "Drain the node, reboot it; if the GPU stays away, power-cycle, then open a hardware case.",
         _count,
-        lane="gpus",
+        worker="gpus",
     ),
     Check(
         "gpu_order",
@@ -218,7 +218,7 @@ CHECKS = (
         "Find which GPU or riser was exchanged; `pyrometer-check --forget` accepts the present order.",
         over_gpus(_order),
         severity="warning",
-        lane="gpus",
+        worker="gpus",
     ),
     Check(
         "gpu_answers",
@@ -227,7 +227,7 @@ CHECKS = (
         "gpud, gcm",
         "Drain the node and reset the GPU (`nvidia-smi --gpu-reset -i N`); reboot if that hangs.",
         _answers,
-        lane="gpus",
+        worker="gpus",
     ),
     Check(
         "gpu_recovery",
@@ -236,7 +236,7 @@ CHECKS = (
         "NVIDIA NVSentinel, gpud",
         "Drain the node and do what the driver asks for.",
         over_gpus(_recovery),
-        lane="gpus",
+        worker="gpus",
     ),
     Check(
         "gpu_model",
@@ -245,7 +245,7 @@ CHECKS = (
         "our own",
         "Compare with the order; exchange the odd one.",
         over_gpus(_model),
-        lane="gpus",
+        worker="gpus",
     ),
     Check(
         "gpu_vbios",
@@ -255,7 +255,7 @@ CHECKS = (
         "Flash the firmware of the other GPUs.",
         over_gpus(_vbios),
         severity="warning",
-        lane="gpus",
+        worker="gpus",
     ),
     Check(
         "gpu_persistence",
@@ -265,7 +265,7 @@ CHECKS = (
         "Start nvidia-persistenced (`systemctl enable --now nvidia-persistenced`).",
         over_gpus(_persistence),
         severity="warning",
-        lane="gpus",
+        worker="gpus",
     ),
     Check(
         "gpu_pcie",
@@ -274,7 +274,7 @@ CHECKS = (
         "gcm check-pci, Imbue",
         "Reseat the GPU or its riser; exchange the board if it comes back.",
         over_gpus(_pcie),
-        lane="gpus",
+        worker="gpus",
     ),
     Check(
         "gpu_zombies",
@@ -283,6 +283,6 @@ CHECKS = (
         "gcm check-nvidia-smi running_procs",
         "Drain the node and reboot it: the driver can't free the memory.",
         over_gpus(_zombies),
-        lane="gpus",
+        worker="gpus",
     ),
 )

@@ -53,7 +53,7 @@ CHECKS = (
         "Imbue",
         "Turn it on (`nvidia-smi -e 1`) and reset the GPU.",
         over_gpus(_ecc_mode),
-        lane="gpus",
+        worker="gpus",
     ),
     Check(
         "gpu_ecc_uncorrected",
@@ -62,7 +62,7 @@ CHECKS = (
         "gcm check-nvidia-smi ecc_uncorrected (0), Imbue (0)",
         "Drain the node and reset the GPU; open a hardware case if they come back.",
         over_gpus(_uncorrected),
-        lane="gpus",
+        worker="gpus",
         limits={"errors": 0},
     ),
     Check(
@@ -72,6 +72,6 @@ CHECKS = (
         "gcm check-nvidia-smi row_remap, gpud remapped-rows",
         "Pending: drain and reset the GPU. Failed: have it exchanged.",
         over_gpus(_remap),
-        lane="gpus",
+        worker="gpus",
     ),
 )

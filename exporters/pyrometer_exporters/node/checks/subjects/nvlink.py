@@ -83,7 +83,7 @@ CHECKS = (
         "gpud nvlink, gcm check-dcgmi, Imbue",
         "Drain the node and reset all GPUs together; then open a hardware case.",
         over_gpus(_nvlinks),
-        lane="gpus",
+        worker="gpus",
     ),
     Check(
         "gpu_fabric",
@@ -92,7 +92,7 @@ CHECKS = (
         "gpud fabric state",
         "Restart nv-fabricmanager, then reset the GPUs; it must be of the driver's version.",
         over_gpus(_fabric),
-        lane="gpus",
+        worker="gpus",
     ),
     Check(
         "fabric_manager",
@@ -109,6 +109,6 @@ CHECKS = (
         "NVIDIA's IMEX guide",
         "Start it (`systemctl start nvidia-imex`) and look at its nodes_config.cfg.",
         _imex,
-        lane="gpus",
+        worker="gpus",
     ),
 )

@@ -223,7 +223,7 @@ CHECKS = (
         "Imbue (95 %), gcm check-storage (85 %), gpud disk (90 %)",
         "Find what fills it (`du -xhd1 /`), make room.",
         _full,
-        lane="mounts",
+        worker="mounts",
         limits={"used": 0.95},
     ),
     Check(
@@ -233,7 +233,7 @@ CHECKS = (
         "LBNL NHC check_fs_iused",
         "Find the folder with the many small files, remove them.",
         _inodes,
-        lane="mounts",
+        worker="mounts",
         limits={"used": 0.95},
     ),
     Check(
@@ -243,7 +243,7 @@ CHECKS = (
         "LBNL NHC check_fs_mount_rw",
         "`dmesg` says why; fsck or exchange the disk, then reboot.",
         _read_only,
-        lane="mounts",
+        worker="mounts",
     ),
     Check(
         "network_mounts",
@@ -252,7 +252,7 @@ CHECKS = (
         "gpud nfs, LBNL NHC, gcm check-storage",
         "Look at the server; `umount -l` the dead mount and mount it again, else reboot.",
         _network,
-        lane="mounts",
+        worker="mounts",
     ),
     Check(
         "shared_memory",
@@ -261,7 +261,7 @@ CHECKS = (
         "gcm, NCCL's troubleshooting guide",
         "Remove what ended jobs left in /dev/shm (`fuser -v /dev/shm/*`).",
         _shared_memory,
-        lane="mounts",
+        worker="mounts",
         limits={"used": 0.9},
     ),
     Check(

@@ -1,11 +1,11 @@
 """Run checks in child processes, so that one that hangs costs itself alone, and can be left behind.
 
 A read of a dead mount or a sick driver can enter state D, which no signal ends: a thread would keep this process from
-ending, and with it Slurm's prolog. So each lane of checks is a child process, which writes a line before and after each
-check. A check that is silent past its deadline has failed for that reason; its child is killed, or left behind in state
-D, and another child does the rest of the lane::
+ending, and with it Slurm's prolog. So each worker is a child process, which writes a line before and after each of its
+checks. A check that is silent past its deadline has failed for that reason; its child is killed, or left behind in
+state D, and another child does the worker's other checks::
 
-    parent                      lane "mounts"
+    parent                      worker "mounts"
     ------                      -------------
     fork                 --->   > filesystem_full
                          <---   filesystem_full: ok
@@ -14,7 +14,7 @@ D, and another child does the rest of the lane::
     fork                 --->   > shared_memory
                          <---   shared_memory: ok
 
-Those left behind are few: a lane gives up after three, and a check whose child of an earlier run still hangs is not
+Those left behind are few: a worker gives up after three, and a check whose child of an earlier run still hangs is not
 asked again: its process is found by its name, ``pyck:network_mo``.
 """
 
@@ -69,8 +69,8 @@ def run_here(checks: Sequence[Check], node: Node) -> dict[str, Answer]:
     return {check.name: answer_of(check, node) for check in checks}
 
 
-def run_in_lanes(checks: Sequence[Check], node: Node, deadline: float = DEADLINE_SECONDS) -> dict[str, Answer]:
-    """Run checks in a child process for each lane; ``deadline`` is each check's, in seconds.
+def run_in_workers(checks: Sequence[Check], node: Node, deadline: float = DEADLINE_SECONDS) -> dict[str, Answer]:
+    """Run checks in a child process for each worker; ``deadline`` is each check's, in seconds.
 
     For a program of one thread only: it forks.
     """
@@ -84,15 +84,17 @@ def run_in_lanes(checks: Sequence[Check], node: Node, deadline: float = DEADLINE
         else:
             reason = f"an earlier look has hung for {since:.0f} s and was not repeated"
             answers[check.name] = Answer(failed(reason), 0.0)
-    lanes = [_Lane([c for c in todo if c.lane == lane], node, deadline) for lane in {c.lane: None for c in todo}]
-    while any(lane.busy for lane in lanes):
-        busy = [lane for lane in lanes if lane.busy]
-        wait = max(0.0, min(lane.due for lane in busy) - time.monotonic())
-        ready = _readable([lane.pipe for lane in busy], wait)
-        for lane in busy:
-            lane.look(readable=lane.pipe in ready)
-    for lane in lanes:
-        answers.update(lane.answers)
+    workers = [
+        _Worker([c for c in todo if c.worker == worker], node, deadline) for worker in {c.worker: None for c in todo}
+    ]
+    while any(worker.busy for worker in workers):
+        busy = [worker for worker in workers if worker.busy]
+        wait = max(0.0, min(worker.due for worker in busy) - time.monotonic())
+        ready = _readable([worker.pipe for worker in busy], wait)
+        for worker in busy:
+            worker.look(readable=worker.pipe in ready)
+    for worker in workers:
+        answers.update(worker.answers)
     return {check.name: answers[check.name] for check in checks}
 
 
@@ -105,8 +107,8 @@ def _readable(descriptors: Sequence[int], seconds: float) -> set[int]:
 
 
 @dataclass
-class _Lane:
-    """A lane and its present child."""
+class _Worker:
+    """A worker and its present child."""
 
     todo: list[Check]
     node: Node
@@ -218,7 +220,7 @@ def _call_oneself(name: str) -> None:
 def _left_behind(node: Node) -> Mapping[str, float]:
     """Return this user's children of earlier runs that still hang, by name, with their age in seconds."""
     try:
-        # Read before the lanes begin, so that they have it too.
+        # Read before the workers begin, so that they have it too.
         processes = node.processes
         real = processes if node.paths.procfs == _PROC else read_processes(_PROC)
     except OSError:

@@ -1,0 +1,61 @@
+"""Text that a screen cuts is found, in titles, cells and tiles, and so is a first row below the screen."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from urllib.parse import quote
+
+import pytest
+
+from pyrometer_dashboards.screenshots.browser import Browser, BrowserError, Page, find_chromium
+from pyrometer_dashboards.screenshots.legible import BELOW, CUT_TEXT
+
+CUT = "overflow:hidden;text-overflow:ellipsis;white-space:nowrap;width:60px"
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[Page]:
+    try:
+        program = find_chromium()
+    except BrowserError as error:
+        pytest.skip(str(error))
+    with Browser(program) as browser:
+        yield browser.page(800, 600)
+
+
+def panel(title: str, inside: str, style: str = "") -> str:
+    head = f'<div data-testid="data-testid Panel header x"><h2 style="{CUT};width:200px">{title}</h2></div>'
+    return f'<section data-viz-panel-key="p" style="position:relative;{style}">{head}{inside}</section>'
+
+
+def seen(page: Page, body: str) -> tuple[list[str], object]:
+    page.open(f"data:text/html,{quote(f'<body>{body}</body>')}")
+    while not page.evaluate("document.readyState === 'complete' && document.body.innerText.length > 0"):
+        page.wait(0.05)
+    return json.loads(str(page.evaluate(CUT_TEXT))), page.evaluate(BELOW)
+
+
+def test_what_fits_is_no_finding(page: Page) -> None:
+    assert seen(page, panel("Nodes", '<div style="overflow:hidden"><span>gpu-300</span></div>')) == ([], 0)
+
+
+@pytest.mark.parametrize(
+    ("title", "inside", "found"),
+    [
+        ("A title that is far too long for its panel", "<p>1</p>", "A title that is far too long for its pan"),
+        ("GPUs", f'<div style="{CUT}">gpu-300-0017-rack-12 GPU 3</div>', "gpu-300-0017-rack-12 GPU 3"),
+        ("GPUs", f'<div style="{CUT}"><a><b>gpu-300-0017-rack-12 GPU 3</b></a></div>', "gpu-300-0017-rack-12 GPU 3"),
+    ],
+)
+def test_a_cut_title_or_name_is_found(title: str, inside: str, found: str, page: Page) -> None:
+    ((told,), _) = seen(page, panel(title, inside))
+    assert told == f"{title}: {found}"
+
+
+def test_a_first_row_that_ends_below_the_screen_is_found(page: Page) -> None:
+    assert seen(page, panel("Nodes", "", "height:900px")) == ([], 1)
+
+
+def test_a_table_that_scrolls_is_not_cut(page: Page) -> None:
+    assert seen(page, panel("T", f'<div style="{CUT};overflow:auto">gpu-300-0017-rack-12 GPU 3</div>'))[0] == []
