@@ -47,7 +47,7 @@ MESSAGE_OF_ROW = ("Open the message", "${__data.fields.link:raw}")
 RUN_OF_SERIES = ("Open run ${__field.labels.run}", link(TRAINING_RUN, run="${__field.labels.run}"))
 
 CLUSTERS = Variable("cluster", "Cluster", 'label_values(up{job="node"}, cluster)')
-ALERTING = Variable("alerting", "Alerting", "label_values(pyrometer_alerting_page_info, url)", hidden=True)
+ALERTING = Variable("alerting", "Alerting", 'label_values(pyrometer_alerting_page_info{url!=""}, url)', hidden=True)
 RUNS = Variable("run", "Run", 'label_values(run:pyrometer_train_ranks:count{cluster="$cluster"}, run)')
 NODES = Variable("node", "Node", 'label_values(up{job="node", cluster="$cluster"}, node)')
 GPUS = Variable(

@@ -128,7 +128,7 @@ def missed() -> Panel:
         ),
         [
             Query(
-                'label_replace(increase(prometheus_rule_group_iterations_missed_total[$__rate_interval]) > 0, "group", '
+                'label_replace(increase(prometheus_rule_group_iterations_missed_total[$__rate_interval]), "group", '
                 '"$1", "rule_group", ".*;(.*)")',
                 "{{group}}",
                 step="1m",
@@ -136,6 +136,5 @@ def missed() -> Panel:
         ],
         unit="locale",
         decimals=0,
-        watched="prometheus_rule_group_interval_seconds",
         span=6,
     )

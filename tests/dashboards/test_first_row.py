@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from dashboards_planted import NODES, Series, answer, expression, where
+
+from pyrometer_simulator.stack import find_stack
+from pyrometer_simulator.stack.promtool import objections
 
 RANKS = [(node, gpu) for node in NODES for gpu in ("0", "1")]
 
@@ -137,3 +141,18 @@ def test_a_run_that_stands_still_loses_all_of_its_gpus_and_a_slow_one_its_share(
         samples = [] if lost is None else [{"labels": "{}", "value": lost}]
         tests = [{"expr": f"round({asked}, 0.01)", "eval_time": "29m", "exp_samples": samples}]
         assert answer(tmp_path, series, tests) == ""
+
+
+def test_the_fabrics_table_names_a_flap_before_the_history_has_it(tmp_path: Path) -> None:
+    port = f'{where("gpu-042")}, device="mlx5_3", port="1"'
+    asked = expression("fabric", "Ports that lost their link in the range")
+    series = {
+        f"port:pyrometer_nic_link_down_events:increase10m{{{port}}}": "17x120",
+        f'port:pyrometer_nic:rail{{{port}, rail="3", switch="leaf-3"}}': "1x120",
+    }
+    labels = '{node="gpu-042", device="mlx5_3", port="1", rail="3", switch="leaf-3"}'
+    test = {"expr": asked, "eval_time": "20m", "exp_samples": [{"labels": labels, "value": 17}]}
+    inputs = [{"series": name, "values": values} for name, values in series.items()]
+    path = tmp_path / "live.yaml"
+    path.write_text(json.dumps({"tests": [{"interval": "15s", "input_series": inputs, "promql_expr_test": [test]}]}))
+    assert objections(find_stack().promtool, "test", "rules", path) == ""

@@ -27,6 +27,7 @@ DISTRIBUTIONS: dict[str, tuple[str, tuple[str, ...], int]] = {
             "pyrometer-doctor",
             "pyrometer-node-exporter",
             "pyrometer-targets",
+            "pyrometer-test",
         ),
         700_000,
     ),

@@ -50,7 +50,7 @@ def _count(severity: str, colour: str, healthy: str, first: str) -> Panel:
     return panels.stat(
         f"{severity.capitalize()} now",
         Reading(f"Alerts of the severity {severity} that fire now, each part counted.", healthy, first),
-        f'sum(alert:ALERTS:firing{{{CLUSTER}, severity="{severity}"}}) or on () 0 * '
+        f'count(ALERTS{{alertstate="firing", alertname!="Watchdog", severity="{severity}", {CLUSTER}}}) or on () 0 * '
         f"count(cluster:up:nodes{{{CLUSTER}}})",
         unit="locale",
         steps=[(None, palette.QUIET), (1, colour)],

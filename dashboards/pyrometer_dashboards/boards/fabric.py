@@ -9,6 +9,12 @@ from pyrometer_dashboards.proof import Healthy
 
 _PORT = "{{node}} {{device}}/{{port}}"
 _FLAPS = f"port:pyrometer_nic_link_down_events:new5m{{{CLUSTER}}}"
+# Losses of the range are recorded each 5 minutes; those of the last minutes are in the live count of 10.
+_LOST = (
+    f"max by (node, device, port) (label_replace(sum by (node, device, port) (sum_over_time({_FLAPS}[$__range])), "
+    '"of", "range", "", "") or label_replace(max by (node, device, port) '
+    f'(port:pyrometer_nic_link_down_events:increase10m{{{CLUSTER}}} > 0), "of", "now", "", ""))'
+)
 _WORSE = [(None, palette.WATCH), (3, palette.BAD), (10, palette.WORST)]
 
 
@@ -113,7 +119,7 @@ def _flaps() -> Panel:
         ),
         [
             Query(
-                f"topk(20, sum by (node, device, port) (sum_over_time({_FLAPS}[$__range]))) "
+                f"topk(20, {_LOST}) "
                 f"* on (node, device, port) group_left (rail, switch) port:pyrometer_nic:rail{{{CLUSTER}}}",
                 instant=True,
                 table=True,
@@ -152,8 +158,8 @@ def _by_switch() -> Panel:
             "FabricMassEvent",
         ),
         [
-            Query(_joined("sum", f"sum_over_time({_FLAPS}[$__range])"), instant=True, table=True),
-            Query(_joined("count", f"sum_over_time({_FLAPS}[$__range])"), instant=True, table=True),
+            Query(_joined("sum", _LOST), instant=True, table=True),
+            Query(_joined("count", _LOST), instant=True, table=True),
         ],
         {"rail": "rail", "switch": "switch", "Value #A": "losses", "Value #B": "ports"},
         unit="locale",

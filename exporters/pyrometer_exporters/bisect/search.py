@@ -9,13 +9,15 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pyrometer_exporters.bisect.belief import SWITCH_MARK, Noise, Outcome, Switches, probabilities
 from pyrometer_exporters.bisect.pair_search import PairSearch
 from pyrometer_exporters.bisect.plan import Group, Known, host_round
 
+# Good hosts that fail together may be a bad pair: else one of them would be called bad where there is no noise.
+BAD_PAIR: Final = 1e-3
 BAD: Final = 0.5
 """A host is called bad from this probability on."""
 
@@ -78,7 +80,8 @@ class Search:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._tests: list[Outcome] = []
-        self._bad = probabilities(settings.hosts, settings.switches, (), settings.noise)
+        self._noise = replace(settings.noise, false_alarm=settings.noise.false_alarm + BAD_PAIR)
+        self._bad = probabilities(settings.hosts, settings.switches, (), self._noise)
         self._pair_search: PairSearch | None = None
         self.rounds = 0
 
@@ -101,7 +104,7 @@ class Search:
             self._pair_search.record(tests)
             return
         self._tests += tests
-        self._bad = probabilities(settings.hosts, settings.switches, self._tests, settings.noise)
+        self._bad = probabilities(settings.hosts, settings.switches, self._tests, self._noise)
         good = [host for host in settings.hosts if self._bad[host] < BAD and not self._behind_bad_switch(host)]
         if settings.pairs and not self._open() and len(good) >= max(2, settings.size):
             self._pair_search = PairSearch(good, settings.noise, settings.risk)

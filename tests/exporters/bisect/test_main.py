@@ -56,7 +56,10 @@ def test_nothing_bad_is_status_0(program: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_a_low_bandwidth_is_a_failure(program: Path) -> None:
-    assert main(flags(program, "--hosts=gpu-[11-14]", "--min-bandwidth=401", "--rounds=1")) == 1
+    assert main(flags(program, "--hosts=gpu-[11-14]", "--min-bandwidth=401", "--rounds=1")) == 3
+    ((first, second),) = json.loads((program.parent / "state.json").read_text())["rounds"]
+    assert not first["passed"]
+    assert not second["passed"]
 
 
 def test_a_budget_that_is_used_up_is_status_3(program: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -43,6 +43,13 @@ def test_bad_pairs_of_good_hosts_are_found(seed: int) -> None:
     assert cluster.is_right(searched(cluster))
 
 
+def test_a_bad_pair_that_is_tested_first_makes_neither_host_bad() -> None:
+    cluster = BadCluster(64, noise=QUIET)
+    first = Search(Settings(cluster.hosts, noise=QUIET)).plan()[0]
+    cluster.bad_pairs = frozenset({frozenset(first)})
+    assert cluster.is_right(searched(cluster))
+
+
 def test_pairs_are_not_looked_for_where_nobody_asked() -> None:
     cluster = BadCluster.drawn(64, 1, pairs=1, noise=QUIET)
     assert searched(cluster, pairs=False).pairs == {}

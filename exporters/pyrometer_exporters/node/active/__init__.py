@@ -1,0 +1,1 @@
+"""Active tests: load on idle GPUs, links and disks, by the tools that are installed; and their latest results."""

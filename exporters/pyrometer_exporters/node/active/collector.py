@@ -1,0 +1,80 @@
+"""The collector ``active``: the latest results of ``pyrometer-test``, from the state folder.
+
+Sample lines: ``pyrometer_active_test_ok{test="nccl"} 1`` and
+``pyrometer_active_test_result{test="nccl_all_reduce",unit="GB/s"} 470.73``. No test is started here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pyrometer_exporters.framework.collector import CollectorSpec, Context
+from pyrometer_exporters.framework.metrics import Down, Family, Sample
+from pyrometer_exporters.node.active import kept
+
+OK = Family(
+    "pyrometer_active_test_ok",
+    "gauge",
+    "1 if the active test passed when it last ran, 0 if it failed; absent where its answer could not be read. "
+    "docs/active-tests.md.",
+    ("test",),
+)
+RESULT = Family(
+    "pyrometer_active_test_result",
+    "gauge",
+    "The latest measured value of an active test, in the unit of its label: the slowest GPU or link of this node.",
+    ("test", "unit"),
+)
+LAST_RUN = Family(
+    "pyrometer_active_test_timestamp_seconds",
+    "gauge",
+    "When the active test last ended, in s since the epoch, with whatever result.",
+    ("test",),
+)
+
+
+class ActiveCollector:
+    """Reads the file of ``pyrometer-test`` again when it has been replaced."""
+
+    def __init__(self, context: Context) -> None:
+        self._state = context.state
+        self._stamp: tuple[int, int] | None = None
+        self._samples: list[Sample] = []
+
+    def collect(self, until: float) -> Iterable[Sample | Down]:  # noqa: ARG002  one short file
+        """Yield the latest results; see :class:`~pyrometer_exporters.framework.collector.Collector`."""
+        stamp = self._file_stamp()
+        if stamp != self._stamp:
+            self._samples = list(self._read())
+            self._stamp = stamp
+        yield from self._samples
+
+    def close(self) -> None:
+        """Do nothing: no file stays open."""
+
+    def _file_stamp(self) -> tuple[int, int] | None:
+        if self._state is None:
+            return None
+        try:
+            found = (self._state / kept.FILE).stat()
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_ino
+
+    def _read(self) -> Iterable[Sample]:
+        values = {}
+        for name, tried in kept.load(self._state).items():
+            if tried.ok is not None:
+                yield OK.sample(int(tried.ok), name)
+            yield LAST_RUN.sample(tried.at, name)
+            values.update({(result.test, result.unit): result.value for result in tried.results})
+        for (test, unit), value in values.items():
+            yield RESULT.sample(value, test, unit)
+
+
+COLLECTOR = CollectorSpec(
+    name="active",
+    help="the latest results of pyrometer-test",
+    families=(OK, RESULT, LAST_RUN),
+    build=ActiveCollector,
+)

@@ -1,0 +1,79 @@
+"""The tools that ``pyrometer-test`` can run, how, how long, and the least that they must measure on which GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from pyrometer_exporters.node.active import parsers
+from pyrometer_exporters.node.active.parsers import Reading
+
+# Documented durations of the levels (DCGM user guide, "DCGM Diagnostics": seconds, 2 min, 30 min, 1 to 2 h), doubled.
+_DCGM_SECONDS: Final = {1: 60.0, 2: 600.0, 3: 3600.0, 4: 14400.0}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The choices that the commands depend on."""
+
+    gpus: int
+    level: int
+    burn_seconds: int
+    peer: str
+    device: str
+    directory: str
+
+
+@dataclass(frozen=True)
+class Tool:
+    """One test.
+
+    Attributes:
+        name: as in ``--run`` and in the label ``test``.
+        programs: names of its program; the first that is installed is run.
+        words: the arguments behind it; None where a choice is missing.
+        read: reads its output.
+        seconds: after so long it hangs.
+        needs: the flag without which it can't run.
+        gpus: whether it needs idle GPUs.
+    """
+
+    name: str
+    programs: tuple[str, ...]
+    words: Callable[[Asked], list[str]]
+    read: Callable[[str], Reading]
+    seconds: Callable[[Asked], float]
+    needs: str = ""
+    gpus: bool = True
+    limits: Mapping[str, float] = field(default_factory=dict)
+
+
+_CASES = ("host_to_device_memcpy_ce", "device_to_host_memcpy_ce", "device_to_device_memcpy_read_ce")
+
+TOOLS: Final[tuple[Tool, ...]] = (
+    Tool("dcgm", ("dcgmi",), lambda asked: ["diag", "-r", str(asked.level), "-j"], parsers.dcgm,
+         lambda asked: _DCGM_SECONDS[asked.level]),
+    Tool("nvbandwidth", ("nvbandwidth",), lambda _: ["-j", "-t", *_CASES], parsers.nvbandwidth, lambda _: 600.0),
+    Tool("nccl", ("all_reduce_perf",), lambda asked: ["-b", "1G", "-e", "8G", "-f", "2", "-g", str(asked.gpus)],
+         parsers.nccl, lambda _: 600.0),
+    Tool("burn", ("gpu-fryer", "gpu_burn"), lambda asked: [str(asked.burn_seconds)], parsers.burn,
+         lambda asked: asked.burn_seconds + 300.0),
+    Tool("ib", ("ib_write_bw",), lambda asked: ["--report_gbits", "-F", "-D", "10",
+         *(["-d", asked.device] if asked.device else []), asked.peer], parsers.ib_write_bw, lambda _: 60.0,
+         needs="peer", gpus=False),
+    Tool("fio", ("fio",), lambda asked: [
+        "--name=pyrometer", f"--directory={asked.directory}", "--rw=rw", "--bs=1M", "--size=4G", "--direct=1",
+        "--ioengine=psync", "--numjobs=4", "--group_reporting", "--runtime=60", "--unlink=1", "--output-format=json",
+        ], parsers.fio, lambda _: 300.0, needs="directory", gpus=False),
+)  # fmt: skip
+
+# GPU model as nvidia-smi prints it -> label `test` of a result -> least value, all eight GPUs of a node with NVSwitch.
+LEAST: Final[Mapping[str, Mapping[str, float]]] = {
+    # All-reduce: recorded on a healthy node (recorded/nccl-h100.txt), 470 GB/s at 2 GiB; 10 % below. H200 has
+    # the same NVLink 4 and NVSwitch. Between GPUs: crusoecloud/autoclusters-controller-helm-charts, README, by SKU.
+    "NVIDIA H100 80GB HBM3": {"nccl_all_reduce": 420.0, "nvbandwidth_device_to_device_memcpy_read_ce": 316.0},
+    "NVIDIA H200": {"nccl_all_reduce": 420.0, "nvbandwidth_device_to_device_memcpy_read_ce": 316.0},
+    "NVIDIA A100-SXM4-80GB": {"nvbandwidth_device_to_device_memcpy_read_ce": 220.0},
+    "NVIDIA A100-SXM4-40GB": {"nvbandwidth_device_to_device_memcpy_read_ce": 220.0},
+}

@@ -1,0 +1,173 @@
+"""The command with tools that print recorded outputs, hang or crash; and the collector that exports its results."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyrometer_exporters.framework.collector import Context
+from pyrometer_exporters.node.active import tools
+from pyrometer_exporters.node.active.collector import COLLECTOR
+from pyrometer_exporters.node.active.main import main
+from pyrometer_kit.clock import SystemClock
+
+RECORDED = Path(__file__).parent / "recorded"
+SMI = "#!/bin/sh\ncase $1 in --query-gpu*) echo 'NVIDIA H100 80GB HBM3, 0';; *) cat {pids};; esac\n"
+
+Install = Callable[..., None]
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
+    """Put programs on PATH, with an idle GPU."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    monkeypatch.delenv("STATE_DIRECTORY", raising=False)
+
+    def put(name: str, *, prints: str = "", status: int = 0, script: str = "") -> None:
+        path = folder / name
+        path.write_text(script or f"#!/bin/sh\ncat {RECORDED / prints}\nexit {status}\n")
+        path.chmod(0o755)
+
+    (tmp_path / "pids").touch()
+    put("nvidia-smi", script=SMI.format(pids=tmp_path / "pids"))
+    return put
+
+
+@pytest.fixture
+def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
+    def call(*flags: str) -> tuple[int, str]:
+        status = main([f"--path.state={tmp_path}", *flags])
+        return status, capsys.readouterr().out
+
+    return call
+
+
+def exported(state: Path) -> dict[tuple[str, ...], float]:
+    context = Context(argparse.Namespace(), SystemClock(), state, state, state, state)
+    samples: list[Any] = list(COLLECTOR.build(context).collect(0))
+    return {
+        (sample.family.name.removeprefix("pyrometer_active_test_"), *sample.labels): sample.value for sample in samples
+    }
+
+
+def test_nothing_runs_unless_it_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([f"--path.state={tmp_path}"]) == 2
+    assert capsys.readouterr().err == (
+        "pyrometer-test: --run: name the tests to run, of dcgm, nvbandwidth, nccl, burn, ib, fio; "
+        "nothing runs by default\n"
+    )
+    assert not (tmp_path / "active.json").exists()
+
+
+def test_a_test_that_passes_is_kept_and_exported(install: Install, run: Any, tmp_path: Path) -> None:
+    install("all_reduce_perf", prints="nccl-h100.txt")
+    assert run("--run=nccl") == (0, "OK nccl: nccl_all_reduce 470.7 GB/s\n")
+    values = exported(tmp_path)
+    assert values["ok", "nccl"] == 1
+    assert values["result", "nccl_all_reduce", "GB/s"] == 470.73
+    assert values["timestamp_seconds", "nccl"] > 1e9
+
+
+def test_too_slow_for_this_model_is_a_failure(install: Install, run: Any, tmp_path: Path) -> None:
+    install("all_reduce_perf", prints="nccl-one-sided-h200nvl.txt")
+    status, out = run("--run=nccl")
+    assert status == 2
+    assert out.startswith("FAILED nccl: nccl_all_reduce is 68.66 GB/s, at least 420 are expected")
+    assert exported(tmp_path)["ok", "nccl"] == 0
+    assert run("--run=nccl", "--limit=nccl_all_reduce=60")[0] == 0
+
+
+def test_a_fault_that_the_tool_names_is_a_failure_whatever_its_status(install: Install, run: Any) -> None:
+    install("dcgmi", prints="dcgm-4.5.3-failed.json", status=226)
+    assert run("--run=dcgm") == (2, "FAILED dcgm: memory on GPU 3 failed: GPU 3 ECC error\n")
+
+
+def test_the_first_program_that_is_installed_is_run(install: Install, run: Any) -> None:
+    install("gpu_burn", prints="gpu-burn-h100.txt")
+    assert run("--run=burn") == (0, "OK burn: burn 51.4 TFLOP/s\n")
+
+
+def test_a_tool_that_hangs_is_killed_and_has_failed(
+    install: Install, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install("all_reduce_perf", script="#!/bin/sh\nsleep 60 & wait\n")
+    quick = [tools.Tool(each.name, each.programs, each.words, each.read, lambda _: 0.2) for each in tools.TOOLS]
+    monkeypatch.setattr("pyrometer_exporters.node.active.main.TOOLS", quick)
+    assert run("--run=nccl") == (2, "FAILED nccl: no answer in 0 s: it hangs\n")
+
+
+def test_a_tool_that_crashes_has_failed(install: Install, run: Any) -> None:
+    install("all_reduce_perf", script="#!/bin/sh\nkill -SEGV $$\n")
+    assert run("--run=nccl") == (2, "FAILED nccl: it ended with status -11 and without results\n")
+
+
+def test_an_output_that_cannot_be_read_is_neither_pass_nor_failure(install: Install, run: Any, tmp_path: Path) -> None:
+    install("all_reduce_perf", script="#!/bin/sh\necho hello\n")
+    assert run("--run=nccl") == (3, "UNKNOWN nccl: its output can't be read: it has no line of results\n")
+    assert ("ok", "nccl") not in exported(tmp_path)
+
+
+def test_gpus_in_use_are_left_alone(install: Install, run: Any, tmp_path: Path) -> None:
+    install("all_reduce_perf", prints="nccl-h100.txt")
+    (tmp_path / "pids").write_text("4711\n")
+    assert run("--run=nccl") == (3, "NOT RUN nccl: GPUs are not idle: in use by process 4711\n")
+    assert not (tmp_path / "active.json").exists()
+
+
+def test_a_driver_that_does_not_answer_is_no_idle_gpu(install: Install, run: Any) -> None:
+    install("all_reduce_perf", prints="nccl-h100.txt")
+    install("nvidia-smi", script="#!/bin/sh\nexit 9\n")
+    assert run("--run=nccl")[1] == "NOT RUN nccl: GPUs are not idle: nvidia-smi does not answer: CalledProcessError\n"
+
+
+def test_what_is_not_installed_or_no_longer_fits_the_budget_is_not_run(install: Install, run: Any) -> None:
+    install("all_reduce_perf", prints="nccl-h100.txt")
+    status, out = run("--run=dcgm,nccl", "--budget=30")
+    assert status == 3
+    assert out.splitlines() == [
+        "NOT RUN dcgm: not installed: dcgmi", "NOT RUN nccl: it may take 600 s, and 30 s of --budget are left",
+    ]  # fmt: skip
+
+
+def test_results_of_other_tests_stay(install: Install, run: Any, tmp_path: Path) -> None:
+    install("all_reduce_perf", prints="nccl-h100.txt")
+    install("dcgmi", prints="dcgm-4.5.3.json")
+    run("--run=nccl")
+    told = json.loads(run("--run=dcgm", "--json")[1])
+    assert [(each["test"], each["state"]) for each in told["tests"]] == [("dcgm", "ok")]
+    assert {key for key in exported(tmp_path) if key[0] == "ok"} == {("ok", "nccl"), ("ok", "dcgm")}
+
+
+def test_a_disk_and_a_link_are_tested_where_they_are_named(install: Install, run: Any) -> None:
+    install("fio", prints="fio-3.42.txt")
+    install("ib_write_bw", prints="ib-ndr.txt")
+    install("nvidia-smi", script="#!/bin/sh\nexit 9\n")
+    assert run("--run=fio,ib", "--directory=/tmp", "--peer=gpu-002") == (
+        0, "OK fio: fio_write 2.147 GB/s\nOK ib: ib_write_bw 392.3 Gb/s\n",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("flag", "line"),
+    [
+        ("--run=nope", "--run: there is no test nope; known are dcgm, nvbandwidth, nccl, burn, ib, fio"),
+        ("--run=ib", "--run: ib needs --peer"),
+        ("--run=fio", "--run: fio needs --directory"),
+    ],
+)
+def test_a_mistake_is_one_line_and_status_2(flag: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([flag]) == 2
+    assert capsys.readouterr().err == f"pyrometer-test: {line}\n"
+
+
+def test_no_state_folder_and_a_damaged_file_are_no_samples(tmp_path: Path) -> None:
+    assert exported(tmp_path) == {}
+    (tmp_path / "active.json").write_text("{")
+    assert exported(tmp_path) == {}
