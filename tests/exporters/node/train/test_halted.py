@@ -20,7 +20,7 @@ from pyrometer_exporters.node.train import collector as module
 from pyrometer_exporters.node.train.collector import TrainCollector
 from pyrometer_exporters.node.train.rank_exit import lock_holder
 
-# Of a line of /proc/PID/stat after its first five fields, up to the start time.
+# The fields of /proc/PID/stat from the sixth to the start time.
 REST_OF_STAT = f" {'0 ' * 16}123456 0\n"
 HOLDS_A_LOCK = "import fcntl, sys; f = open(sys.argv[1]); fcntl.flock(f, fcntl.LOCK_EX); print(flush=True); input()"
 
