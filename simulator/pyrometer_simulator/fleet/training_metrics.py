@@ -35,6 +35,9 @@ def rank_families(plan: Plan, targets: Sequence[str], dead: int) -> Iterator[Fam
         yield from _current_part(plan, run, named, here)
         yield from _identity(named, where, here)
         yield _configuration(run, targets[run.first], len(where))
+        if run.line:  # a log whose first lines have steps of no time: such batches have no MFU
+            reason = f'{targets[run.first]},run="{run.name}",attempt="1",reason="implausible"'
+            yield family("pyrometer_train_mfu_unknown_info", [reason], np.ones(1), slow=True)
 
 
 def _counters(run: Run, named: list[str], here: Array, stopped: float) -> Iterator[Family]:
