@@ -106,6 +106,22 @@ def test_names_stay_after_a_restart_of_the_exporter(folder: Path, rings: Rings, 
     after.close()
 
 
+@pytest.mark.parametrize("saved", [True, False])
+def test_a_job_that_ended_keeps_its_name_after_a_restart_of_the_exporter(
+    folder: Path, rings: Rings, clock: Any, *, saved: bool
+) -> None:
+    first, second = rings("a", job_id="77"), rings("b", job_id="78")
+    for made in (first, second):
+        made.step(1000, 1001)
+    before = Tracker(folder, clock, PointStore())
+    names(before)
+    before.close()
+    second.close()
+    after = Tracker(folder, clock, PointStore(), None, before.names.holders if saved else None)
+    assert names(after) == {"a": "llama", "b": "llama@78"}
+    after.close()
+
+
 def test_a_name_that_another_user_took_before_is_not_given(tracker: Tracker, rings: Rings) -> None:
     rings("z", run="llama@78", job_id="99", rank=5).step(999, 1000)
     tracker.poll()
