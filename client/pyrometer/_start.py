@@ -194,9 +194,12 @@ def _observe_first_steps(run: Run, description: dict[str, Any]) -> None:
     def say(line: str) -> None:
         _warn(description["local_rank"], "run {0}: {1}", description["run"], line)
 
+    def announce(line: str) -> None:
+        _write("run {0}: {1}", description["run"], line)
+
     run.say_through(say)
     try:
-        run.observe(observer(run, description, say))
+        run.observe(observer(run, description, say, announce))
     except Exception:  # noqa: BLE001  the promise of this module
         pass
 
@@ -221,7 +224,15 @@ def _detect_waits(run: Run, settings: Settings, description: dict[str, Any]) -> 
 def _warn(local_rank: object, template: str, *values: object) -> None:
     """Write one line to standard error, from one rank of a node."""
     try:
-        if not local_rank and _environment.local_rank(os.environ) == 0:
-            sys.stderr.write(f"pyrometer: {template.format(*values)}\n")
+        silent = bool(local_rank) or _environment.local_rank(os.environ) != 0
+    except Exception:  # noqa: BLE001  a value without a truth
+        return
+    if not silent:
+        _write(template, *values)
+
+
+def _write(template: str, *values: object) -> None:
+    try:
+        sys.stderr.write(f"pyrometer: {template.format(*values)}\n")
     except Exception:  # noqa: BLE001  a closed or replaced stderr, a run's name that can't be printed
         pass
