@@ -20,24 +20,34 @@ if TYPE_CHECKING:
 
     P = ParamSpec("P")
 
+_VARIABLE_SETTINGS = 0x08  # inspect.CO_VARKEYWORDS
 
-def _ignore_unknown_settings(function: Callable[P, Run]) -> Callable[P, Run]:
-    """Have a setting that ``function`` lacks reported and ignored: a typing error must not cost a job its start.
+
+def forgive_arguments(function: Callable[P, Run]) -> Callable[P, Run]:
+    """Have a setting that ``function`` lacks reported and ignored, and one that is missing be None.
+
+    A typing error must not cost a job its start.
 
     The signature, and with it every type checker, still refuses it.
     """
     code = function.__code__
     positional = code.co_argcount
+    required = positional - len(function.__defaults__ or ())
     known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    takes_any = code.co_flags & _VARIABLE_SETTINGS
 
     def lenient(*arguments: P.args, **settings: P.kwargs) -> Run:
         given, more = arguments[:positional], arguments[positional:]
         for name in code.co_varnames[: len(given)]:
             settings.pop(name, None)  # given twice
-        unknown = [name for name in settings if name not in known]
+        missing = [name for name in code.co_varnames[len(given) : required] if name not in settings]
+        settings.update(dict.fromkeys(missing))
+        unknown = [name for name in settings if name not in known and not takes_any]
         for name in unknown:
             del settings[name]
         run = function(*given, **settings)  # type: ignore[arg-type]  # no more than it takes
+        if missing:
+            _warn(settings.get("local_rank"), "nothing to report: {0} not given", ", ".join(missing))
         if more:
             _warn(settings.get("local_rank"), "settings are given by name; ignored: {0!r}", more)
         if unknown:
@@ -50,7 +60,7 @@ def _ignore_unknown_settings(function: Callable[P, Run]) -> Callable[P, Run]:
     return lenient
 
 
-@_ignore_unknown_settings
+@forgive_arguments
 def start(
     run: str | None = None,
     *,

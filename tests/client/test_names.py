@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import types
 from pathlib import Path
 from typing import Any
 
@@ -99,11 +100,46 @@ def test_values_without_names(rings: str, seen: ReadRing, capfd: pytest.CaptureF
     assert capfd.readouterr().err.count("give values by name") == 1
 
 
+def test_values_given_twice_or_by_any_name(rings: str, seen: ReadRing, capfd: pytest.CaptureFixture[str]) -> None:
+    run = pyrometer.start("r", rings=rings)
+    with run.step():
+        run.record(1.0, loss=2.0)
+        run.record(self=1, given=2)
+    run.tick()
+    run.tick(3.0, self=1)
+    assert [r.loss for r in seen(run.path).records] == [2.0, 3.0]
+    assert capfd.readouterr().err.count("value 1.0 is not recorded: give values by name") == 1
+    run.close()
+
+
+def test_watch_and_auto_with_wrong_arguments(rings: str, capfd: pytest.CaptureFixture[str]) -> None:
+    target: Any = types.SimpleNamespace(step=lambda: 5)
+    client: Any = pyrometer
+    calls = (
+        lambda: client.auto("a", run="b", rings=rings),
+        lambda: client.auto("a", self=1, rings=rings),
+        lambda: client.watch(target, "step", "r", "c", rings=rings),
+        lambda: client.watch(target, "step", target=1, function=2, rings=rings),
+        lambda: client.watch(target, rings=rings),
+    )
+    for call in calls:
+        run = call()
+        assert run.disabled is None
+        run.close()
+    assert target.step() == 5
+    assert capfd.readouterr().err.splitlines() == [
+        "pyrometer: unknown settings ignored: self",
+        "pyrometer: settings are given by name; ignored: ('c',)",
+        "pyrometer: unknown settings ignored: function",
+        "pyrometer: nothing to report: name not given",
+    ]
+
+
 def test_settings_without_names(rings: str, capfd: pytest.CaptureFixture[str]) -> None:
     run: Any = pyrometer.start("a", 1e9, rings=rings)  # type: ignore[call-arg]
     assert run.disabled is None
     assert "settings are given by name; ignored: (1000000000.0,)" in capfd.readouterr().err
-    assert pyrometer.auto("a", 1e9, rings=rings).disabled is None
+    assert pyrometer.auto("a", 1e9, rings=rings).disabled is None  # type: ignore[call-arg]
     assert pyrometer.start("a", run="b", rings=rings).disabled is None  # type: ignore[misc]
 
 
