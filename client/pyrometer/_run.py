@@ -318,7 +318,7 @@ class Run:
         """Record a metric of the job's own.
 
         Raises:
-            Exception: those of torch, or there is no memory.
+            Exception: those of torch.
         """
         number = None if value is None or self._fd < 0 else self._names.metric(name, self._fd)
         if number is None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import errno
+import os
 import pickle
 import types
 from pathlib import Path
@@ -36,6 +38,28 @@ def test_a_job_without_metrics_of_its_own_takes_no_memory_for_them(rings: str) -
     with run.step():
         run.record(lr=1.0)
     assert Path(run.path).stat().st_size == ring.VALUES_OFFSET + ring.VALUES_BYTES
+    run.close()
+
+
+def test_a_full_folder_costs_one_try_and_one_line(
+    rings: str, seen: ReadRing, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = []
+
+    def full(*place: int) -> None:
+        tries.append(place)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    run = pyrometer.start("r", rings=rings)
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    for _ in range(3):
+        with run.step():
+            run.record(loss=1.0, lr=0.1, accuracy=0.5)
+    assert len(tries) == 1
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.endswith("metric of the job's own is not recorded: no memory for it in the rings' folder: No space left "
+                         "on device")  # fmt: skip
+    assert [r.loss for r in seen(run.path).records] == [1.0] * 3
     run.close()
 
 
