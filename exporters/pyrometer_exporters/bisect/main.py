@@ -21,7 +21,7 @@ from pyrometer_exporters.bisect.belief import Noise, Outcome
 from pyrometer_exporters.bisect.plan import METHODS, Group
 from pyrometer_exporters.bisect.record import Record
 from pyrometer_exporters.bisect.run import Runner
-from pyrometer_exporters.bisect.search import Answer, Search, Settings
+from pyrometer_exporters.bisect.search import LARGEST_FOR_PAIRS, Answer, Search, Settings
 from pyrometer_exporters.targets.hostlist import expand
 from pyrometer_kit.command_line import add_version_flag
 from pyrometer_kit.errors import UsageError, fail
@@ -99,6 +99,9 @@ def _settings(flags: argparse.Namespace) -> Settings:
         raise UsageError(f"--hosts: {len(hosts)} hosts; at least {least} are needed")
     if "{hosts}" not in flags.command:
         raise UsageError("--command: it has no {hosts}, where the names of a group are put")
+    if flags.pairs and flags.size > LARGEST_FOR_PAIRS:
+        raise UsageError(f"--size: {flags.size} is too much to look for bad pairs, which are tested as two hosts; add "
+                         "--no-pairs")  # fmt: skip
     noise = Noise(getattr(flags, "false-alarms"), flags.missed)
     switches = {host: name for host, name in _switches(flags.topology).items() if host in set(hosts)}
     return Settings(hosts, switches, flags.method, flags.size, noise, flags.sure, flags.pairs, flags.seed)
@@ -170,7 +173,7 @@ def make_parser() -> Flags:
     add("--method", choices=METHODS, default="pairs",
         help="pairs: fewest rounds; grid: fewer tests; halve: fewest tests (default: %(default)s)")  # fmt: skip
     add("--size", type=int, choices=range(1, 65), default=2, metavar="N",
-        help="hosts in the smallest group that can be tested, 1 to 64 (default: %(default)s)")  # fmt: skip
+        help="hosts in the smallest group to test, 1 to 64; above 2 with --no-pairs (default: %(default)s)")  # fmt: skip
     add(
         "--no-pairs",
         dest="pairs",

@@ -110,6 +110,8 @@ def test_an_interrupted_search_runs_only_the_tests_that_are_missing(program: Pat
         (("--command=sh -c 'exit 75' {hosts}",), "--command: no test of this round gave an answer; run it by hand"),
         (("--command=true {hosts}", "--min-bandwidth=1"),
          "--min-bandwidth: the command printed no line 'Avg bus bandwidth', as nccl-tests does"),
+        (("--size=4",),
+         "--size: 4 is too much to look for bad pairs, which are tested as two hosts; add --no-pairs"),
         (("--topology=/nowhere",), "--topology: can't read /nowhere: No such file or directory"),
     ],
 )  # fmt: skip
