@@ -93,6 +93,11 @@ class Search:
         self._pair_search: PairSearch | None = None
         self.rounds = 0
 
+    @property
+    def knows_switches(self) -> bool:
+        """Return whether a switch can be the reason for a test that fails."""
+        return bool(self._settings.switches)
+
     def plan(self) -> list[Group]:
         """Return the next round's groups, which share no host; none when the search is finished."""
         settings = self._settings
