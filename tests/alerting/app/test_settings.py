@@ -265,4 +265,4 @@ def test_the_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_a_password_in_the_pages_address_is_in_no_message_and_no_label() -> None:
     chosen = settings.load(["--web.external-url=https://me:s3cr3t@alerts.example/"], {})
-    assert main._page_url(chosen, encrypted=True) == "https://alerts.example/"
+    assert main._page_url(chosen, encrypted=True) == "https://alerts.example"
