@@ -39,8 +39,9 @@ def gpus() -> Gpus:
         return Gpus((), "nvidia-smi lists no GPU")
     if pids:
         return Gpus(models, f"in use by process {', '.join(pids[:8])}")
-    busy = [str(number) for number, load in enumerate(loads) if load.isdecimal() and int(load) > 0]
-    return Gpus(models, f"GPU {', '.join(busy)} is busy" if busy else "")
+    # "[N/A]" with MIG and "[Unknown Error]" of a GPU that answers no more are no idle GPU.
+    busy = [f"utilization of GPU {number} is {load or 'missing'}" for number, load in enumerate(loads) if load != "0"]
+    return Gpus(models, ", ".join(busy[:8]))
 
 
 def _smi(*arguments: str) -> list[str]:

@@ -125,6 +125,15 @@ def test_gpus_in_use_are_left_alone(install: Install, run: Any, tmp_path: Path) 
     assert not (tmp_path / "active.json").exists()
 
 
+@pytest.mark.parametrize("load", ["7", "[N/A]", "[Unknown Error]", ""])
+def test_a_gpu_that_is_not_known_to_be_idle_is_left_alone(install: Install, run: Any, load: str) -> None:
+    install("all_reduce_perf", prints="nccl-h100.txt")
+    install("nvidia-smi", script=f"#!/bin/sh\ncase $1 in --query-gpu*) echo 'NVIDIA H100 80GB HBM3, {load}';; esac\n")
+    assert run("--run=nccl") == (
+        3, f"NOT RUN nccl: GPUs are not idle: utilization of GPU 0 is {load or 'missing'}\n",
+    )  # fmt: skip
+
+
 def test_a_driver_that_does_not_answer_is_no_idle_gpu(install: Install, run: Any) -> None:
     install("all_reduce_perf", prints="nccl-h100.txt")
     install("nvidia-smi", script="#!/bin/sh\nexit 9\n")
