@@ -21,7 +21,8 @@ from pyrometer_exporters.node.active.main import main
 from pyrometer_kit.clock import SystemClock
 
 RECORDED = Path(__file__).parent / "recorded"
-SMI = "#!/bin/sh\ncase $1 in --query-gpu*) echo 'NVIDIA H100 80GB HBM3, 0';; *) cat {pids};; esac\n"
+ONE = "NVIDIA H100 80GB HBM3, 0"
+SMI = "#!/bin/sh\ncase $1 in --query-gpu*) echo '{gpus}';; *) cat {pids};; esac\n"
 
 Install = Callable[..., None]
 
@@ -40,7 +41,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
         path.chmod(0o755)
 
     (tmp_path / "pids").touch()
-    put("nvidia-smi", script=SMI.format(pids=tmp_path / "pids"))
+    put("nvidia-smi", script=SMI.format(gpus="\n".join([ONE] * 8), pids=tmp_path / "pids"))
     return put
 
 
@@ -86,6 +87,16 @@ def test_too_slow_for_this_model_is_a_failure(install: Install, run: Any, tmp_pa
     assert out.startswith("FAILED nccl: nccl_all_reduce is 68.66 GB/s, at least 420 are expected")
     assert exported(tmp_path)["ok", "nccl"] == 0
     assert run("--run=nccl", "--limit=nccl_all_reduce=60")[0] == 0
+
+
+@pytest.mark.parametrize("gpus", [1, 2, 4])
+def test_fewer_gpus_than_the_least_value_is_of_are_not_too_slow(
+    install: Install, run: Any, tmp_path: Path, gpus: int
+) -> None:
+    install("nvidia-smi", script=SMI.format(gpus="\n".join([ONE] * gpus), pids=tmp_path / "pids"))
+    install("all_reduce_perf", prints="nccl-one-sided-h200nvl.txt")
+    assert run("--run=nccl")[0] == 0
+    assert run("--run=nccl", "--limit=nccl_all_reduce=100")[0] == 2
 
 
 def test_a_fault_that_the_tool_names_is_a_failure_whatever_its_status(install: Install, run: Any) -> None:
