@@ -21,7 +21,7 @@ NODE = f'up{{job="node", {NODE_IS}}} == 1'
 GPUS = f"cluster:pyrometer_gpu_up:count{{{CLUSTER}}}"
 COMPARED_GPUS = f"cluster:pyrometer_gpu_quantity:quantile{{{CLUSTER}}}"
 CLOCKS = f"cluster:pyrometer_gpu_clock_event_seconds:gpus{{{CLUSTER}}}"
-PORTS = f"rail:pyrometer_nic_ports:down{{{CLUSTER}}}"
+PORTS = f"cluster:pyrometer_nic_link_up:count{{{CLUSTER}}}"
 PORTS_OF_RUN = f"{PORTS} and on () run:pyrometer_train_ranks:count{{{RUN_IS}}}"
 COLLECTORS = f'node:pyrometer_check:ok{{{CLUSTER}, check!="answers"}}'
 CHECKS = f"node:pyrometer_check:ok{{{CLUSTER}}}"
