@@ -31,9 +31,11 @@ INSPECTOR = f"comm:pyrometer_nccl_bus_bandwidth:per_best1d{{{CLUSTER}}}"
 # The heartbeat is an alert: where it fires, alerts are evaluated. It has no cluster.
 ALERTS = f'{TARGETS} and on () ALERTS{{alertname="Watchdog"}}'
 
-# The alerting service is scraped, and alerts reach it: its heartbeat comes each minute.
+# The alerting service is scraped, and alerts reach it: its heartbeat comes each minute. Services that don't export
+# their incidents yet have no page either.
 ALERTING = "pyrometer_alerting_watchdog_last_seen_timestamp_seconds"
-INCIDENTS = f"({ALERTING} > time() - 300)"
+_PAGE = "pyrometer_alerting_page_info"
+INCIDENTS = f"({ALERTING} > time() - 300 and on (instance) {_PAGE})"
 
 
 class Healthy(NamedTuple):
@@ -46,6 +48,9 @@ class Healthy(NamedTuple):
 def past(series: str) -> str:
     """Return whether somebody looked within the time range."""
     return f"last_over_time({series}[$__range])"
+
+
+PAST_INCIDENTS = f"({past(ALERTING)} and on (instance) {past(_PAGE)})"
 
 
 def or_nothing(expr: str, proof: str) -> str:
