@@ -29,7 +29,8 @@ TARGETS = f"up{{{CLUSTER}}}"
 RAS = f"pyrometer_nccl_standstill_seconds{{{CLUSTER}}}"
 INSPECTOR = f"comm:pyrometer_nccl_bus_bandwidth:per_best1d{{{CLUSTER}}}"
 # The heartbeat is an alert: where it fires, alerts are evaluated. It has no cluster.
-ALERTS = f'{TARGETS} and on () ALERTS{{alertname="Watchdog"}}'
+_HEARTBEAT = 'ALERTS{alertname="Watchdog"}'
+ALERTS = f"{TARGETS} and on () {_HEARTBEAT}"
 
 # The alerting service is scraped, and alerts reach it: its heartbeat comes each minute. Services that don't export
 # their incidents yet have no page either.
@@ -50,6 +51,7 @@ def past(series: str) -> str:
     return f"last_over_time({series}[$__range])"
 
 
+PAST_ALERTS = f"{past(TARGETS)} and on () {past(_HEARTBEAT)}"
 PAST_INCIDENTS = f"({past(ALERTING)} and on (instance) {past(_PAGE)})"
 
 
