@@ -102,9 +102,7 @@ def healthy() -> Series:
     return found
 
 
-def answer(
-    tmp_path: Path, series: Series, tests: Sequence[Mapping[str, object]], rules: Sequence[Path] = RULES
-) -> str:
+def answer(tmp_path: Path, series: Series, tests: Sequence[Mapping[str, object]], rules: Sequence[Path] = RULES) -> str:
     """The objections of promtool; empty if all was as expected."""
     inputs = [{"series": name, "values": values} for name, values in (healthy() | series).items()]
     asked = [{"eval_time": "20m", **test} for test in tests]
