@@ -56,10 +56,13 @@ def state_folder(path: str | None, default: Path) -> Path | None:
 class StateFile:
     """The file ``<folder>/<name>``; without a folder nothing is stored."""
 
-    def __init__(self, folder: Path | None, name: str) -> None:
+    def __init__(self, folder: Path | None, name: str, *, mode: int | None = None) -> None:
         self._path = folder / name if folder else None
+        self._mode = mode  # whatever the umask is; None: as the umask allows
         self.unusable = False
         """True after a file that could not be read: its state is unknown, which is not the same as empty."""
+        self.denied = False
+        """True after a file that this user may not read: it may be whole, so it stays where it is."""
 
     @property
     def kept(self) -> bool:
@@ -78,11 +81,14 @@ class StateFile:
             return decode(json.loads(self._path.read_text(encoding="utf-8")))
         except FileNotFoundError:
             return None
+        except PermissionError as error:
+            self.unusable = self.denied = True
+            log.warning("%s can't be read, its counts restart at 0: %s", self._path, error.strerror)
+            return None
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             self.unusable = True
             log.warning("%s can't be used, its counts restart at 0: %r", self._path, error)
-            with contextlib.suppress(OSError):
-                self._path.replace(self._path.with_name(f"{self._path.name}.corrupt"))
+            self._set_aside(self._path)
             return None
 
     def save(self, data: Mapping[str, Any]) -> None:
@@ -103,13 +109,32 @@ class StateFile:
             return
         self._path.parent.mkdir(parents=True, exist_ok=True)  # it could not be made at the start
         new = self._path.with_name(f"{self._path.name}.new")
-        with new.open("w", encoding="utf-8") as file:
+        with os.fdopen(_created(new), "w", encoding="utf-8") as file:
+            if self._mode is not None:
+                os.fchmod(file.fileno(), self._mode)
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
+        if self.denied:  # another user's state is not lost to that of this one
+            self._set_aside(self._path)
+            self.denied = False
         new.replace(self._path)
         folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(folder)
         finally:
             os.close(folder)
+
+    @staticmethod
+    def _set_aside(path: Path) -> None:
+        with contextlib.suppress(OSError):
+            path.replace(path.with_name(f"{path.name}.corrupt"))
+
+
+def _created(path: Path) -> int:
+    """Return a descriptor of a new file in place of an old one.
+
+    The folder may be another user's, and this one root: a link that was put there must not be followed.
+    """
+    path.unlink(missing_ok=True)
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -59,3 +62,44 @@ def test_without_a_folder_nothing_is_stored() -> None:
     file = StateFile(None, "counts.json")
     file.save({"n": 5})
     assert (file.kept, file.load(dict)) == (False, None)
+
+
+def test_a_link_that_waits_for_the_new_file_is_not_followed(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.write_text("untouched")
+    state = tmp_path / "state"
+    state.mkdir()
+    (state / "counts.json.new").symlink_to(target)
+    StateFile(state, "counts.json").save({"n": 5})
+    assert target.read_text() == "untouched"
+    assert [(path.name, path.is_symlink()) for path in state.iterdir()] == [("counts.json", False)]
+
+
+def test_a_mode_holds_whatever_the_umask_is(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        StateFile(tmp_path, "all.json", mode=0o644).save({})
+        StateFile(tmp_path, "own.json").save({})
+    finally:
+        os.umask(before)
+    assert [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("all.json", "own.json")] == [0o644, 0o600]
+
+
+def test_a_file_of_another_user_is_not_set_aside_before_it_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = StateFile(tmp_path, "counts.json")
+    file.save({"n": 5})
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_text", refused)
+        assert file.load(lambda data: data["n"]) is None
+    assert (file.unusable, file.denied, len(caplog.records)) == (True, True, 1)
+    assert [path.name for path in tmp_path.iterdir()] == ["counts.json"]
+    file.save({"n": 6})
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
+        "counts.json": '{"n": 6}', "counts.json.corrupt": '{"n": 5}',
+    }  # fmt: skip
+
+
+def refused(*_: object, **__: object) -> str:
+    raise PermissionError(errno.EACCES, "Permission denied")

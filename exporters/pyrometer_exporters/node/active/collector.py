@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from pyrometer_exporters.framework.collector import CollectorSpec, Context
 from pyrometer_exporters.framework.metrics import Down, Family, Sample
+from pyrometer_exporters.framework.outcome import reason_of
 from pyrometer_exporters.node.active import kept
 
 OK = Family(
@@ -38,38 +39,52 @@ class ActiveCollector:
 
     def __init__(self, context: Context) -> None:
         self._state = context.state
-        self._stamp: tuple[int, int] | None = None
-        self._samples: list[Sample] = []
+        self._stamp: tuple[int, ...] | None = None
+        self._items: list[Sample | Down] = []
 
     def collect(self, until: float) -> Iterable[Sample | Down]:  # noqa: ARG002  one short file
         """Yield the latest results; see :class:`~pyrometer_exporters.framework.collector.Collector`."""
-        stamp = self._file_stamp()
-        if stamp != self._stamp:
-            self._samples = list(self._read())
-            self._stamp = stamp
-        yield from self._samples
+        try:
+            stamp = self._file_stamp()
+            if stamp != self._stamp:
+                self._stamp, self._items = stamp, list(self._read())
+        except PermissionError as error:
+            yield _down(error)
+            return
+        yield from self._items
 
     def close(self) -> None:
         """Do nothing: no file stays open."""
 
-    def _file_stamp(self) -> tuple[int, int] | None:
+    def _file_stamp(self) -> tuple[int, ...] | None:
         if self._state is None:
             return None
         try:
             found = (self._state / kept.FILE).stat()
+        except PermissionError:
+            raise
         except OSError:
             return None
-        return found.st_mtime_ns, found.st_ino
+        return found.st_ctime_ns, found.st_ino  # the time of a chmod too
 
-    def _read(self) -> Iterable[Sample]:
+    def _read(self) -> Iterable[Sample | Down]:
         values = {}
-        for name, tried in kept.load(self._state).items():
+        try:
+            found = kept.load(self._state)
+        except PermissionError as error:
+            yield _down(error)
+            return
+        for name, tried in found.items():
             if tried.ok is not None:
                 yield OK.sample(int(tried.ok), name)
             yield LAST_RUN.sample(tried.at, name)
             values.update({(result.test, result.unit): result.value for result in tried.results})
         for (test, unit), value in values.items():
             yield RESULT.sample(value, test, unit)
+
+
+def _down(error: OSError) -> Down:
+    return Down("file", reason_of(error), str(error))
 
 
 COLLECTOR = CollectorSpec(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from pyrometer_kit.statefile import StateFile
 
 FILE: Final = "active.json"
 VERSION: Final = 1
+MODE: Final = 0o644
 
 
 @dataclass(frozen=True)
@@ -32,12 +34,20 @@ class Tried:
 
 
 def load(folder: Path | None) -> Mapping[str, Tried]:
-    """Return the latest run of each test; none where there is no file."""
-    return StateFile(folder, FILE).load(_decoded) or {}
+    """Return the latest run of each test; none where there is no file.
+
+    Raises:
+        PermissionError: There is a file that this user may not read.
+    """
+    file = StateFile(folder, FILE)
+    found = file.load(_decoded)
+    if file.denied:
+        raise PermissionError(errno.EACCES, f"{FILE} can't be read by this user")
+    return found or {}
 
 
 def save(folder: Path, tried: Mapping[str, Tried]) -> None:
-    """Replace the file, readable for the exporter's user.
+    """Replace the file, readable for the exporter's user whatever the umask of the one who tests.
 
     Raises:
         OSError: It can't be written.
@@ -46,7 +56,7 @@ def save(folder: Path, tried: Mapping[str, Tried]) -> None:
         name: {"ok": each.ok, "reason": each.reason, "at": each.at, "results": [list(one) for one in each.results]}
         for name, each in tried.items()
     }
-    StateFile(folder, FILE).save({"version": VERSION, "tests": data})
+    StateFile(folder, FILE, mode=MODE).save({"version": VERSION, "tests": data})
 
 
 def _decoded(data: Mapping[str, Any]) -> Mapping[str, Tried]:

@@ -99,7 +99,7 @@ def _keep(state: Path, name: str, outcome: Tried) -> None:
     try:
         kept.save(state, {**kept.load(state), name: outcome})
     except OSError as error:
-        raise UsageError(f"--path.state: can't write to {state}: {error.strerror}") from None
+        raise UsageError(f"--path.state: can't keep the result in {state}: {error.strerror}") from None
 
 
 def _line(name: str, outcome: Tried | str) -> str:

@@ -48,7 +48,8 @@ class CursorFile:
             }
             jobs = {_key(key): str(job) for *key, job in content.get("jobs", [])}
             owners = {_key(key): int(uid) for *key, uid in content.get("owners", [])}
-            holders = {key: Holder(uid, jobs.get(key, "")) for key, uid in owners.items()}
+            pids = {_key(key): _pids(of) for *key, of in content.get("pids", [])}
+            holders = {key: Holder(uid, jobs.get(key, ""), pids.get(key, {})) for key, uid in owners.items()}
             return SavedCursors(cursors, None if offset is None else int(offset), holders)
         except FileNotFoundError:
             return SavedCursors()
@@ -67,6 +68,7 @@ class CursorFile:
             "consumers": consumers, "offset_ms": offset_ms,
             "owners": [[*key, holder.uid] for key, holder in holders.items()],
             "jobs": [[*key, holder.job] for key, holder in holders.items() if holder.job],
+            "pids": [[*key, holder.pids] for key, holder in holders.items() if holder.pids],
         }  # fmt: skip
         try:
             self._replace(json.dumps(content).encode())
@@ -98,6 +100,10 @@ def _key(texts: Sequence[object]) -> RunKey:
         msg = f"{role} is no role"
         raise ValueError(msg)
     return (str(run), str(attempt), *map(str, role))
+
+
+def _pids(of: Mapping[str, float]) -> dict[str, int]:
+    return {str(rank): int(pid) for rank, pid in of.items()}
 
 
 def _cursor(newest: float, rings: Mapping[str, float]) -> Cursor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from pyrometer_exporters.node.train.description import MAX_TEXT, Meta
@@ -13,10 +13,17 @@ log = logging.getLogger(__name__)
 
 
 class Holder(NamedTuple):
-    """The user (uid) and the scheduler's job, empty where unknown, that a run's name belongs to."""
+    """Whose a run's name is.
+
+    Attributes:
+        uid: The user.
+        job: The scheduler's job, empty where unknown.
+        pids: The newest process of each rank that was given the name. Only these tell apart what one shell starts.
+    """
 
     uid: int
     job: str
+    pids: Mapping[str, int] = {}
 
 
 class Newcomer(NamedTuple):
@@ -27,9 +34,9 @@ class Newcomer(NamedTuple):
     pid: int
 
     @property
-    def holder(self) -> Holder:
-        """Its user and job."""
-        return Holder(self.uid, self.meta.texts["job_id"])
+    def job(self) -> str:
+        """The scheduler's job, empty where unknown."""
+        return self.meta.texts["job_id"]
 
 
 class RunNames:
@@ -53,19 +60,31 @@ class RunNames:
             living: Those already served whose processes live, by the names under which they are.
         """
         meta = new.meta
-        suffixed = [
-            f"{meta.run[: MAX_TEXT - len(s)]}{s}" for s in _suffixes(new, self.holders.get((meta.run, meta.attempt)))
-        ]
-        # After a restart of the exporter the name stays as it was.
-        for name in suffixed[:-1]:
-            if self.holders.get((name, meta.attempt)) == new.holder:
-                return self._clash(name, meta)
-        if self._is_free(meta.run, new, living):
-            self.holders[meta.run, meta.attempt] = new.holder
-            return meta.run
-        name = next((name for name in suffixed if self._is_free(name, new, living)), suffixed[-1])
-        self.holders[name, meta.attempt] = new.holder
-        return self._clash(name, meta)
+        holder = self.holders.get((meta.run, meta.attempt))
+        suffixed = [f"{meta.run[: MAX_TEXT - len(s)]}{s}" for s in _suffixes(new, holder)]
+        name = self._kept(suffixed, new, living) or next(
+            (name for name in (meta.run, *suffixed) if self._is_free(name, new, living)), suffixed[-1]
+        )
+        self._hold(name, new)
+        return meta.run if name == meta.run else self._clash(name, meta)
+
+    def _kept(self, suffixed: Sequence[str], new: Newcomer, living: Collection[Newcomer]) -> str | None:
+        """Return the name that this process or its job has had before, as after a restart of the exporter."""
+        of_job = {
+            name: holder
+            for name in (new.meta.run, *suffixed)
+            if (holder := self.holders.get((name, new.meta.attempt))) and holder[:2] == (new.uid, new.job)
+        }
+        own = [name for name, holder in of_job.items() if holder.pids.get(new.meta.rank) == new.pid]
+        candidates = own or [name for name in suffixed[:-1] if name in of_job]
+        return next((name for name in candidates if self._is_free(name, new, living)), None)
+
+    def _hold(self, name: str, new: Newcomer) -> None:
+        key = name, new.meta.attempt
+        before = self.holders.get(key)
+        pids = before.pids if before and before[:2] == (new.uid, new.job) else {}
+        holder = Holder(new.uid, new.job, {**pids, new.meta.rank: new.pid})
+        self.holders = {**self.holders, key: holder}  # a new one: whoever saved the last sees that it changed
 
     def keep(self, runs: Collection[RunKey]) -> None:
         """Forget the names of all runs but these."""
@@ -79,7 +98,7 @@ class RunNames:
         if holder.uid != new.uid:  # another user's, until it is gone: what Prometheus has of it is not continued
             return False
         others = [one for one in living if (one.meta.run, one.meta.attempt) == (name, new.meta.attempt)]
-        if holder.job != new.holder.job:  # a chain of jobs continues a run, one after the other
+        if holder.job != new.job:  # a chain of jobs continues a run, one after the other
             return not others
         return not any(
             one.meta.rank == new.meta.rank and one.pid != new.pid and one.meta.source == new.meta.source == "client"
@@ -100,7 +119,7 @@ class RunNames:
 
 def _suffixes(new: Newcomer, holder: Holder | None) -> Iterator[str]:
     """Yield what is added to a name that another job holds, the same on all nodes of a job if possible."""
-    job, launcher = new.holder.job, new.meta.launcher
+    job, launcher = new.job, new.meta.launcher
     if job:
         yield f"@{job}"
         yield f"@{job}@uid{new.uid}"

@@ -214,9 +214,9 @@ class Tracker:
         process = None if self._procfs is None else hold(self._procfs, file.identity)
         if process is not None:
             self._ends.add(process)
-        if not file.first_header.closed:
-            run = self.names.name(Newcomer(file.meta, file.uid, process.pid if process else file.pid), self._living())
-            file.meta = replace(file.meta, run=run)
+        # A closed ring as well: else anybody's would pass for the newest of a run, and a clash's end for the other job.
+        run = self.names.name(Newcomer(file.meta, file.uid, process.pid if process else file.pid), self._living())
+        file.meta = replace(file.meta, run=run)
         self._ranks[name] = Rank(file, file.first_header, 0, peak_of(file.meta), process=process)
 
     def _living(self) -> list[Newcomer]:

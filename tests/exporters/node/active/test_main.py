@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import json
+import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,7 @@ from typing import Any
 import pytest
 
 from pyrometer_exporters.framework.collector import Context
+from pyrometer_exporters.framework.metrics import Down
 from pyrometer_exporters.node.active import tools
 from pyrometer_exporters.node.active.collector import COLLECTOR
 from pyrometer_exporters.node.active.main import main
@@ -171,3 +175,34 @@ def test_no_state_folder_and_a_damaged_file_are_no_samples(tmp_path: Path) -> No
     assert exported(tmp_path) == {}
     (tmp_path / "active.json").write_text("{")
     assert exported(tmp_path) == {}
+
+
+def test_a_result_is_readable_for_the_exporter_whatever_the_umask(install: Install, run: Any, tmp_path: Path) -> None:
+    install("all_reduce_perf", prints="nccl-h100.txt")
+    before = os.umask(0o077)
+    try:
+        run("--run=nccl")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "active.json").stat().st_mode) == 0o644
+
+
+def test_a_file_that_may_not_be_read_is_down_and_stays(
+    install: Install, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install("all_reduce_perf", prints="nccl-h100.txt")
+    run("--run=nccl")
+    context = Context(argparse.Namespace(), SystemClock(), tmp_path, tmp_path, tmp_path, tmp_path)
+    collector = COLLECTOR.build(context)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_text", refused)
+        (down,) = collector.collect(0)
+        assert isinstance(down, Down)
+        assert (down.part, down.reason) == ("file", "eacces")
+        assert run("--run=nccl")[0] == 2  # the results of other tests would be lost
+    (tmp_path / "active.json").chmod(0o640)
+    assert len(list(collector.collect(0))) == 3
+
+
+def refused(*_: object, **__: object) -> str:
+    raise PermissionError(errno.EACCES, "Permission denied")

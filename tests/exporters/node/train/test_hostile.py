@@ -128,6 +128,23 @@ def test_a_run_belongs_to_the_user_who_opened_it(
     assert {rank.ring: rank.meta.run for rank in tracker.ranks()} == {"job.ring": "llama", "forged.ring": "llama@77"}
 
 
+def test_a_closed_ring_of_another_user_takes_nothing_of_a_run(
+    tracker: Tracker, rings: Rings, store: PointStore, users: dict[str, int]
+) -> None:
+    job = rings("job")
+    job.step(1000, 1001, loss=2.0)
+    tracker.poll()
+    users["forged.ring"] = OTHER
+    forged = rings("forged")
+    forged.step(1001, 1002, loss=99.0)
+    forged.close()
+    tracker.poll()
+    job.step(1001, 1003, loss=2.0)
+    tracker.poll()
+    assert {rank.ring: rank.meta.run for rank in tracker.ranks()} == {"job.ring": "llama", "forged.ring": "llama@77"}
+    assert [p.loss for p in store.pending("c")[KEY].points] == [2.0, 2.0]
+
+
 def test_who_was_first_is_known_after_a_restart(  # noqa: PLR0917  fixtures
     context: Context, rings: Rings, store: PointStore, users: dict[str, int], clock: Any, folder: Path
 ) -> None:

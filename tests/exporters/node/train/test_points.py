@@ -161,8 +161,8 @@ def test_memory_survives_hostile_names_and_a_folder_that_is_gone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     cursors = {"\ud800\n": {('"', "0"): Cursor(5, {"\udcff.ring": 7})}}
-    CursorFile(tmp_path).save(cursors, 7, {KEY: Holder(1000, "77")})
-    assert CursorFile(tmp_path).load() == SavedCursors(cursors, 7, {KEY: Holder(1000, "77")})
+    CursorFile(tmp_path).save(cursors, 7, {KEY: Holder(1000, "77", {"0": 4711})})
+    assert CursorFile(tmp_path).load() == SavedCursors(cursors, 7, {KEY: Holder(1000, "77", {"0": 4711})})
     gone = CursorFile(tmp_path / "gone")
     for _ in range(3):
         gone.save(cursors, None, {})

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pyrometer_exporters.node.train.cursor_file import CursorFile
 from pyrometer_exporters.node.train.points import PointStore
 from pyrometer_exporters.node.train.tracker import Tracker
 
@@ -77,6 +78,69 @@ def test_without_a_scheduler_two_living_processes_of_one_rank_clash(tracker: Tra
     assert names(tracker) == {"a": "llama", "b": "llama@launcher112"}
 
 
+SWEEP = {"a": "llama", "b": "llama@launcher812", "c": "llama@pid13", "d": "llama@pid14"}
+
+
+@pytest.fixture
+def sweep(rings: Rings) -> dict[str, Any]:
+    """Four processes of one shell, as ``for g in 0 1 2 3; do python train.py & done`` starts them."""
+    made = {name: rings(name, job_id="", launcher=812) for name in SWEEP}
+    for pid, one in enumerate(made.values(), 11):
+        one.slot(2, pid)
+        one.step(1000, 1001)
+    return made
+
+
+def test_each_process_of_a_sweep_has_a_name_of_its_own(tracker: Tracker, sweep: dict[str, Any]) -> None:
+    assert names(tracker) == SWEEP
+
+
+def test_so_do_those_of_one_scheduled_job(tracker: Tracker, rings: Rings) -> None:
+    for pid, name in enumerate("abc", 11):
+        made = rings(name, job_id="77", launcher=812)
+        made.slot(2, pid)
+        made.step(1000, 1001)
+    assert len(set(names(tracker).values())) == 3
+
+
+@pytest.mark.parametrize("gone", ["", "a", "b", "ac"])
+def test_a_sweep_keeps_its_names_after_a_restart_of_the_exporter(
+    folder: Path, sweep: dict[str, Any], clock: Any, tmp_path: Path, gone: str
+) -> None:
+    before = Tracker(folder, clock, PointStore())
+    names(before)
+    CursorFile(tmp_path).save({}, None, before.names.holders)
+    before.close()
+    for name in gone:
+        sweep[name].crash()
+        sweep[name].path.unlink()
+    after = Tracker(folder, clock, PointStore(), None, CursorFile(tmp_path).load().holders)
+    assert names(after) == {name: run for name, run in SWEEP.items() if name not in gone}
+    after.close()
+
+
+def test_a_rank_that_comes_late_has_the_name_of_its_job(tracker: Tracker, rings: Rings) -> None:
+    made = {}
+    for pid, (name, launcher, rank) in enumerate((("a", 811, 0), ("b", 812, 0), ("c", 811, 1), ("d", 812, 1)), 11):
+        made[name] = rings(name, job_id="", launcher=launcher, rank=rank)
+        made[name].slot(2, pid)
+        made[name].step(1000, 1001)
+        if name == "c":
+            tracker.poll()
+            made["a"].close()
+            made["c"].close()
+    assert names(tracker)["d"] == "llama@launcher812"
+
+
+def test_new_holders_are_told_from_those_saved_before(tracker: Tracker, rings: Rings) -> None:
+    rings("a").step(1000, 1001)
+    tracker.poll()
+    saved = tracker.names.holders
+    rings("b", run="other").step(1000, 1001)
+    tracker.poll()
+    assert tracker.names.holders != saved
+
+
 def test_a_process_that_starts_again_supersedes_itself(tracker: Tracker, rings: Rings) -> None:
     for name in ("a", "b"):
         rings(name, job_id="").step(1000, 1001)
@@ -103,6 +167,22 @@ def test_names_stay_after_a_restart_of_the_exporter(folder: Path, rings: Rings, 
     first.path.unlink()
     after = Tracker(folder, clock, PointStore(), None, holders)
     assert names(after) == {"b": "llama@78"}
+    after.close()
+
+
+@pytest.mark.parametrize("saved", [True, False])
+def test_a_job_that_ended_keeps_its_name_after_a_restart_of_the_exporter(
+    folder: Path, rings: Rings, clock: Any, *, saved: bool
+) -> None:
+    first, second = rings("a", job_id="77"), rings("b", job_id="78")
+    for made in (first, second):
+        made.step(1000, 1001)
+    before = Tracker(folder, clock, PointStore())
+    names(before)
+    before.close()
+    second.close()
+    after = Tracker(folder, clock, PointStore(), None, before.names.holders if saved else None)
+    assert names(after) == {"a": "llama", "b": "llama@78"}
     after.close()
 
 
