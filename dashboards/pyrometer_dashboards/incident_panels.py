@@ -7,7 +7,9 @@ from pyrometer_dashboards.common import CLUSTER, MESSAGE_OF_ROW, NODE_OF_ROW, RU
 from pyrometer_dashboards.model import Panel, Query, Reading
 from pyrometer_dashboards.proof import Healthy
 
-_STARTED = f"pyrometer_incident_start_timestamp_seconds{{{CLUSTER}}}"
+# Incidents of the stack itself have no cluster, and concern each.
+_CLUSTERS = (CLUSTER, 'cluster=""')
+_STARTED = " or ".join(f"pyrometer_incident_start_timestamp_seconds{{{each}}}" for each in _CLUSTERS)
 _URGENCIES = (("critical", palette.WORST), ("warning", palette.BAD))
 NO_INCIDENT = Healthy("no open incident", proof.INCIDENTS)
 
@@ -37,7 +39,7 @@ def incidents(*, span: int = 24, height: int = 0) -> Panel:
             "Click the part for its node, the cause for the message with the evidence, the alert for the runbook.",
             "TrainMfuDropped",
         ),
-        [Query(urgency(f"time() - {_STARTED}", severities), instant=True, table=True)],
+        [Query(urgency(f"time() - ({_STARTED})", severities), instant=True, table=True)],
         {
             "urgency": "severity",
             "run": "run",
@@ -74,7 +76,7 @@ def incidents(*, span: int = 24, height: int = 0) -> Panel:
 
 def cost() -> Panel:
     """Return what incidents cost in the time range, by their cause."""
-    lost = f"max_over_time(pyrometer_incident_lost_gpu_hours{{{CLUSTER}}}[$__range])"
+    lost = " or ".join(f"max_over_time(pyrometer_incident_lost_gpu_hours{{{each}}}[$__range])" for each in _CLUSTERS)
     return panels.table(
         "By harm in the range: incidents and their cause",
         Reading(
@@ -96,6 +98,6 @@ def cost() -> Panel:
             "GPU-hours": {"custom.width": 110},
         },
         no_value="no data: is the alerting service scraped?",
-        healthy=Healthy("no loss", proof.past(proof.ALERTING)),
+        healthy=Healthy("no loss known", proof.PAST_INCIDENTS),
         span=12,
     )

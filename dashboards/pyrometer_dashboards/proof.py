@@ -21,7 +21,7 @@ NODE = f'up{{job="node", {NODE_IS}}} == 1'
 GPUS = f"cluster:pyrometer_gpu_up:count{{{CLUSTER}}}"
 COMPARED_GPUS = f"cluster:pyrometer_gpu_quantity:quantile{{{CLUSTER}}}"
 CLOCKS = f"cluster:pyrometer_gpu_clock_event_seconds:gpus{{{CLUSTER}}}"
-PORTS = f"rail:pyrometer_nic_ports:down{{{CLUSTER}}}"
+PORTS = f"cluster:pyrometer_nic_link_up:count{{{CLUSTER}}}"
 PORTS_OF_RUN = f"{PORTS} and on () run:pyrometer_train_ranks:count{{{RUN_IS}}}"
 COLLECTORS = f'node:pyrometer_check:ok{{{CLUSTER}, check!="answers"}}'
 CHECKS = f"node:pyrometer_check:ok{{{CLUSTER}}}"
@@ -29,11 +29,14 @@ TARGETS = f"up{{{CLUSTER}}}"
 RAS = f"pyrometer_nccl_standstill_seconds{{{CLUSTER}}}"
 INSPECTOR = f"comm:pyrometer_nccl_bus_bandwidth:per_best1d{{{CLUSTER}}}"
 # The heartbeat is an alert: where it fires, alerts are evaluated. It has no cluster.
-ALERTS = f'{TARGETS} and on () ALERTS{{alertname="Watchdog"}}'
+_HEARTBEAT = 'ALERTS{alertname="Watchdog"}'
+ALERTS = f"{TARGETS} and on () {_HEARTBEAT}"
 
-# The alerting service is scraped, and alerts reach it: its heartbeat comes each minute.
+# The alerting service is scraped, and alerts reach it: its heartbeat comes each minute. Services that don't export
+# their incidents yet have no page either.
 ALERTING = "pyrometer_alerting_watchdog_last_seen_timestamp_seconds"
-INCIDENTS = f"({ALERTING} > time() - 300)"
+_PAGE = "pyrometer_alerting_page_info"
+INCIDENTS = f"({ALERTING} > time() - 300 and on (instance) {_PAGE})"
 
 
 class Healthy(NamedTuple):
@@ -46,6 +49,10 @@ class Healthy(NamedTuple):
 def past(series: str) -> str:
     """Return whether somebody looked within the time range."""
     return f"last_over_time({series}[$__range])"
+
+
+PAST_ALERTS = f"{past(TARGETS)} and on () {past(_HEARTBEAT)}"
+PAST_INCIDENTS = f"({past(ALERTING)} and on (instance) {past(_PAGE)})"
 
 
 def or_nothing(expr: str, proof: str) -> str:

@@ -22,6 +22,7 @@ class BadCluster:
     noise: Noise = field(default_factory=Noise)
     chance: random.Random = field(default_factory=lambda: random.Random(0))
     per_switch: int = 32
+    least: int = 1  # hosts in the smallest group that the command can test: it fails on fewer
     rounds: int = 0
     tests: int = 0
 
@@ -49,6 +50,8 @@ class BadCluster:
 
     def is_bad(self, group: Sequence[str]) -> bool:
         """Return whether a test of the group would fail without noise."""
+        if len(group) < self.least:
+            return True
         members = set(group)
         below = {self.switches[host] for host in group} if self.bad_switches else set()
         crossed = below & self.bad_switches if len(below) > 1 else set()

@@ -102,12 +102,12 @@ def healthy() -> Series:
     return found
 
 
-def answer(tmp_path: Path, series: Series, tests: Sequence[Mapping[str, object]]) -> str:
+def answer(tmp_path: Path, series: Series, tests: Sequence[Mapping[str, object]], rules: Sequence[Path] = RULES) -> str:
     """The objections of promtool; empty if all was as expected."""
     inputs = [{"series": name, "values": values} for name, values in (healthy() | series).items()]
     asked = [{"eval_time": "20m", **test} for test in tests]
     whole = {
-        "rule_files": [str(path) for path in RULES],
+        "rule_files": [str(path) for path in rules],
         "evaluation_interval": "30s",
         "fuzzy_compare": True,
         "tests": [{"interval": "15s", "input_series": inputs, "promql_expr_test": asked}],

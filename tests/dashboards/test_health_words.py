@@ -48,8 +48,10 @@ DIES = {
     for name, values in ONE_NODE.items()
 }
 UNSEEN = {name: "0x120" for name in ONE_NODE if name.startswith("up{")}
+# What the fabric manager knows of the cables says nothing of the links.
+TOPOLOGY = {'pyrometer_fabric_port_info{cluster="c1", node="gpu-042", device="mlx5_2", port="1", rail="2"}': "1x120"}
 # Each world is a cluster of its own, so that one run of the rules serves them all.
-WORLDS = {"empty": {}, "one_node": ONE_NODE, "dies": DIES, "unseen": UNSEEN}
+WORLDS = {"empty": {}, "one_node": ONE_NODE, "dies": DIES, "unseen": UNSEEN, "unseen_fabric": {**UNSEEN, **TOPOLOGY}}
 # Queries that a node without ports, training and collectives can't answer.
 ELSEWHERE = re.compile(r"_nic_|_nic:|_train_|_nccl_|pyrometer_run_|_batch_|_slurm_|_fabric_")
 
@@ -121,7 +123,7 @@ def everything(boards: Mapping[str, Any], world: str, answered: Answers) -> set[
     return {each for board in boards.values() for each in said(board, world, answered)}
 
 
-@pytest.mark.parametrize("world", ["empty", "dies", "unseen"])
+@pytest.mark.parametrize("world", ["empty", "dies", "unseen", "unseen_fabric"])
 def test_no_panel_says_that_all_is_well_where_nothing_answers(
     world: str, boards: dict[str, Any], answered: Answers
 ) -> None:

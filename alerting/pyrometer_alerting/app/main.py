@@ -144,8 +144,8 @@ def style(chosen: Settings, *, encrypted: bool = False) -> Style:
 
 
 def _page_url(chosen: Settings, *, encrypted: bool) -> str:
-    """Return the address of our page for browsers."""
-    return chosen.external_url or _own_url(chosen.address, encrypted)
+    """Return the address of our page for browsers, without a password: it is in messages and in labels."""
+    return without_credentials(chosen.external_url) or _own_url(chosen.address, encrypted)
 
 
 def _own_url(listening: Address, encrypted: bool) -> str:

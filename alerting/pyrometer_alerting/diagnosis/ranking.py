@@ -19,6 +19,7 @@ from pyrometer_alerting.model.incident import Cause
 from pyrometer_alerting.model.named_causes import NAMED_CAUSES
 
 LATE_SECONDS = 15.0  # three scrapes of 5 s: a cause that began later than that did not start the drop
+FOUND_WITHIN_SECONDS = 180.0  # after a minute a drop is told apart; raw batches arrive up to two minutes late
 QUIET_SECONDS = 3.0
 EARLY_SECONDS = 300.0
 STOPPED_SECONDS = 45.0  # three scrapes of 15 s without another increment
@@ -131,11 +132,12 @@ def _weigh_lag(began: float, facts: Sequence[Fact], case: Case, features: dict[s
 def _may_be_of_another_drop(began: float, drop: float, case: Case) -> bool:
     """Return whether what began after a drop may have begun with one that is not found yet.
 
-    That is so where the run had recovered by then, and soon after a drop that is not the first: two that are so close
-    to each other are told as one, and an episode without a fall of its own counts from its alert, which may be late.
+    That is so where the run had recovered by then, as long as it may take to find a drop, and soon after a drop that is
+    not the first: two that are so close to each other are told as one, and an episode without a fall of its own counts
+    from its alert, which may be late.
     """
     if case.recovered is not None and began > case.recovered:
-        return True
+        return case.now - began <= FOUND_WITHIN_SECONDS
     return drop != case.drops[0] and began - drop <= ANOTHER_DROP_SECONDS
 
 

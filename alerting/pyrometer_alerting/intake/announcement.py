@@ -10,14 +10,14 @@ from pyrometer_alerting.model.incident import Incident
 from pyrometer_alerting.model.message import Replies
 from pyrometer_alerting.model.routing import Routing
 from pyrometer_alerting.state.lifecycle import Change
+from pyrometer_alerting.state.outbox import KEPT_CALLS
 from pyrometer_alerting.state.store import Transaction
 
 _REPLY_EVENTS = frozenset(
     {"reopened", "resumed", "again", "worse", "joined", "resolved"}
 )  # events that get a reply; all others only edit
-_WITHIN_BUDGET = _REPLY_EVENTS | {"worse_again"}  # edits that need not be at once, and are not spaced
 _BACK = frozenset({"reopened", "resumed"})
-_AT_ONCE = _BACK | {"worse"}  # the message would say that it is over, or less than it is
+_AT_ONCE = _BACK | {"worse", "worse_again"}  # the message would say that it is over, or less than it is
 # Seconds between the last call on a message and an edit that nobody waits for: alerts come and go while a fault lasts,
 # and more than six calls in ten minutes are noise. Alerts that join a young incident edit its message sooner: after 5,
 # 15, 45 s and so on; the cause of a run's incident is edited in at once, by the diagnosis.
@@ -43,7 +43,7 @@ def announce(
         tx.outbox.request(incident.id, now, tx.outbox.free_at(incident.id, now, 1 + RETURN_CALLS), incident.channel)
     elif _AT_ONCE & events:
         tx.outbox.request(incident.id, now, max(not_before, _with_its_run(change, now)), incident.channel)
-    elif _WITHIN_BUDGET & events:
+    elif _REPLY_EVENTS & events:
         tx.outbox.request(incident.id, now, max(not_before, tx.outbox.free_at(incident.id, now, 1)), incident.channel)
     else:
         spreads = "grown" in events and not incident.wants_diagnosis
@@ -64,8 +64,15 @@ def _reply(tx: Transaction, change: Change, replies: Replies, routing: Routing, 
         message = replace(routing.with_mentions(message, incident), broadcast=True)
         at = now
     else:
-        at = tx.outbox.free_at(incident.id, now, 2 + (RETURN_CALLS if told[-1] == "resolved" else 0))
+        at = tx.outbox.free_at(incident.id, now, 2 + _kept_calls(incident, told[-1]))
     tx.outbox.reply(incident.id, json.dumps(vars(message)), now, max(at, _with_its_run(change, now)))
+
+
+def _kept_calls(incident: Incident, event: str) -> int:
+    """Return how many calls a reply leaves for what must be told at once: a return, or that it became critical."""
+    if event == "resolved":
+        return RETURN_CALLS
+    return 0 if incident.severity == "critical" else KEPT_CALLS
 
 
 def _with_its_run(change: Change, now: float) -> float:

@@ -46,7 +46,7 @@ def began(incident: Incident) -> float:
 def _labels(incident: Incident, external_url: str) -> Mapping[str, str]:
     causes = incident.diagnosis.causes if incident.diagnosis is not None else ()
     first = causes[0] if causes and causes[0].cause else None
-    at = (first.labels if first is not None else None) or incident.newest().labels
+    at = (first.labels or {}) if first is not None else incident.newest().labels
     parts = [first.part] if first is not None else culprits(incident)
     return {
         "cluster": incident.cluster,
@@ -65,4 +65,5 @@ def _labels(incident: Incident, external_url: str) -> Mapping[str, str]:
 
 
 def _key(names: Sequence[str], labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    return tuple((name, text.clean(labels[name])[:LONGEST_LABEL]) for name in names)
+    # A link that is cut leads nowhere; its length is that of the configured address.
+    return tuple((name, text.clean(labels[name])[: None if name == "link" else LONGEST_LABEL]) for name in names)

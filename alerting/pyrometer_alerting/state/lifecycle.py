@@ -124,7 +124,7 @@ def _continue(latest: Incident, members: tuple[Alert, ...], truncated: int, now:
     incident = replace(latest, members=members, severity=severity, truncated=truncated)
     events = []
     if rank(severity) > rank(latest.severity):
-        events.append("worse_again" if rank(worst(latest.members)) >= rank(severity) else "worse")
+        events.append("worse_again" if _was_as_bad(latest, firing, severity) else "worse")
     if len(firing) > sum(alert.firing for alert in latest.members):
         known = {alert.fingerprint for alert in latest.members}
         events.append("refired" if all(alert.fingerprint in known for alert in firing) else "grown")
@@ -144,6 +144,16 @@ def _carried_on(diagnosis: Diagnosis | None, over: float | None) -> Diagnosis | 
         return None
     recovered = over if diagnosis.recovered is None else diagnosis.recovered
     return replace(diagnosis, onset=None, recovered=recovered, revision="", shape=None)
+
+
+def _was_as_bad(latest: Incident, firing: Iterable[Alert], severity: str) -> bool:
+    """Return whether the very alerts that are so severe now were so shortly before this episode, and were told then."""
+    ended = {alert.fingerprint: alert.ends_at for alert in latest.members if not alert.firing}
+    return all(
+        (ended.get(alert.fingerprint) or 0.0) >= latest.started_at - REOPEN_SECONDS
+        for alert in firing
+        if _severity(alert) == severity
+    )
 
 
 def _drops_again(latest: Incident, firing: Iterable[Alert]) -> bool:

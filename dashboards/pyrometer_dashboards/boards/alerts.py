@@ -275,6 +275,6 @@ def _often() -> Panel:
             "began": {"custom.width": 70},
             "parts": {"custom.width": 70},
         },
-        healthy=Healthy("nothing fired", proof.past(proof.TARGETS)),
+        healthy=Healthy("nothing fired", proof.PAST_ALERTS),
         span=12,
     )

@@ -305,8 +305,7 @@ def _states() -> Panel:
             Query(
                 'label_join(max by (node, device, port) (port:pyrometer_nic_link_up:unsteady{cluster="$cluster"}), '
                 '"part", " ", "node", "device") or on () '
-                'label_replace(0 * max(rail:pyrometer_nic_ports:down{cluster="$cluster"}) + 1, '
-                '"part", "every port", "", "")',
+                f'label_replace(0 * max({proof.PORTS}) + 1, "part", "every port", "", "")',
                 "{{part}}",
             )
         ],

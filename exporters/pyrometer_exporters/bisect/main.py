@@ -21,7 +21,7 @@ from pyrometer_exporters.bisect.belief import Noise, Outcome
 from pyrometer_exporters.bisect.plan import METHODS, Group
 from pyrometer_exporters.bisect.record import Record
 from pyrometer_exporters.bisect.run import Runner
-from pyrometer_exporters.bisect.search import Answer, Search, Settings
+from pyrometer_exporters.bisect.search import LARGEST_FOR_PAIRS, Answer, Search, Settings
 from pyrometer_exporters.targets.hostlist import expand
 from pyrometer_kit.command_line import add_version_flag
 from pyrometer_kit.errors import UsageError, fail
@@ -29,6 +29,11 @@ from pyrometer_kit.flags import Flags, number_between
 
 PROG = "pyrometer-bisect"
 NOTHING, FOUND, UNFINISHED = 0, 1, 3
+# Where so many tests of the first round fail, and none passes, it is the command and not the hosts. Of fewer tests, as
+# of a few large groups, each may well have a bad host.
+ENOUGH_TO_BLAME_THE_COMMAND = 4
+# All of a few pairs may cross one bad switch.
+ENOUGH_ACROSS_SWITCHES = 16
 # topology.conf(5): "SwitchName=leaf01 Nodes=gpu-[001-032]".
 _SWITCH = re.compile(r"SwitchName=(\S+)\s.*?\bNodes=(\S+)", re.IGNORECASE)
 
@@ -49,14 +54,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _search(flags: argparse.Namespace) -> int:
     settings = _settings(flags)
-    record = Record(flags.state, settings, flags.command)
-    record.load()
-    search = Search(settings)
-    for tests in record.rounds:
-        search.record(tests)
-    if record.rounds or record.current:
-        _progress(f"continues after round {len(record.rounds)} from {flags.state}")
     runner = Runner(flags.command, flags.timeout, getattr(flags, "min-bandwidth"), flags.parallel)
+    record = Record(flags.state, settings, runner)
+    record.load()
+    search = _continued(settings, record, flags.state)
     while (groups := search.plan()) and search.rounds < flags.rounds:
         _round(search, groups, record, runner)
     answer = search.answer()
@@ -64,6 +65,18 @@ def _search(flags: argparse.Namespace) -> int:
     if answer.hosts or answer.pairs or answer.switches:
         return FOUND
     return NOTHING if answer.finished else UNFINISHED
+
+
+def _continued(settings: Settings, record: Record, state: Path) -> Search:
+    """Return the search with the conclusions from what an earlier call has tested."""
+    search = Search(settings)
+    for tests in record.rounds:
+        search.record(tests)
+    if record.rounds and not search.plan():
+        _progress(f"nothing was run: {state} has the answer of {record.written}; remove it to test again")
+    elif record.rounds or record.current:
+        _progress(f"continues after round {len(record.rounds)} from {state}")
+    return search
 
 
 def _round(search: Search, groups: Sequence[Group], record: Record, runner: Runner) -> None:
@@ -82,10 +95,29 @@ def _round(search: Search, groups: Sequence[Group], record: Record, runner: Runn
         runner.run(left, keep)
     if not record.current:
         raise UsageError("--command: no test of this round gave an answer; run it by hand")
+    _blame_the_command(search, record, runner)
     tests = record.end_round()
     search.record(tests)
     failed = sum(not test.passed for test in tests)
     _progress(f"round {search.rounds}: {failed} of {len(tests)} failed; {len(search.answer().open)} open questions")
+
+
+def _blame_the_command(search: Search, record: Record, runner: Runner) -> None:
+    """Stop a search whose tests tell nothing about hosts: none has passed yet, and all of this round failed.
+
+    Raises:
+        UsageError: It is so; the round is forgotten.
+    """
+    if any(test.passed for tests in (*record.rounds, record.current) for test in tests):
+        return
+    failed = len(record.current)
+    reason = runner.problems[0] if len(runner.problems) == failed else ""
+    enough = ENOUGH_ACROSS_SWITCHES if search.knows_switches else ENOUGH_TO_BLAME_THE_COMMAND
+    if not reason and not record.rounds and failed >= enough:
+        reason = f"--command: every test failed ({failed} of {failed}): run the command by hand"
+    if reason:
+        record.drop_round()
+        raise UsageError(reason)
 
 
 def _progress(text: str) -> None:
@@ -99,6 +131,9 @@ def _settings(flags: argparse.Namespace) -> Settings:
         raise UsageError(f"--hosts: {len(hosts)} hosts; at least {least} are needed")
     if "{hosts}" not in flags.command:
         raise UsageError("--command: it has no {hosts}, where the names of a group are put")
+    if flags.pairs and flags.size > LARGEST_FOR_PAIRS:
+        raise UsageError(f"--size: {flags.size} is too much to look for bad pairs, which are tested as two hosts; add "
+                         "--no-pairs")  # fmt: skip
     noise = Noise(getattr(flags, "false-alarms"), flags.missed)
     switches = {host: name for host, name in _switches(flags.topology).items() if host in set(hosts)}
     return Settings(hosts, switches, flags.method, flags.size, noise, flags.sure, flags.pairs, flags.seed)
@@ -170,7 +205,7 @@ def make_parser() -> Flags:
     add("--method", choices=METHODS, default="pairs",
         help="pairs: fewest rounds; grid: fewer tests; halve: fewest tests (default: %(default)s)")  # fmt: skip
     add("--size", type=int, choices=range(1, 65), default=2, metavar="N",
-        help="hosts in the smallest group that can be tested, 1 to 64 (default: %(default)s)")  # fmt: skip
+        help="hosts in the smallest test, 1 to 64; above 2 with --no-pairs (default: %(default)s)")  # fmt: skip
     add(
         "--no-pairs",
         dest="pairs",

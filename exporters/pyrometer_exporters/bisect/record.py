@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final
 
 from pyrometer_exporters.bisect.belief import Outcome
+from pyrometer_exporters.bisect.run import Runner
 from pyrometer_exporters.bisect.search import Settings
 from pyrometer_kit.errors import UsageError
 from pyrometer_kit.statefile import StateFile
@@ -19,10 +21,11 @@ VERSION: Final = 1
 class Record:
     """The file: the question, the complete rounds, and the tests of the round that runs."""
 
-    def __init__(self, path: Path, settings: Settings, command: str) -> None:
+    def __init__(self, path: Path, settings: Settings, runner: Runner) -> None:
         self._file = StateFile(path.parent, path.name)
         self._path = path
-        self._question = {"command": command, **json.loads(json.dumps(asdict(settings)))}
+        test = {"command": runner.command, "timeout": runner.seconds, "min-bandwidth": runner.least}
+        self._question = {**test, **json.loads(json.dumps(asdict(settings)))}
         self.rounds: list[list[Outcome]] = []
         self.current: list[Outcome] = []
 
@@ -50,6 +53,24 @@ class Record:
             UsageError: The file can't be written.
         """
         self.current.append(test)
+        self._save()
+
+    @property
+    def written(self) -> str:
+        """Return when the file was last written, such as ``2026-03-01 12:00 UTC``.
+
+        Raises:
+            OSError: There is no file.
+        """
+        return f"{datetime.fromtimestamp(self._path.stat().st_mtime, timezone.utc):%Y-%m-%d %H:%M} UTC"
+
+    def drop_round(self) -> None:
+        """Forget the tests of the round that runs: they tell nothing about hosts.
+
+        Raises:
+            UsageError: The file can't be written.
+        """
+        self.current = []
         self._save()
 
     def end_round(self) -> Sequence[Outcome]:

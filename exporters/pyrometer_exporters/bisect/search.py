@@ -21,6 +21,9 @@ BAD_PAIR: Final = 1e-3
 BAD: Final = 0.5
 """A host is called bad from this probability on."""
 
+LARGEST_FOR_PAIRS: Final = 2
+"""A suspect pair is tested alone."""
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -32,7 +35,7 @@ class Settings:
         method: one of ``plan.METHODS``.
         size: hosts in the smallest group that the command can test.
         sure: the probability that all answers are right, at which the search ends.
-        pairs: whether pairs of good hosts are looked for.
+        pairs: whether pairs of good hosts are looked for; they can't be where two hosts are too small a group.
         seed: of the choice of groups.
     """
 
@@ -44,6 +47,11 @@ class Settings:
     sure: float = 0.99
     pairs: bool = True
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse a question that has no answer."""
+        if self.pairs and self.size > LARGEST_FOR_PAIRS:
+            raise ValueError(f"pairs are tested as {LARGEST_FOR_PAIRS} hosts, fewer than {self.size}")
 
     @property
     def risk(self) -> float:
@@ -85,6 +93,11 @@ class Search:
         self._pair_search: PairSearch | None = None
         self.rounds = 0
 
+    @property
+    def knows_switches(self) -> bool:
+        """Return whether a switch can be the reason for a test that fails."""
+        return bool(self._settings.switches)
+
     def plan(self) -> list[Group]:
         """Return the next round's groups, which share no host; none when the search is finished."""
         settings = self._settings
@@ -106,7 +119,7 @@ class Search:
         self._tests += tests
         self._bad = probabilities(settings.hosts, settings.switches, self._tests, self._noise)
         good = [host for host in settings.hosts if self._bad[host] < BAD and not self._behind_bad_switch(host)]
-        if settings.pairs and not self._open() and len(good) >= max(2, settings.size):
+        if settings.pairs and not self._open() and len(good) >= LARGEST_FOR_PAIRS:
             self._pair_search = PairSearch(good, settings.noise, settings.risk)
             self._pair_search.learn(self._tests)
 

@@ -261,3 +261,8 @@ def test_the_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> Non
     assert all(f"{settings.PROG} {name}" in " ".join(shown.split()) for name in settings.COMMANDS)
     assert all(commands.find([name], {}) is not None for name in settings.COMMANDS)
     assert commands.find(["--web.listen-address=:1"], {}) is None
+
+
+def test_a_password_in_the_pages_address_is_in_no_message_and_no_label() -> None:
+    chosen = settings.load(["--web.external-url=https://me:s3cr3t@alerts.example/"], {})
+    assert main._page_url(chosen, encrypted=True) == "https://alerts.example"

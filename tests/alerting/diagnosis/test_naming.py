@@ -61,5 +61,8 @@ def test_what_begins_soon_after_a_later_drop_may_have_begun_with_one_that_is_too
 
 
 def test_what_begins_after_the_recovery_is_not_measured_by_the_drop_before_it() -> None:
-    assert "began_after_drop" not in _features(START + 300, Case(NOW + 600, (START,), START + 200, ROSTER))
+    assert "began_after_drop" not in _features(START + 300, Case(START + 480, (START,), START + 200, ROSTER))
+    assert "began_after_drop" in _features(START + 300, Case(START + 481, (START,), START + 200, ROSTER)), (
+        "no drop came"
+    )
     assert "began_after_drop" in _features(START + 100, Case(NOW + 600, (START,), START + 200, ROSTER))

@@ -72,3 +72,16 @@ def test_long_and_hostile_texts_are_cut() -> None:
 def test_the_page_has_an_address_only_where_it_is_known() -> None:
     assert incident_gauges([], "http://h:9096") == {"pyrometer_alerting_page_info": {(("url", "http://h:9096"),): 1.0}}
     assert incident_gauges([], "") == {}
+
+
+def test_a_cause_of_no_single_part_points_to_no_node() -> None:
+    ((labels, _),) = shown(
+        diagnosed(Cause("no single part", "data loading"), members=(alert(labels={"node": "gpu-9"}),))
+    )
+    assert (labels["part"], labels["node"], labels["gpu"]) == ("no single part", "", "")
+
+
+def test_a_link_is_never_cut() -> None:
+    address = "https://alerts.example/" + "a" * 200
+    ((labels, _),) = shown(diagnosed(), url=address)
+    assert labels["link"] == f"{address}/#incident-1"

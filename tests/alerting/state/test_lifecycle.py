@@ -77,6 +77,21 @@ def test_what_was_as_bad_in_the_episode_before_is_not_told_as_worse() -> None:
     assert "worse" not in again.events
 
 
+def test_another_part_that_becomes_critical_after_a_return_is_worse() -> None:
+    """Also the same one, where its last critical episode is longer ago than what reopens an incident."""
+    labels = {"severity": "critical"}
+    over = [alert(firing=False, ends_at=START + 60, labels=labels, fingerprint="0")]
+    first = fold(fold(None, [alert(labels=labels, fingerprint="0")], 0, START).incident, over, 0, START + 60).incident
+    mild = alert(labels={"severity": "warning"}, fingerprint="w", starts_at=START + 300)
+    back = fold(first, [mild], 0, START + 300).incident
+    other = alert(labels=labels | {"gpu": "5"}, fingerprint="5", starts_at=START + 400)
+    assert "worse" in fold(back, [other], 0, START + 400).events
+    late = replace(back, started_at=START + 60 + 1801)
+    assert (
+        "worse" in fold(late, [alert(labels=labels, fingerprint="0", starts_at=START + 9000)], 0, START + 9000).events
+    )
+
+
 def test_unknown_severity_is_a_warning_and_not_lost() -> None:
     assert fold(None, [alert(labels={"severity": "page"})], 0, START).incident.severity == "warning"
 

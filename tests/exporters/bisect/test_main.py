@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -110,6 +111,8 @@ def test_an_interrupted_search_runs_only_the_tests_that_are_missing(program: Pat
         (("--command=sh -c 'exit 75' {hosts}",), "--command: no test of this round gave an answer; run it by hand"),
         (("--command=true {hosts}", "--min-bandwidth=1"),
          "--min-bandwidth: the command printed no line 'Avg bus bandwidth', as nccl-tests does"),
+        (("--size=4",),
+         "--size: 4 is too much to look for bad pairs, which are tested as two hosts; add --no-pairs"),
         (("--topology=/nowhere",), "--topology: can't read /nowhere: No such file or directory"),
     ],
 )  # fmt: skip
@@ -131,6 +134,51 @@ def test_the_file_of_another_search_is_refused(program: Path, capsys: pytest.Cap
     assert main(flags(program)) == 1
     assert main(flags(program, "--seed=1")) == 2
     assert "is of another search" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("more", ["--timeout=599", "--min-bandwidth=100"])
+def test_another_measure_of_failure_is_another_search(
+    program: Path, capsys: pytest.CaptureFixture[str], more: str
+) -> None:
+    assert main(flags(program)) == 1
+    assert main(flags(program, more)) == 2
+    assert "is of another search" in capsys.readouterr().err
+
+
+def test_an_answer_that_is_there_is_repeated_and_said_to_be_old(
+    program: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(flags(program))
+    (program.parent / "asked").unlink()
+    os.utime(program.parent / "state.json", (1.7e9, 1.7e9))
+    capsys.readouterr()
+    assert main(flags(program)) == 1
+    out, err = capsys.readouterr()
+    assert out.startswith("BAD HOST gpu-03")
+    assert err == (
+        f"pyrometer-bisect: nothing was run: {program.parent / 'state.json'} has the answer of 2023-11-14 22:13 UTC; "
+        "remove it to test again\n"
+    )
+    assert not (program.parent / "asked").exists()
+
+
+def test_where_every_test_fails_it_is_the_command(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    state = program.parent / "state.json"
+    assert main(flags(program, "--command=false {hosts}")) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "pyrometer-bisect: --command: every test failed (4 of 4): run the command by hand"
+    )
+    told = json.loads(state.read_text())
+    assert (told["rounds"], told["current"]) == ([], [])  # they would be continued from
+
+
+@pytest.mark.parametrize("ends", ["exit 127", "exit 126", "exit 0"])
+def test_one_host_without_the_program_or_its_last_line_is_bad(
+    program: Path, capsys: pytest.CaptureFixture[str], ends: str
+) -> None:
+    program.write_text(TEST.replace("exit 1", ends))
+    assert main(flags(program, "--min-bandwidth=380")) == 1
+    assert capsys.readouterr().out.startswith("BAD HOST gpu-03 (100.0%)\n")
 
 
 def test_switches_are_read_from_slurms_topology(program: Path, capsys: pytest.CaptureFixture[str]) -> None:

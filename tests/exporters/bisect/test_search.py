@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pyrometer_exporters.bisect.belief import Noise, Outcome, probabilities
 from pyrometer_exporters.bisect.pairs import PairCandidates
 from pyrometer_exporters.bisect.plan import METHODS
-from pyrometer_exporters.bisect.search import Search, Settings
+from pyrometer_exporters.bisect.search import LARGEST_FOR_PAIRS, Search, Settings
 from pyrometer_simulator.bad_cluster import BadCluster
 
 QUIET = Noise(1e-6, 1e-6)
@@ -76,6 +76,13 @@ def test_a_budget_of_rounds_leaves_open_questions() -> None:
     assert answer.sure < 0.99
 
 
+def test_a_last_row_of_the_grid_that_is_too_short_is_tested_with_the_one_before() -> None:
+    hosts = BadCluster(21).hosts
+    groups = Search(Settings(hosts, method="grid")).plan()
+    assert [len(group) for group in groups] == [5, 5, 5, 6]
+    assert sorted(host for group in groups for host in group) == sorted(hosts)
+
+
 @settings(max_examples=25, deadline=None)
 @given(
     size=st.integers(2, 40), seed=st.integers(0, 1000), method=st.sampled_from(METHODS), least=st.integers(1, 4),
@@ -84,14 +91,29 @@ def test_a_budget_of_rounds_leaves_open_questions() -> None:
 def test_groups_of_a_round_are_disjoint_large_enough_and_known(
     size: int, seed: int, method: str, least: int, hosts: int
 ) -> None:
-    cluster = BadCluster.drawn(size, seed, hosts=min(hosts, size))
-    search = Search(Settings(cluster.hosts, cluster.switches, method, size=least))
+    cluster = BadCluster.drawn(size, seed, hosts=min(hosts, size), pairs=int(size > 8))
+    cluster.least = least
+    search = Search(Settings(cluster.hosts, cluster.switches, method, size=least, pairs=least <= LARGEST_FOR_PAIRS))
     for _ in range(12):
         groups = search.plan()
         named = [host for group in groups for host in group]
         assert len(named) == len(set(named))
+        assert all(len(group) >= least for group in groups)
         assert set(named) <= set(cluster.hosts)
         search.record([cluster.test(group) for group in groups])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_command_that_fails_on_small_groups_makes_no_host_bad(method: str) -> None:
+    cluster = BadCluster.drawn(32, 3, pairs=1, noise=QUIET)
+    cluster.least = 4
+    answer = searched(cluster, method=method, size=4, pairs=False)
+    assert (answer.hosts, answer.pairs) == ({}, {})
+
+
+def test_pairs_are_not_looked_for_where_two_hosts_are_too_few() -> None:
+    with pytest.raises(ValueError, match="fewer than 4"):
+        Settings(("a", "b", "c", "d"), size=4)
 
 
 def test_a_search_that_is_replayed_plans_the_same_round() -> None:

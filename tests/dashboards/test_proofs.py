@@ -1,0 +1,43 @@
+"""What proves that somebody looked: an answer of the same source, of the whole range, and of nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from dashboards_planted import RULES, answer, expression
+
+WHOLE = "Open incidents: who did it, and why"
+BY_HARM = "By harm in the range: incidents and their cause"
+SERVICE = 'job="alerting", instance="alerting:9096"'
+HEARTBEAT = {f"pyrometer_alerting_watchdog_last_seen_timestamp_seconds{{{SERVICE}}}": "0+15x120"}
+EXPORTED = HEARTBEAT | {f'pyrometer_alerting_page_info{{{SERVICE}, url="http://a"}}': "1x120"}
+OF_THE_STACK = f'{SERVICE}, id="1", alert="AlertingDown", severity="critical", part="unknown"'
+NOTHING = [{"labels": "{}", "value": -1}]
+
+
+def test_an_open_incident_of_the_stack_which_has_no_cluster_is_in_the_table(tmp_path: Path) -> None:
+    series = EXPORTED | {f"pyrometer_incident_start_timestamp_seconds{{{OF_THE_STACK}}}": "600x120"}
+    row = [{"labels": f'{{{OF_THE_STACK}, urgency="0"}}', "value": 600}]
+    assert answer(tmp_path, series, [{"expr": expression("alerts", WHOLE), "exp_samples": row}]) == ""
+    assert answer(tmp_path, EXPORTED, [{"expr": expression("alerts", WHOLE), "exp_samples": NOTHING}]) == ""
+
+
+@pytest.mark.parametrize("title", [WHOLE, BY_HARM])
+def test_a_service_that_exports_no_incidents_proves_nothing(title: str, tmp_path: Path) -> None:
+    assert answer(tmp_path, HEARTBEAT, [{"expr": expression("alerts", title), "exp_samples": []}]) == ""
+
+
+def test_the_loss_of_an_incident_without_a_cluster_counts(tmp_path: Path) -> None:
+    series = EXPORTED | {f'pyrometer_incident_lost_gpu_hours{{{SERVICE}, id="1"}}': "2x120"}
+    row = [{"labels": f'{{{SERVICE}, id="1"}}', "value": 2}]
+    assert answer(tmp_path, series, [{"expr": expression("alerts", BY_HARM), "exp_samples": row}]) == ""
+
+
+@pytest.mark.parametrize(("rules", "told"), [(RULES, NOTHING), ([], [])])
+def test_no_alert_in_the_range_is_said_only_where_alerts_are_evaluated(
+    rules: list[Path], told: list[dict[str, object]], tmp_path: Path
+) -> None:
+    asked = expression("alerts", "Alerts in the range: how long, how often")
+    series = {} if rules else {"up": "1x120"}
+    assert answer(tmp_path, series, [{"expr": asked, "exp_samples": told}], rules) == ""
