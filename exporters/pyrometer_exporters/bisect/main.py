@@ -95,14 +95,29 @@ def _round(search: Search, groups: Sequence[Group], record: Record, runner: Runn
         runner.run(left, keep)
     if not record.current:
         raise UsageError("--command: no test of this round gave an answer; run it by hand")
-    failed = sum(not test.passed for test in record.current)
-    enough = ENOUGH_ACROSS_SWITCHES if search.knows_switches else ENOUGH_TO_BLAME_THE_COMMAND
-    if not record.rounds and failed == len(record.current) >= enough:
-        record.drop_round()
-        raise UsageError(f"--command: every test failed ({failed} of {failed}): run the command by hand")
+    _blame_the_command(search, record, runner)
     tests = record.end_round()
     search.record(tests)
+    failed = sum(not test.passed for test in tests)
     _progress(f"round {search.rounds}: {failed} of {len(tests)} failed; {len(search.answer().open)} open questions")
+
+
+def _blame_the_command(search: Search, record: Record, runner: Runner) -> None:
+    """Stop a search whose tests tell nothing about hosts: none has passed yet, and all of this round failed.
+
+    Raises:
+        UsageError: It is so; the round is forgotten.
+    """
+    if any(test.passed for tests in (*record.rounds, record.current) for test in tests):
+        return
+    failed = len(record.current)
+    reason = runner.problems[0] if len(runner.problems) == failed else ""
+    enough = ENOUGH_ACROSS_SWITCHES if search.knows_switches else ENOUGH_TO_BLAME_THE_COMMAND
+    if not reason and not record.rounds and failed >= enough:
+        reason = f"--command: every test failed ({failed} of {failed}): run the command by hand"
+    if reason:
+        record.drop_round()
+        raise UsageError(reason)
 
 
 def _progress(text: str) -> None:

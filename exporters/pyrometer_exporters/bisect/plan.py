@@ -67,7 +67,8 @@ def _grid(known: Known, number: int) -> list[Group]:
 
 def _large_enough(lines: list[list[str]], size: int) -> list[Group]:
     if len(lines) > 1 and len(lines[-1]) < size:
-        lines[-2] += lines.pop()
+        last = lines.pop()
+        lines[-1] += last
     return [tuple(line) for line in lines if len(line) >= size]
 
 

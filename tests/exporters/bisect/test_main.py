@@ -172,6 +172,15 @@ def test_where_every_test_fails_it_is_the_command(program: Path, capsys: pytest.
     assert (told["rounds"], told["current"]) == ([], [])  # they would be continued from
 
 
+@pytest.mark.parametrize("ends", ["exit 127", "exit 126", "exit 0"])
+def test_one_host_without_the_program_or_its_last_line_is_bad(
+    program: Path, capsys: pytest.CaptureFixture[str], ends: str
+) -> None:
+    program.write_text(TEST.replace("exit 1", ends))
+    assert main(flags(program, "--min-bandwidth=380")) == 1
+    assert capsys.readouterr().out.startswith("BAD HOST gpu-03 (100.0%)\n")
+
+
 def test_switches_are_read_from_slurms_topology(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
     topology = program.parent / "topology.conf"
     topology.write_text(

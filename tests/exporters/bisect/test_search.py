@@ -76,6 +76,13 @@ def test_a_budget_of_rounds_leaves_open_questions() -> None:
     assert answer.sure < 0.99
 
 
+def test_a_last_row_of_the_grid_that_is_too_short_is_tested_with_the_one_before() -> None:
+    hosts = BadCluster(21).hosts
+    groups = Search(Settings(hosts, method="grid")).plan()
+    assert [len(group) for group in groups] == [5, 5, 5, 6]
+    assert sorted(host for group in groups for host in group) == sorted(hosts)
+
+
 @settings(max_examples=25, deadline=None)
 @given(
     size=st.integers(2, 40), seed=st.integers(0, 1000), method=st.sampled_from(METHODS), least=st.integers(1, 4),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from pyrometer_exporters.node.active.kept import Tried
-from pyrometer_exporters.node.active.tools import LEAST, Asked, Tool
+from pyrometer_exporters.node.active.tools import LEAST, LEAST_IS_OF_GPUS, Asked, Tool
 
 MOST_OUTPUT_BYTES = 16 << 20
 NVIDIA_SMI_SECONDS = 30.0
@@ -39,8 +39,9 @@ def gpus() -> Gpus:
         return Gpus((), "nvidia-smi lists no GPU")
     if pids:
         return Gpus(models, f"in use by process {', '.join(pids[:8])}")
-    busy = [str(number) for number, load in enumerate(loads) if load.isdecimal() and int(load) > 0]
-    return Gpus(models, f"GPU {', '.join(busy)} is busy" if busy else "")
+    # "[N/A]" with MIG and "[Unknown Error]" of a GPU that answers no more are no idle GPU.
+    busy = [f"utilization of GPU {number} is {load or 'missing'}" for number, load in enumerate(loads) if load != "0"]
+    return Gpus(models, ", ".join(busy[:8]))
 
 
 def _smi(*arguments: str) -> list[str]:
@@ -108,7 +109,8 @@ def tried(
         if status != 0:  # DCGM and gpu-burn end with a status of their own where they have found something
             return Tried(ok=False, reason=f"it ended with status {status} and without results", at=wall())
         return Tried(ok=None, reason=f"its output can't be read: {error}", at=wall())
-    problems = [*reading.problems, *_too_low(reading.results, {**LEAST.get(model, {}), **limits})]
+    least = LEAST.get(model, {}) if asked.gpus == LEAST_IS_OF_GPUS else {}
+    problems = [*reading.problems, *_too_low(reading.results, {**least, **limits})]
     if status != 0 and not problems:
         problems = [f"it ended with status {status}"]
     return Tried(not problems, "; ".join(problems), wall(), reading.results)

@@ -68,7 +68,10 @@ TOOLS: Final[tuple[Tool, ...]] = (
         ], parsers.fio, lambda _: 300.0, needs="directory", gpus=False),
 )  # fmt: skip
 
-# GPU model as nvidia-smi prints it -> label `test` of a result -> least value, all eight GPUs of a node with NVSwitch.
+LEAST_IS_OF_GPUS: Final = 8
+"""The least values are those of all GPUs of a node with NVSwitch; one, two or four GPUs measure something else."""
+
+# GPU model as nvidia-smi prints it -> label `test` of a result -> least value.
 LEAST: Final[Mapping[str, Mapping[str, float]]] = {
     # All-reduce: recorded on a healthy node (recorded/nccl-h100.txt), 470 GB/s at 2 GiB; 10 % below. H200 has
     # the same NVLink 4 and NVSwitch. Between GPUs: crusoecloud/autoclusters-controller-helm-charts, README, by SKU.

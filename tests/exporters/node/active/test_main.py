@@ -21,7 +21,8 @@ from pyrometer_exporters.node.active.main import main
 from pyrometer_kit.clock import SystemClock
 
 RECORDED = Path(__file__).parent / "recorded"
-SMI = "#!/bin/sh\ncase $1 in --query-gpu*) echo 'NVIDIA H100 80GB HBM3, 0';; *) cat {pids};; esac\n"
+ONE = "NVIDIA H100 80GB HBM3, 0"
+SMI = "#!/bin/sh\ncase $1 in --query-gpu*) echo '{gpus}';; *) cat {pids};; esac\n"
 
 Install = Callable[..., None]
 
@@ -40,7 +41,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
         path.chmod(0o755)
 
     (tmp_path / "pids").touch()
-    put("nvidia-smi", script=SMI.format(pids=tmp_path / "pids"))
+    put("nvidia-smi", script=SMI.format(gpus="\n".join([ONE] * 8), pids=tmp_path / "pids"))
     return put
 
 
@@ -88,6 +89,16 @@ def test_too_slow_for_this_model_is_a_failure(install: Install, run: Any, tmp_pa
     assert run("--run=nccl", "--limit=nccl_all_reduce=60")[0] == 0
 
 
+@pytest.mark.parametrize("gpus", [1, 2, 4])
+def test_fewer_gpus_than_the_least_value_is_of_are_not_too_slow(
+    install: Install, run: Any, tmp_path: Path, gpus: int
+) -> None:
+    install("nvidia-smi", script=SMI.format(gpus="\n".join([ONE] * gpus), pids=tmp_path / "pids"))
+    install("all_reduce_perf", prints="nccl-one-sided-h200nvl.txt")
+    assert run("--run=nccl")[0] == 0
+    assert run("--run=nccl", "--limit=nccl_all_reduce=100")[0] == 2
+
+
 def test_a_fault_that_the_tool_names_is_a_failure_whatever_its_status(install: Install, run: Any) -> None:
     install("dcgmi", prints="dcgm-4.5.3-failed.json", status=226)
     assert run("--run=dcgm") == (2, "FAILED dcgm: memory on GPU 3 failed: GPU 3 ECC error\n")
@@ -123,6 +134,15 @@ def test_gpus_in_use_are_left_alone(install: Install, run: Any, tmp_path: Path) 
     (tmp_path / "pids").write_text("4711\n")
     assert run("--run=nccl") == (3, "NOT RUN nccl: GPUs are not idle: in use by process 4711\n")
     assert not (tmp_path / "active.json").exists()
+
+
+@pytest.mark.parametrize("load", ["7", "[N/A]", "[Unknown Error]", ""])
+def test_a_gpu_that_is_not_known_to_be_idle_is_left_alone(install: Install, run: Any, load: str) -> None:
+    install("all_reduce_perf", prints="nccl-h100.txt")
+    install("nvidia-smi", script=f"#!/bin/sh\ncase $1 in --query-gpu*) echo 'NVIDIA H100 80GB HBM3, {load}';; esac\n")
+    assert run("--run=nccl") == (
+        3, f"NOT RUN nccl: GPUs are not idle: utilization of GPU 0 is {load or 'missing'}\n",
+    )  # fmt: skip
 
 
 def test_a_driver_that_does_not_answer_is_no_idle_gpu(install: Install, run: Any) -> None:
