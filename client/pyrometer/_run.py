@@ -94,7 +94,9 @@ class Run:
             return self._new_part(name)
 
     def tag(self, name: str) -> None:
-        """Tag the step under way or, between steps, the next; tagged steps never alert. An unknown one is reported.
+        """Tag the step under way or, between steps, the next; an unknown tag is reported.
+
+        A tagged step never alerts, save one tagged ``skipped``, which takes its usual time.
 
         Args:
             name: One of :data:`pyrometer.TAGS`.
