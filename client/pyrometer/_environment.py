@@ -18,7 +18,7 @@ _UNTOLD = frozenset(("interactive", "wrap", "sbatch", "bash", "sh", "zsh", "pyth
 _REPLICAS = frozenset(("master", "worker", "launcher", "chief"))
 # The random part of a pod's name: k8s.io/apimachinery pkg/util/rand, alphanums; five letters in names.go.
 _POD_LETTERS, _POD_LENGTH = frozenset("bcdfghjklmnpqrstvwxz2456789"), 5
-# In all pods of a group of a LeaderWorkerSet, "llama-0.llama.default": the leader's pod is llama-0, a worker's llama-0-1
+# In all pods of a LeaderWorkerSet's group, "llama-0.llama.default": the leader's pod is llama-0, a worker's llama-0-1
 # (kubernetes-sigs/lws, pkg/utils/pod/pod_utils.go, AddLWSVariables).
 _LEADER = "LWS_LEADER_ADDRESS"
 # torchrun's restarts within one start of the job; nobody allows a thousand.
@@ -45,8 +45,8 @@ def run_name(environ: Mapping[str, str], arguments: Sequence[str]) -> str:
 
     Slurm names an interactive job, or one wrapped from the command line, after the shell; the script says more. The
     tasks of a job array share their name, so their number is added. Kubernetes has no variable for the job's name: it
-    is the pod's host name without the index or the random part at its end. Of a number there that nothing explains it is
-    assumed to be the pod's where the run has several: a pod ``gpt-2`` alone keeps it.
+    is the pod's host name without the index or the random part at its end. A number there that nothing explains is
+    the pod's index where the run has several pods; a pod ``gpt-2`` that is alone keeps it.
     """
     if environ.get("PYROMETER_RUN"):
         return environ["PYROMETER_RUN"]

@@ -116,7 +116,7 @@ class Run:
         same. A tensor on a GPU is not waited for: its number is recorded with the next step that records one.
 
         Args:
-            given: The loss, which may go without its name. What is more is reported once.
+            given: The loss, which may go without its name; any further value is reported once.
             loss: Loss of the step; or a dictionary of any of these by their names.
             grad_norm: Norm of its gradient.
             tokens: Tokens of this step, where they differ from ``tokens_per_step``.
