@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 
 from pyrometer._hooks import never_raises, when_imported
-from pyrometer._start import start
+from pyrometer._start import forgive_arguments, start
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +24,8 @@ _MAX_OTHER_STEPS = 50
 _SKIPPED_STEPS = "skipped_steps"
 
 
-def auto(run: str | None = None, *unexpected: object, **settings: Unpack[StartSettings]) -> Run:
+@forgive_arguments
+def auto(run: str | None = None, **settings: Unpack[StartSettings]) -> Run:
     """Report every step of PyTorch's optimizer, with no change to the loop. Never raises.
 
     A step lasts from one ``optimizer.step()`` to the next, so accumulated gradients count as one; of several optimizers
@@ -36,13 +37,12 @@ def auto(run: str | None = None, *unexpected: object, **settings: Unpack[StartSe
 
     Args:
         run: Name of the run.
-        unexpected: Nothing; reported.
         settings: Those of :func:`pyrometer.start`; an unknown one is reported and ignored.
 
     Returns:
         The run, which needs no further call.
     """
-    started = start(run, *unexpected, **settings)
+    started = start(run, **settings)
     hook = _OptimizerHook(started)
 
     def register(module: Any) -> None:
@@ -52,6 +52,7 @@ def auto(run: str | None = None, *unexpected: object, **settings: Unpack[StartSe
     return started
 
 
+@forgive_arguments
 def watch(
     target: Any,
     name: str,

@@ -51,13 +51,16 @@ class Reading:
         return f"process {pid} of {_owner(pid)}" if pid > 0 else "a process outside this container"
 
 
-def observer(run: Run, description: dict[str, object], say: Callable[[str], None]) -> Callable[[], bool]:
+def observer(
+    run: Run, description: dict[str, object], say: Callable[[str], None], announce: Callable[[str], None]
+) -> Callable[[], bool]:
     """Return what is to be called after each of the first steps, as long as it returns True. It never raises.
 
     Args:
         run: The run.
         description: Its description.
-        say: Writes one line.
+        say: Writes one line, from one rank of a node.
+        announce: Writes one line, from whichever rank.
     """
     reading = Reading(run.descriptor)
     started, warmup = time.monotonic_ns(), int(str(description["warmup_steps"]))
@@ -79,7 +82,7 @@ def observer(run: Run, description: dict[str, object], say: Callable[[str], None
                 if not reader:
                     say(_unread(run, steps))
                 elif description["reporting"]:  # one line of a job, however many nodes it has
-                    say(f"read by {reader}")
+                    announce(f"read by {reader}")
         except Exception:  # noqa: BLE001  the promise of the client
             pass
         return False

@@ -31,21 +31,18 @@ class Names:
         self._metrics: dict[str, int] = {}
         self._parts: dict[str, int] = {}
         self._values: memoryview[float] | None = None
+        self._no_values = ""
         self._said: set[str] = set()
 
     def metric(self, name: str, fd: int) -> int | None:
-        """Return the number of a metric, new or known; None where there is no place for it.
-
-        Raises:
-            OSError: there is no memory for values.
-        """
+        """Return the number of a metric, new or known; None where there is no place for it."""
         number = self._metrics.get(name)
-        if number is not None:
+        if number is not None or self._no_values:
             return number
         number = self._place(name, self._metrics, ring.MAX_METRICS, "metric")
         if number is not None:
-            if self._values is None:
-                self._values = _map_values(fd)
+            if self._values is None and not self._map(fd):
+                return None
             self._write(ring.METRIC_NAMES_SLOT + number * _WORDS, name)
             self._metrics[name] = number
         return number
@@ -81,6 +78,15 @@ class Names:
         self._values = None
         self._metrics.clear()
 
+    def _map(self, fd: int) -> bool:
+        """Take memory for values, once: a full folder must not cost every step another try."""
+        try:
+            self._values = _map_values(fd)
+        except OSError as error:
+            self._no_values = str(error.strerror or error)
+            self.dropped("any metric of the job's own", f"no memory for it in the rings' folder: {self._no_values}")
+        return self._values is not None
+
     def _place(self, name: str, known: dict[str, int], most: int, kind: str) -> int | None:
         if not name or len(name.encode("utf-8", "replace")) > ring.NAME_BYTES:
             self.dropped(f"{kind} {_shown(name)}", f"names have 1 to {ring.NAME_BYTES} bytes")
@@ -107,5 +113,8 @@ def _map_values(fd: int) -> memoryview[Any]:
     """
     # As in create_ring: all pages now, as a write to one that can't be provided would end the job.
     os.posix_fallocate(fd, ring.VALUES_OFFSET, ring.VALUES_BYTES)
+    found = os.fstat(fd)
     whole = mmap.mmap(fd, ring.VALUES_OFFSET + ring.VALUES_BYTES)
+    # Mapping moves the access time as reading does, by which an earlier exporter is known: see _first_steps.Reading.
+    os.utime(fd, ns=(found.st_atime_ns, found.st_mtime_ns))
     return memoryview(whole)[ring.VALUES_OFFSET :].cast("d")

@@ -65,15 +65,15 @@ class Run:
         """Return the step: ``with run.step():`` around everything that belongs to one, data loading included."""
         return self._step
 
-    def tick(self, **values: Any) -> None:  # noqa: ANN401  those of record
-        """End a step and begin the next, in a loop without a block to put ``step`` around; ``values`` as in record.
+    def tick(self, /, *given: Any, **values: Any) -> None:  # noqa: ANN401  those of record
+        """End a step and begin the next, in a loop without a block to put ``step`` around; values as in record.
 
         Evaluations and checkpoints are detected where PyTorch runs them
         (:class:`pyrometer._pause_detection.PauseDetector`); elsewhere mark them with ``part``, or a hang is detected
         late. After the last step: ``close``.
         """
-        if values:
-            self.record(**values)
+        if given or values:
+            self.record(*given, **values)
         step = self._step
         if not step.tick_ready:
             self._prepare_tick()
@@ -105,7 +105,7 @@ class Run:
             self._drop("tag", name, f"tags are {', '.join(ring.TAGS)}")
 
     def record(
-        self, loss: Any = None, *unexpected: object, grad_norm: float | None = None, tokens: int | None = None,  # noqa: ANN401
+        self, /, *given: Any, loss: Any = None, grad_norm: float | None = None, tokens: int | None = None,  # noqa: ANN401
         flops: float | None = None, skipped: bool = False, **values: object,
     ) -> None:  # fmt: skip
         """Record values of the step under way.
@@ -114,8 +114,8 @@ class Run:
         same. A tensor on a GPU is not waited for: its number is recorded with the next step that records one.
 
         Args:
+            given: The loss, which may go without its name. What is more is reported once.
             loss: Loss of the step; or a dictionary of any of these by their names.
-            unexpected: Nothing; reported once.
             grad_norm: Norm of its gradient.
             tokens: Tokens of this step, where they differ from ``tokens_per_step``.
             flops: FLOPs of this step, where they differ from ``flops_per_token`` times the tokens.
@@ -125,8 +125,11 @@ class Run:
                 Tokens per step follow the first two; FLOPs per token don't, so give those along with a new sequence
                 length.
         """
-        if unexpected:
-            self._drop("value", unexpected[0], "give values by name: run.record(loss=..., lr=...)")
+        if given:
+            if loss is None:
+                loss, *given = given  # type: ignore[assignment]
+            if given:
+                self._drop("value", given[0], "give values by name: run.record(loss=..., lr=...)")
         if loss is not None:
             self._put(ring.LOSS, ring.FLAG_LOSS, loss)
         if grad_norm is not None:
@@ -315,7 +318,7 @@ class Run:
         """Record a metric of the job's own.
 
         Raises:
-            Exception: those of torch, or there is no memory.
+            Exception: those of torch.
         """
         number = None if value is None or self._fd < 0 else self._names.metric(name, self._fd)
         if number is None:

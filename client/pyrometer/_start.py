@@ -20,24 +20,34 @@ if TYPE_CHECKING:
 
     P = ParamSpec("P")
 
+_VARIABLE_SETTINGS = 0x08  # inspect.CO_VARKEYWORDS
 
-def _ignore_unknown_settings(function: Callable[P, Run]) -> Callable[P, Run]:
-    """Have a setting that ``function`` lacks reported and ignored: a typing error must not cost a job its start.
+
+def forgive_arguments(function: Callable[P, Run]) -> Callable[P, Run]:
+    """Have a setting that ``function`` lacks reported and ignored, and one that is missing be None.
+
+    A typing error must not cost a job its start.
 
     The signature, and with it every type checker, still refuses it.
     """
     code = function.__code__
     positional = code.co_argcount
+    required = positional - len(function.__defaults__ or ())
     known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    takes_any = code.co_flags & _VARIABLE_SETTINGS
 
     def lenient(*arguments: P.args, **settings: P.kwargs) -> Run:
         given, more = arguments[:positional], arguments[positional:]
         for name in code.co_varnames[: len(given)]:
             settings.pop(name, None)  # given twice
-        unknown = [name for name in settings if name not in known]
+        missing = [name for name in code.co_varnames[len(given) : required] if name not in settings]
+        settings.update(dict.fromkeys(missing))
+        unknown = [name for name in settings if name not in known and not takes_any]
         for name in unknown:
             del settings[name]
         run = function(*given, **settings)  # type: ignore[arg-type]  # no more than it takes
+        if missing:
+            _warn(settings.get("local_rank"), "nothing to report: {0} not given", ", ".join(missing))
         if more:
             _warn(settings.get("local_rank"), "settings are given by name; ignored: {0!r}", more)
         if unknown:
@@ -50,7 +60,7 @@ def _ignore_unknown_settings(function: Callable[P, Run]) -> Callable[P, Run]:
     return lenient
 
 
-@_ignore_unknown_settings
+@forgive_arguments
 def start(
     run: str | None = None,
     *,
@@ -194,9 +204,12 @@ def _observe_first_steps(run: Run, description: dict[str, Any]) -> None:
     def say(line: str) -> None:
         _warn(description["local_rank"], "run {0}: {1}", description["run"], line)
 
+    def announce(line: str) -> None:
+        _write("run {0}: {1}", description["run"], line)
+
     run.say_through(say)
     try:
-        run.observe(observer(run, description, say))
+        run.observe(observer(run, description, say, announce))
     except Exception:  # noqa: BLE001  the promise of this module
         pass
 
@@ -221,7 +234,15 @@ def _detect_waits(run: Run, settings: Settings, description: dict[str, Any]) -> 
 def _warn(local_rank: object, template: str, *values: object) -> None:
     """Write one line to standard error, from one rank of a node."""
     try:
-        if not local_rank and _environment.local_rank(os.environ) == 0:
-            sys.stderr.write(f"pyrometer: {template.format(*values)}\n")
+        silent = bool(local_rank) or _environment.local_rank(os.environ) != 0
+    except Exception:  # noqa: BLE001  a value without a truth
+        return
+    if not silent:
+        _write(template, *values)
+
+
+def _write(template: str, *values: object) -> None:
+    try:
+        sys.stderr.write(f"pyrometer: {template.format(*values)}\n")
     except Exception:  # noqa: BLE001  a closed or replaced stderr, a run's name that can't be printed
         pass

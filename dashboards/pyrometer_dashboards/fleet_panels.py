@@ -232,7 +232,7 @@ def throttling() -> Panel:
         unit="none",
         limits=(0, None),
         custom={"axisSoftMax": 1},
-        watched=proof.GPUS,
+        watched=proof.CLOCK_EVENTS,
         overrides=panels.reasons(),
         links=[
             ("Open throttling", link(THROTTLING)),

@@ -103,6 +103,29 @@ def test_other_ranks_say_only_that_nobody_reads(
     run.close()
 
 
+def test_the_reporting_rank_says_who_reads_wherever_it_is(
+    rings: str, clock: Clock, exporter: list[subprocess.Popen[str]], capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("LOCAL_RANK", "7")
+    run = pyrometer.start("r", rings=rings, rank=7, reporting_rank=7)
+    exporter.append(follow(run.path))
+    clock.now = 11 * SECOND
+    steps(run, 10)
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith(f"pyrometer: run r: read by process {exporter[0].pid} of ")
+    run.close()
+
+
+def test_the_writers_own_mapping_is_no_reader(rings: str, clock: Clock, capfd: pytest.CaptureFixture[str]) -> None:
+    run = pyrometer.start("r", rings=rings)
+    run.record(lr=0.1)
+    clock.now = 11 * SECOND
+    steps(run, 10)
+    assert "nobody reads" in capfd.readouterr().err
+    run.close()
+
+
 def test_an_earlier_exporter_is_known_by_the_access_time(
     rings: str, clock: Clock, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import errno
+import os
 import pickle
+import types
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +38,28 @@ def test_a_job_without_metrics_of_its_own_takes_no_memory_for_them(rings: str) -
     with run.step():
         run.record(lr=1.0)
     assert Path(run.path).stat().st_size == ring.VALUES_OFFSET + ring.VALUES_BYTES
+    run.close()
+
+
+def test_a_full_folder_costs_one_try_and_one_line(
+    rings: str, seen: ReadRing, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = []
+
+    def full(*place: int) -> None:
+        tries.append(place)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    run = pyrometer.start("r", rings=rings)
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    for _ in range(3):
+        with run.step():
+            run.record(loss=1.0, lr=0.1, accuracy=0.5)
+    assert len(tries) == 1
+    (line,) = capfd.readouterr().err.splitlines()
+    assert "any metric of the job's own is not recorded" in line
+    assert line.endswith("No space left on device")
+    assert [r.loss for r in seen(run.path).records] == [1.0] * 3
     run.close()
 
 
@@ -99,11 +124,46 @@ def test_values_without_names(rings: str, seen: ReadRing, capfd: pytest.CaptureF
     assert capfd.readouterr().err.count("give values by name") == 1
 
 
+def test_values_given_twice_or_by_any_name(rings: str, seen: ReadRing, capfd: pytest.CaptureFixture[str]) -> None:
+    run = pyrometer.start("r", rings=rings)
+    with run.step():
+        run.record(1.0, loss=2.0)
+        run.record(self=1, given=2)
+    run.tick()
+    run.tick(3.0, self=1)
+    assert [r.loss for r in seen(run.path).records] == [2.0, 3.0]
+    assert capfd.readouterr().err.count("value 1.0 is not recorded: give values by name") == 1
+    run.close()
+
+
+def test_watch_and_auto_with_wrong_arguments(rings: str, capfd: pytest.CaptureFixture[str]) -> None:
+    target: Any = types.SimpleNamespace(step=lambda: 5)
+    client: Any = pyrometer
+    calls = (
+        lambda: client.auto("a", run="b", rings=rings),
+        lambda: client.auto("a", self=1, rings=rings),
+        lambda: client.watch(target, "step", "r", "c", rings=rings),
+        lambda: client.watch(target, "step", target=1, function=2, rings=rings),
+        lambda: client.watch(target, rings=rings),
+    )
+    for call in calls:
+        run = call()
+        assert run.disabled is None
+        run.close()
+    assert target.step() == 5
+    assert capfd.readouterr().err.splitlines() == [
+        "pyrometer: unknown settings ignored: self",
+        "pyrometer: settings are given by name; ignored: ('c',)",
+        "pyrometer: unknown settings ignored: function",
+        "pyrometer: nothing to report: name not given",
+    ]
+
+
 def test_settings_without_names(rings: str, capfd: pytest.CaptureFixture[str]) -> None:
     run: Any = pyrometer.start("a", 1e9, rings=rings)  # type: ignore[call-arg]
     assert run.disabled is None
     assert "settings are given by name; ignored: (1000000000.0,)" in capfd.readouterr().err
-    assert pyrometer.auto("a", 1e9, rings=rings).disabled is None
+    assert pyrometer.auto("a", 1e9, rings=rings).disabled is None  # type: ignore[call-arg]
     assert pyrometer.start("a", run="b", rings=rings).disabled is None  # type: ignore[misc]
 
 

@@ -6,6 +6,7 @@ import os
 import stat
 import struct
 import time
+import types
 from pathlib import Path
 
 import pytest
@@ -143,3 +144,20 @@ def test_thousands_of_stale_rings_hold_up_no_start(rings: str, monkeypatch: pyte
     monkeypatch.setattr(_ring_file, "_CLEARING_SECONDS", 60.0)
     pyrometer.start("r", rings=rings).close()
     assert list(Path(rings).glob("old*")) == []
+
+
+def test_stale_rings_behind_many_others_go_as_well(rings: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(40):
+        Path(rings, f"old{number}.ring").write_bytes(b"x")
+    with os.scandir(rings) as entries:
+        last = [entry.path for entry in entries][-5:]
+    for path in last:
+        age(path, header=False)
+    ticks = iter(range(1_000_000))
+    clock = types.SimpleNamespace(monotonic=lambda: next(ticks), time=time.time)
+    monkeypatch.setattr(_ring_file, "time", clock)
+    monkeypatch.setattr(_ring_file, "_CLEARING_SECONDS", 10)
+    for start in range(40):
+        monkeypatch.setattr(os, "urandom", lambda length, start=start: start.to_bytes(length, "little"))
+        _ring_file.remove_stale_rings(rings)
+    assert len(list(Path(rings).iterdir())) == 35
