@@ -21,13 +21,23 @@ _RUN = 'cluster="$cluster", run=~"$run"'
 
 
 _STATES = (("runs", palette.QUIET), ("slow", palette.BAD), ("stopped", palette.WORST), ("died", palette.WORST))
+# Alerts whose incident is a state of the run. Others name a run too, such as that of lost points.
+STOPPED = "NcclHang|TrainStalled"
+SLOW = "NcclBandwidthDropped|NcclStraggler|TrainMfuDropped|TrainMfuLow|TrainMfuUneven|TrainStalls|TrainStraggler"
+
+
+def _incident(alerts: str) -> str:
+    return f'pyrometer_incident_start_timestamp_seconds{{{_RUN}, run!="", alert=~"{alerts}"}}'
+
+
 _STATE_OF_RUN = (
     f"3 * group by (run) (run:pyrometer_train_rank_end:first{{{_RUN}}}) "
     f"or 2 * group by (run) (run:pyrometer_train_current_part_seconds:stalled{{{_RUN}}}) "
+    f"or 2 * group by (run) ({_incident(STOPPED)}) "
     f"or 1 * group by (run) ({recently('run:pyrometer_train_batch_mfu_ratio:recent_per_best3h', _RUN)} < 0.85) "
-    # Who has been slow for hours is at its best: the rank that all wait for, or an open incident, says more.
+    # Who has been slow for hours is at its best: the rank that all wait for, or an incident of its pace, says more.
     f"or 1 * group by (run) (run:pyrometer_train_straggler:ratio{{{_RUN}}} > 0.1) "
-    f'or 1 * group by (run) (pyrometer_incident_start_timestamp_seconds{{{_RUN}, run!=""}}) '
+    f"or 1 * group by (run) ({_incident(SLOW)}) "
     f"or 0 * group by (run) (run:pyrometer_train_ranks:count{{{_RUN}}})"
 )
 
@@ -56,12 +66,12 @@ def verdict() -> Panel:
         "Runs in trouble",
         Reading(
             f"How many of the runs are {shown}, and the worst of them; slow is below 85 % of its best of "
-            "3 hours, one rank that costs a tenth of the time, or an open incident.",
+            "3 hours, one rank that costs a tenth of the time, or an open incident of its pace.",
             "0: every run is at its own pace.",
             "The table below has a row for each run: whom it waits for, since when, and why.",
             "TrainMfuDropped",
         ),
-        f"count({state} > 0) * on () group_left (who) group by (who) ({named}) "
+        f"count({state} > 0) * on () group_left (who, run) group by (who, run) ({named}) "
         f'or on () label_replace(0 * max({state}), "who", "all runs are at their pace", "", "")',
         unit="locale",
         steps=[(None, palette.QUIET), (1, palette.WORST)],
@@ -232,7 +242,7 @@ def throttling() -> Panel:
         unit="none",
         limits=(0, None),
         custom={"axisSoftMax": 1},
-        watched=proof.GPUS,
+        watched=proof.CLOCK_EVENTS,
         overrides=panels.reasons(),
         links=[
             ("Open throttling", link(THROTTLING)),

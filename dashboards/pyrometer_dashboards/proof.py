@@ -19,8 +19,8 @@ NODES = f"cluster:up:nodes{{{CLUSTER}}} > 0"
 NODES_SEEN = f"cluster:up:nodes{{{CLUSTER}}}"
 NODE = f'up{{job="node", {NODE_IS}}} == 1'
 GPUS = f"cluster:pyrometer_gpu_up:count{{{CLUSTER}}}"
-COMPARED_GPUS = f"cluster:pyrometer_gpu_quantity:quantile{{{CLUSTER}}}"
-CLOCKS = f"cluster:pyrometer_gpu_clock_event_seconds:gpus{{{CLUSTER}}}"
+# Where no clock event was counted, nobody knows whether a GPU was slowed.
+CLOCK_EVENTS = f"cluster:pyrometer_gpu_throttled:count{{{CLUSTER}}}"
 PORTS = f"cluster:pyrometer_nic_link_up:count{{{CLUSTER}}}"
 PORTS_OF_RUN = f"{PORTS} and on () run:pyrometer_train_ranks:count{{{RUN_IS}}}"
 COLLECTORS = f'node:pyrometer_check:ok{{{CLUSTER}, check!="answers"}}'
@@ -44,6 +44,11 @@ class Healthy(NamedTuple):
 
     words: str
     proof: str
+
+
+def compared(what: str) -> str:
+    """Return whether GPUs were compared in a quantity; ``what`` is its matcher."""
+    return f"gpu:pyrometer_gpu_quantity:now{{{CLUSTER}, {what}}}"
 
 
 def past(series: str) -> str:

@@ -27,10 +27,11 @@ from pyrometer_simulator.stack.promtool import objections
 
 RULES = Path(__file__).parents[2] / "alert_rules"
 VARIABLES = {
-    "node": "gpu-042", "gpu": ".+", "run": "r", "what": "temperature", "arrange": "number",
+    "node": "gpu-042", "gpu": ".+", "run": "r", "arrange": "number",
     "points": "600", "mfu": "pyrometer_train_batch_mfu_ratio", "steps": "pyrometer_train_batch_step",
     **builtin_variables(600),
 }  # fmt: skip
+WHAT = ("temperature", "clock", "power", "throttled", "ecc", "pcie", "links")
 OWN = 'cluster="c1", node="gpu-042", instance="gpu-042:9935"'
 # One node with GPUs, and nothing else: no ports, no training, no collectives, no health checks.
 ONE_NODE = {
@@ -42,16 +43,25 @@ ONE_NODE = {
     f'pyrometer_exporter_build_info{{{OWN}, version="1"}}': "1x120",
     f'pyrometer_collector_success{{{OWN}, collector="gpu"}}': "1x120",
 }
-# It answered for ten minutes, and then no longer.
+# It answered for eight minutes, and then no longer: before the time range, and so did its rates.
 DIES = {
-    name: "1x40 0x80" if name.startswith("up{") else values.replace("x120", "x40 stale")
+    name: "1x32 0x88" if name.startswith("up{") else values.replace("x120", "x32 stale")
     for name, values in ONE_NODE.items()
 }
 UNSEEN = {name: "0x120" for name in ONE_NODE if name.startswith("up{")}
 # What the fabric manager knows of the cables says nothing of the links.
 TOPOLOGY = {'pyrometer_fabric_port_info{cluster="c1", node="gpu-042", device="mlx5_2", port="1", rail="2"}': "1x120"}
+# A node with GPUs whose clock events and clocks nobody counts.
+UNCOUNTED = {name: values for name, values in ONE_NODE.items() if not re.search("clock_event|SM_CLOCK", name)}
 # Each world is a cluster of its own, so that one run of the rules serves them all.
-WORLDS = {"empty": {}, "one_node": ONE_NODE, "dies": DIES, "unseen": UNSEEN, "unseen_fabric": {**UNSEEN, **TOPOLOGY}}
+WORLDS = {
+    "empty": {},
+    "one_node": ONE_NODE,
+    "dies": DIES,
+    "unseen": UNSEEN,
+    "unseen_fabric": {**UNSEEN, **TOPOLOGY},
+    "uncounted": UNCOUNTED,
+}
 # Queries that a node without ports, training and collectives can't answer.
 ELSEWHERE = re.compile(r"_nic_|_nic:|_train_|_nccl_|pyrometer_run_|_batch_|_slurm_|_fabric_")
 
@@ -59,11 +69,13 @@ Answers = dict[str, list[claims.Sample]]
 
 
 def asked(board: Any, world: str) -> Iterator[tuple[Any, list[str]]]:
-    """Every panel of a board with its queries, filled in."""
+    """Every panel of a board with its queries, filled in: once for each quantity, if it asks for one."""
     for panel in finding.panels(board):
-        exprs = [interpolate(target["expr"], {**VARIABLES, "cluster": world}) for target in finding.targets(panel)]
-        if exprs:
-            yield panel, exprs
+        plain = [target["expr"] for target in finding.targets(panel)]
+        for what in WHAT if any("$what" in expr for expr in plain) else WHAT[:1]:
+            exprs = [interpolate(expr, {**VARIABLES, "cluster": world, "what": what}) for expr in plain]
+            if exprs:
+                yield panel, exprs
 
 
 def answers(folder: Path, boards: Mapping[str, Any]) -> Answers:
@@ -139,6 +151,26 @@ def test_one_node_says_it_only_of_what_it_has(boards: dict[str, Any], answered: 
         if all(ELSEWHERE.search(expr) for expr in exprs)
     ]
     assert unseen == []
+
+
+def test_the_quantities_that_are_asked_for_are_all_of_the_map(boards: dict[str, Any]) -> None:
+    (variable,) = [each for each in boards["gpu-matrix.json"]["templating"]["list"] if each["name"] == "what"]
+    assert tuple(each["value"] for each in variable["options"]) == WHAT
+
+
+def test_a_quantity_that_nobody_measures_is_not_well(boards: dict[str, Any], answered: Answers) -> None:
+    measured = {
+        what
+        for panel, exprs in asked(boards["gpu-matrix.json"], "one_node")
+        for what in WHAT
+        if panel["title"] == "Worst 12" and f'what="{what}"' in exprs[0]
+        if claims.claims(panel, [answered.get(expr, []) for expr in exprs])
+    }
+    assert measured == {"temperature", "clock", "throttled"}
+
+
+def test_gpus_that_answer_prove_nothing_of_clocks_that_nobody_counts(boards: dict[str, Any], answered: Answers) -> None:
+    assert said(boards["throttling.json"], "uncounted", answered) == set()
 
 
 def test_where_somebody_looked_it_is_said(boards: dict[str, Any], answered: Answers) -> None:

@@ -14,6 +14,9 @@ Value: TypeAlias = str | list[str] | dict[str, str]
 _KEY = re.compile(r"([A-Za-z_][\w-]*):(?:\s+(.*))?$")
 _QUOTED = re.compile(r"""\s*(?:'((?:[^']|'')*)'|"((?:[^"\\]|\\.)*)")\s*(?:#.*)?$""")
 
+# Within brackets: a quoted word where one may begin, a comment, or any other character.
+_TOKEN = re.compile(r"""(?:^|(?<=[\[{,:]))\s*(?:'(?:[^']|'')*'|"(?:[^"\\]|\\.)*")|(?P<comment>\s\#.*)|.""", re.DOTALL)
+
 
 def parse(text: str) -> dict[str, Value]:
     """Parse a file.
@@ -32,7 +35,7 @@ def parse(text: str) -> dict[str, Value]:
             content[open_key] = _nested(content.get(open_key, ""), stripped, match, number)
         elif match is not None:
             open_key = match[1]
-            content[open_key] = _value(match[2] or "")
+            content[open_key] = _value((match[2] or "").strip())
         else:
             raise ValueError(f"line {number} is not 'key: value': {stripped[:60]}")
     return content
@@ -47,13 +50,26 @@ def _nested(value: Value, line: str, match: re.Match[str] | None, number: int) -
 
 
 def _value(text: str) -> Value:
-    text = text.strip()
-    if text[:1] == "[" and text[-1:] == "]":
-        return [_word(item) for item in text[1:-1].split(",") if item.strip()]
-    if text[:1] == "{" and text[-1:] == "}":
-        pairs = (item.partition(":") for item in text[1:-1].split(",") if item.strip())
+    if not text.startswith(("[", "{")):
+        return _word(text)
+    whole = "".join(match[0] for match in _TOKEN.finditer(text) if match["comment"] is None).rstrip()
+    if whole[0] == "[" and whole[-1] == "]":
+        return [_word(item) for item in _items(whole[1:-1])]
+    if whole[0] == "{" and whole[-1] == "}":
+        pairs = (item.partition(":") for item in _items(whole[1:-1]))
         return {key.strip(): _word(value) for key, _, value in pairs}
     return _word(text)
+
+
+def _items(text: str) -> list[str]:
+    """Return what stands between the commas that are not within quotes."""
+    items = [""]
+    for match in _TOKEN.finditer(text):
+        if match[0] == ",":
+            items.append("")
+        else:
+            items[-1] += match[0]
+    return [item for item in items if item.strip()]
 
 
 def _word(text: str) -> str:

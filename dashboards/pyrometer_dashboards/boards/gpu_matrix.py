@@ -263,7 +263,7 @@ def _worst() -> Panel:
             "steps": panels.coloured() | {"decimals": 1, "custom.width": 76},
             "off by": {"decimals": 1, "custom.width": 66},
         },
-        healthy=Healthy("none", proof.COMPARED_GPUS),
+        healthy=Healthy("none", proof.compared('what="$what"')),
     )
 
 

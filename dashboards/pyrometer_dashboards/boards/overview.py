@@ -303,7 +303,7 @@ def _worst_gpus() -> Panel:
         sort="steps off",
         link=GPU_OF_ROW,
         fields={"steps off": panels.coloured() | {"decimals": 1, "custom.width": 100}},
-        healthy=Healthy("none", proof.COMPARED_GPUS),
+        healthy=Healthy("none", proof.compared('what!="tensor"')),
         span=10,
     )
 

@@ -66,7 +66,7 @@ def _lost() -> Panel:
             "The synchronous run loses more than this: all of its GPUs wait for the slowest.",
         ),
         f'sum(cluster:pyrometer_gpu_clock_event_seconds:gpus{{{CLUSTER}, reason!="power_cap"}}) '
-        f"or on () 0 * sum(cluster:pyrometer_gpu_up:count{{{CLUSTER}}})",
+        f"or on () 0 * sum({proof.CLOCK_EVENTS})",
         unit="suffix: GPUs",
         decimals=1,
         steps=[(None, palette.QUIET), (0.2, palette.WATCH), (1, palette.BAD), (8, palette.WORST)],
@@ -120,7 +120,7 @@ def _table() -> Panel:
             "reason": {"custom.width": 120},
             "now": panels.coloured() | {"unit": "percentunit", "decimals": 0, "custom.width": 80},
         },
-        healthy=Healthy("none", proof.past(proof.GPUS)),
+        healthy=Healthy("none", proof.past(proof.CLOCK_EVENTS)),
         span=10,
     )
 
@@ -138,7 +138,7 @@ def _lines() -> Panel:
         [Query(f"{_SLOWED} and on (node, gpu, reason) topk(10, max_over_time({_SLOWED}[$__range] @ end()))", _GPU)],
         unit="percentunit",
         limits=(0, 1),
-        watched=proof.GPUS,
+        watched=proof.CLOCK_EVENTS,
         overrides=panels.reasons(),
         links=[NODE_OF_SERIES],
         custom={"lineWidth": 2},
@@ -159,7 +159,7 @@ def _reasons() -> Panel:
         [Query(f'cluster:pyrometer_gpu_clock_event_seconds:gpus{{{CLUSTER}, reason!="power_cap"}}', "{{reason}}")],
         unit="none",
         limits=(0, None),
-        watched=proof.GPUS,
+        watched=proof.CLOCK_EVENTS,
         overrides=panels.reasons(),
     )
 
@@ -237,6 +237,6 @@ def _slowest() -> Panel:
         sort="steps of 100 MHz",
         link=GPU_OF_ROW,
         fields={"steps of 100 MHz": panels.coloured()},
-        healthy=Healthy("none", proof.COMPARED_GPUS),
+        healthy=Healthy("none", proof.compared('what="clock"')),
         span=10,
     )

@@ -293,7 +293,7 @@ def _throttled() -> Panel:
         ],
         unit="percentunit",
         limits=(0, 1),
-        watched=f"{proof.GPUS} and on () run:pyrometer_train_ranks:count{{{RUN_IS}}}",
+        watched=f"{proof.CLOCK_EVENTS} and on () run:pyrometer_train_ranks:count{{{RUN_IS}}}",
         colour={"mode": "shades", "fixedColor": palette.BAD},
         links=[NODE_OF_SERIES],
     )

@@ -29,8 +29,8 @@ from pyrometer_kit.flags import Flags, number_between
 
 PROG = "pyrometer-bisect"
 NOTHING, FOUND, UNFINISHED = 0, 1, 3
-# Where so many tests of the first round fail, and none passes, it is the command and not the hosts. Of fewer tests, as
-# of a few large groups, each may well have a bad host.
+# Where so many tests of the first round fail, and none passes, it is the command and not the hosts. A few large
+# groups may well have a bad host each.
 ENOUGH_TO_BLAME_THE_COMMAND = 4
 # All of a few pairs may cross one bad switch.
 ENOUGH_ACROSS_SWITCHES = 16
@@ -103,7 +103,7 @@ def _round(search: Search, groups: Sequence[Group], record: Record, runner: Runn
 
 
 def _blame_the_command(search: Search, record: Record, runner: Runner) -> None:
-    """Stop a search whose tests tell nothing about hosts: none has passed yet, and all of this round failed.
+    """Stop a search whose tests say nothing about hosts: none has passed yet, and all of this round failed.
 
     Raises:
         UsageError: It is so; the round is forgotten.

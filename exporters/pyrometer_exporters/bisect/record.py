@@ -65,7 +65,7 @@ class Record:
         return f"{datetime.fromtimestamp(self._path.stat().st_mtime, timezone.utc):%Y-%m-%d %H:%M} UTC"
 
     def drop_round(self) -> None:
-        """Forget the tests of the round that runs: they tell nothing about hosts.
+        """Forget the tests of the round that runs: they say nothing about hosts.
 
         Raises:
             UsageError: The file can't be written.

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shlex
-import signal
 import subprocess
 import tempfile
 import threading
@@ -16,6 +14,7 @@ from dataclasses import dataclass, field
 
 from pyrometer_exporters.bisect.belief import Outcome
 from pyrometer_exporters.bisect.plan import Group
+from pyrometer_kit import process_group
 from pyrometer_kit.errors import UsageError
 
 # The last lines of nccl-tests, src/common.cu: "# Avg bus bandwidth    : 448.212", in GB/s.
@@ -68,11 +67,11 @@ class Runner:
                 raise
 
     def close(self) -> None:
-        """Kill whatever still runs; start nothing more."""
+        """End whatever still runs; start nothing more."""
         with self._lock:
             self._closed = True
-            for process in self._running:
-                _kill(process)
+            running = list(self._running)
+        process_group.end(running)
 
     def _test(self, group: Group) -> Outcome | None:
         values = {"{hosts}": ",".join(group), "{count}": str(len(group))}
@@ -110,15 +109,6 @@ class Runner:
         except subprocess.TimeoutExpired:
             return 1
         finally:
+            process_group.end([process])
             with self._lock:
                 self._running.discard(process)
-            _kill(process)
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End a command with all that it has started; one that hangs in the kernel is left behind."""
-    if process.poll() is None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(1.0)

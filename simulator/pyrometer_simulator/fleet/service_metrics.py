@@ -37,8 +37,12 @@ def service_families(plan: Plan, names: Sequence[str] = ()) -> list[Family]:
     )
 
 
+def _service(plan: Plan) -> str:
+    return f'cluster="{plan.cluster}",job="alerting",instance="monitor:9937"'
+
+
 def _alerting(plan: Plan) -> Iterator[Family]:
-    where = f'cluster="{plan.cluster}",job="alerting",instance="monitor:9937"'
+    where = _service(plan)
     for name in ("outbox_depth", "outbox_dead", "outbox_oldest_age_seconds", "incidents_open"):
         yield family(f"pyrometer_alerting_{name}", [where], np.zeros(1))
     yield family(
@@ -54,7 +58,7 @@ def _incidents(plan: Plan) -> Iterator[Family]:
     """Yield the open incident of each run that a planted fault slows or stops, as the alerting service exports it."""
     where, since = f'cluster="{plan.cluster}"', plan.faults.since
     url = "http://127.0.0.1:9937"
-    yield family("pyrometer_alerting_page_info", [f'{where},url="{url}"'], np.ones(1), slow=True)
+    yield family("pyrometer_alerting_page_info", [f'{_service(plan)},url="{url}"'], np.ones(1), slow=True)
     found = [(run, *blamed) for run in plan.runs() if (blamed := _blamed(plan, run)) is not None]
     own = [
         f'{where},id="{run.name}",alert="{alert}",run="{run.name}",part="{node} GPU {gpu}",cause="{cause}"'

@@ -3,15 +3,20 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyrometer.follow import pattern as pattern_module
 from pyrometer.follow import small_yaml
 from pyrometer.follow.log_line import LoggedPause, LoggedStep
 from pyrometer.follow.pattern import describe, format_of, read_description
+
+ROOT = Path(__file__).parents[3]
 
 # facebookresearch/mae and torchvision references: values as "last (mean)".
 VISION = "Epoch: [0]  [  20/1251]  eta: 0:12:34  lr: 0.000500  loss: 6.9121 (6.9300)  time: 0.3105 (0.4120)  data: 0.0002 (0.1)  max mem: 11000"
@@ -117,6 +122,18 @@ class TestFile:
         assert parser.feed("iter 1,000/2,000") is None
         assert parser.feed("loss 2.5/2.4, time 310") == LoggedStep(1000, loss=2.4, seconds=pytest.approx(0.31))
 
+    def test_the_documented_file_is_read(self, tmp_path: Path) -> None:
+        page = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
+        (block,) = [block for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) if "units:" in block]
+        described = read_description(self.write(tmp_path, block))
+        assert (described.name, described.convention, len(described.lines)) == ("our-trainer", "megatron", 3)
+        assert (described.units, described.means) == ({"seconds": "ms"}, {"loss"})
+
+    def test_the_modules_example_is_read(self, tmp_path: Path) -> None:
+        example = textwrap.dedent((pattern_module.__doc__ or "").partition("The file:\n\n")[2])
+        described = read_description(self.write(tmp_path, example))
+        assert (described.units, described.means, len(described.lines)) == ({"seconds": "ms"}, {"loss"}, 2)
+
     def test_the_files_own_name_is_the_formats(self, tmp_path: Path) -> None:
         assert read_description(self.write(tmp_path, r"lines: 'step (?P<step>\d+)'")).name == "ours"
 
@@ -138,6 +155,23 @@ class TestFile:
         with pytest.raises(ValueError, match=message) as raised:
             read_description(self.write(tmp_path, text))
         assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("[a, b]  # ours", ["a", "b"]),
+        ("[a] # not ] this", ["a"]),
+        ("['a, b', \"c, \\\"d\", it's, e#f]", ["a, b", 'c, "d', "it's", "e#f"]),
+        ("['a # b', 'it''s, c'] # d", ["a # b", "it's, c"]),
+        ("{a: b, c: 'd, e'} # f", {"a": "b", "c": "d, e"}),
+        ("[step (?P<step>[0-9]+)]", ["step (?P<step>[0-9]+)"]),
+        ("[] # none", []),
+        ("[ # open", "["),
+    ],
+)
+def test_comments_and_commas_in_brackets(text: str, value: object) -> None:
+    assert small_yaml.parse(f"key: {text}") == {"key": value}
 
 
 @given(st.text(alphabet="ab:-{}[]'\"#,\n ?P<step>\\d+().", max_size=120))

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
-import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from pyrometer_exporters.node.active.kept import Tried
 from pyrometer_exporters.node.active.tools import LEAST, LEAST_IS_OF_GPUS, Asked, Tool
+from pyrometer_kit import process_group
 
 MOST_OUTPUT_BYTES = 16 << 20
 NVIDIA_SMI_SECONDS = 30.0
@@ -56,14 +56,15 @@ def program_of(tool: Tool) -> str | None:
 
 
 def run(tool: Tool, program: str, asked: Asked, seconds: float) -> tuple[int, str]:
-    """Run the tool; return its exit status and output. It is killed with all its children after so many seconds.
+    """Run the tool; return its exit status and output. It is ended with all its children after so many seconds.
 
     Raises:
         TimeoutError: It has not ended in time.
         OSError: It can't be started.
     """
-    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
-        words = [program, *tool.words(asked)]
+    folder = _with_folder(tool, asked)
+    with folder as directory, tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        words = [program, *tool.words(replace(asked, directory=directory))]
         process = subprocess.Popen(
             words, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, start_new_session=True
         )
@@ -72,18 +73,16 @@ def run(tool: Tool, program: str, asked: Asked, seconds: float) -> tuple[int, st
         except subprocess.TimeoutExpired:
             raise TimeoutError from None
         finally:
-            _end(process)
+            process_group.end([process])
         output.seek(0)
         return status, output.read(MOST_OUTPUT_BYTES).decode(errors="replace")
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill the session of a program that still runs; one that hangs in the kernel is left behind."""
-    if process.poll() is None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(1.0)
+def _with_folder(tool: Tool, asked: Asked) -> contextlib.AbstractContextManager[str]:
+    """Return a folder below ``--directory`` that is removed in the end with what a killed tool has left in it."""
+    if not tool.folder:
+        return contextlib.nullcontext(asked.directory)
+    return tempfile.TemporaryDirectory(prefix="pyrometer-test-", dir=asked.directory, ignore_cleanup_errors=True)
 
 
 def tried(
@@ -102,7 +101,7 @@ def tried(
     except TimeoutError:
         return Tried(ok=False, reason=f"no answer in {seconds:.0f} s: it hangs", at=wall())
     except OSError as error:
-        return Tried(ok=None, reason=f"{program}: {error.strerror}", at=wall())
+        return Tried(ok=None, reason=f"{error.filename or program}: {error.strerror}", at=wall())
     try:
         reading = tool.read(text)
     except (ValueError, KeyError, TypeError) as error:

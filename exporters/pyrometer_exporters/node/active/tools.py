@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from pyrometer_exporters.node.active import parsers
@@ -37,6 +37,7 @@ class Tool:
         seconds: after so long it hangs.
         needs: the flag without which it can't run.
         gpus: whether it needs idle GPUs.
+        folder: whether it writes into ``Asked.directory``.
     """
 
     name: str
@@ -46,7 +47,7 @@ class Tool:
     seconds: Callable[[Asked], float]
     needs: str = ""
     gpus: bool = True
-    limits: Mapping[str, float] = field(default_factory=dict)
+    folder: bool = False
 
 
 _CASES = ("host_to_device_memcpy_ce", "device_to_host_memcpy_ce", "device_to_device_memcpy_read_ce")
@@ -65,7 +66,7 @@ TOOLS: Final[tuple[Tool, ...]] = (
     Tool("fio", ("fio",), lambda asked: [
         "--name=pyrometer", f"--directory={asked.directory}", "--rw=rw", "--bs=1M", "--size=4G", "--direct=1",
         "--ioengine=psync", "--numjobs=4", "--group_reporting", "--runtime=60", "--unlink=1", "--output-format=json",
-        ], parsers.fio, lambda _: 300.0, needs="directory", gpus=False),
+        ], parsers.fio, lambda _: 300.0, needs="directory", gpus=False, folder=True),
 )  # fmt: skip
 
 LEAST_IS_OF_GPUS: Final = 8

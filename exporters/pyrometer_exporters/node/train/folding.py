@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 
+from pyrometer_exporters.node.train.mfu import IMPOSSIBLE_MFU
 from pyrometer_exporters.node.train.point import Point
 
 
@@ -29,17 +30,29 @@ def _mean(points: list[Point]) -> Point:
     weights = [point.steps or 1 for point in points]
     seconds = [point.seconds * weight for point, weight in zip(points, weights, strict=True)]
     metrics = dict(pair for point in points for pair in point.metrics)
+    # FLOPs of all steps over the seconds of all steps.
+    rate = _weighted((point.flops_per_second for point in points), seconds)
     return replace(
         last,
         seconds=sum(seconds) / sum(weights),
-        # FLOPs of all steps over the seconds of all steps.
-        mfu=_weighted((point.mfu for point in points), seconds),
-        flops_per_second=_weighted((point.flops_per_second for point in points), seconds),
+        mfu=_mfu(points, seconds, rate),
+        flops_per_second=rate,
         loss=_weighted((point.loss for point in points), weights),
         grad_norm=_weighted((point.grad_norm for point in points), weights),
         steps=sum(weights),
         metrics=tuple(metrics.items()),
     )
+
+
+def _mfu(points: Sequence[Point], seconds: Sequence[float], rate: float | None) -> float | None:
+    """Return the MFU of all steps, of those too that are so short that their own can't be true and was left out."""
+    judged = [(point, weight) for point, weight in zip(points, seconds, strict=True) if point.mfu is not None]
+    mfu = _weighted((point.mfu for point, _ in judged), [weight for _, weight in judged])
+    known = _weighted((point.flops_per_second for point, _ in judged), [weight for _, weight in judged])
+    if mfu is None or not rate or not known:
+        return mfu
+    mfu *= rate / known
+    return mfu if mfu <= IMPOSSIBLE_MFU else None
 
 
 def _weighted(values: Iterable[float | None], weights: Sequence[float]) -> float | None:

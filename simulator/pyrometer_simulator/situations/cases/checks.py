@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from pyrometer_exporters.node.active import kept
 from pyrometer_simulator.situations.host import NICS
 from pyrometer_simulator.situations.model import MINUTE, Action, Situation, at, within
 from pyrometer_simulator.situations.site import Site
 from pyrometer_simulator.situations.steps import LISTED
 
+TESTED = replace(NICS, collectors=("nic", "kernel", "maintenance", "active"))
 CHECKED = replace(NICS, collectors=("nic", "kernel", "maintenance", "checks"), expect="{hcas: 8, rate: 400e9}")
 DAY = 24 * 60 * MINUTE
 
@@ -39,6 +41,15 @@ def at_rate(gbps: int) -> Action:
     def step(site: Site) -> None:
         for nic in site.node.tree.nics:
             nic.up(gbps)
+
+    return step
+
+
+def tested(*, ok: bool) -> Action:
+    """Return a step after which ``pyrometer-test`` has left this result of NCCL."""
+
+    def step(site: Site) -> None:
+        kept.save(site.node.state, {"nccl": kept.Tried(ok, "" if ok else "nccl_all_reduce is 352.1 GB/s", site.now)})
 
     return step
 
@@ -94,6 +105,21 @@ SITUATIONS = [
         lasts=30 * MINUTE,
         hardware=CHECKED,
         beside=LISTED,
+        fault_at=0,
+    ),
+    Situation(
+        "an idle node fails an active test, the exporter restarts, and the test passes again",
+        steps=(
+            at(-DAY, tested(ok=True)),
+            at(0, tested(ok=False)),
+            at(10 * MINUTE, lambda site: site.node.stop_exporter()),
+            at(20 * MINUTE, tested(ok=True)),
+        ),
+        lasts=35 * MINUTE,
+        hardware=TESTED,
+        fires={
+            "NodeTestFailed": within(2 * MINUTE, not_before=MINUTE, ends_within=23 * MINUTE, series=1, named=("nccl",))
+        },
         fault_at=0,
     ),
 ]

@@ -8,6 +8,7 @@ import json
 import os
 import stat
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,28 @@ def test_a_tool_that_hangs_is_killed_and_has_failed(
     quick = [tools.Tool(each.name, each.programs, each.words, each.read, lambda _: 0.2) for each in tools.TOOLS]
     monkeypatch.setattr("pyrometer_exporters.node.active.main.TOOLS", quick)
     assert run("--run=nccl") == (2, "FAILED nccl: no answer in 0 s: it hangs\n")
+
+
+def test_a_disk_test_that_hangs_leaves_nothing_on_the_disk(
+    install: Install, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    script = '#!/bin/sh\nfor each; do case $each in --directory=*) touch "${each#*=}/pyrometer.0.0";; esac; done\n'
+    install("fio", script=f"{script}ls {disk}/* > {tmp_path}/seen\nsleep 60 & wait\n")
+    quick = [replace(each, seconds=lambda _: 0.3) for each in tools.TOOLS]
+    monkeypatch.setattr("pyrometer_exporters.node.active.main.TOOLS", quick)
+    assert run("--run=fio", f"--directory={disk}") == (2, "FAILED fio: no answer in 0 s: it hangs\n")
+    assert (tmp_path / "seen").read_text() == "pyrometer.0.0\n"
+    assert list(disk.iterdir()) == []
+
+
+def test_a_folder_that_is_not_there_is_no_fault_of_the_disk(install: Install, run: Any) -> None:
+    install("fio", prints="fio-3.42.txt")
+    status, out = run("--run=fio", "--directory=/nowhere")
+    assert status == 3
+    assert out.startswith("UNKNOWN fio: /nowhere/pyrometer-test-")
+    assert out.endswith(": No such file or directory\n")
 
 
 def test_a_tool_that_crashes_has_failed(install: Install, run: Any) -> None:

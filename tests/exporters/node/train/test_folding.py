@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,6 +30,21 @@ def test_a_group_is_the_mean_of_its_steps() -> None:
     assert found.mfu == pytest.approx((0.6 + 3 * 0.2) / 4)
     assert found.loss == 0.5
     assert found.metrics == (("lr", 1.0),)
+
+
+def test_steps_whose_own_mfu_cannot_be_true_count_in_that_of_all() -> None:
+    peak = 1e15
+    steps = [replace(point(n, seconds=0.01, mfu=None), flops_per_second=40 * peak) for n in range(9)]
+    steps.append(replace(point(9, seconds=9.91, mfu=4 / 99.1), flops_per_second=4 / 99.1 * peak))
+    (found,) = fold(steps, 1)
+    assert found.flops_per_second == pytest.approx(0.4 * peak)
+    assert found.mfu == pytest.approx(0.4)
+
+
+def test_an_mfu_of_all_that_cannot_be_true_is_left_out() -> None:
+    steps = [replace(point(0, mfu=None), flops_per_second=9e15), replace(point(1, mfu=0.5), flops_per_second=5e14)]
+    (found,) = fold(steps, 1)
+    assert found.mfu is None
 
 
 def test_what_is_not_known_stays_unknown() -> None:
