@@ -24,6 +24,7 @@ LONGEST_SECONDS, SHORTEST_SECONDS = 300.0, 35.0
 FRESH_SECONDS = 120.0  # in longer windows it hardly counts which node was scraped last
 MOST_NODES = 4
 PARTS = ("data", "gc", "checkpoint", "eval")
+PAUSES = ("checkpoint", "eval")  # in which all ranks are for seconds at a time
 MOST_OF_IT = 0.5  # of all that garbage collection costs
 GREW_PART = 0.05  # of every step: more than a busy host shows
 
@@ -191,8 +192,18 @@ def parts(questions: Questions) -> Look:
             strength = min(0.4 + (usual - past) / 0.3, 1.0)
             facts.append(Fact(part, {}, strength=strength, value=usual, before=past, source=source))
         elif now[worst] > max(3 * usual, GREW_PART + usual) and worst in questions.ranks:
-            facts.append(_of_worst(questions, part, now, before))
+            fact = _of_worst(questions, part, now, before)
+            if not _is_of_scrapes(fact, questions):
+                facts.append(fact)
     return Look((*_with_collections(facts, questions),), frozenset(PARTS))
+
+
+def _is_of_scrapes(fact: Fact, questions: Questions) -> bool:
+    """Return whether one node may have been scraped after a pause of all, and the others before it.
+
+    Then all of its ranks alike were in the part, and in longer windows it is gone.
+    """
+    return fact.kind in PAUSES and "gpu" not in fact.labels and _window(questions) <= FRESH_SECONDS
 
 
 def _with_collections(facts: Sequence[Fact], questions: Questions) -> list[Fact]:
