@@ -18,6 +18,9 @@ _UNTOLD = frozenset(("interactive", "wrap", "sbatch", "bash", "sh", "zsh", "pyth
 _REPLICAS = frozenset(("master", "worker", "launcher", "chief"))
 # The random part of a pod's name: k8s.io/apimachinery pkg/util/rand, alphanums; five letters in names.go.
 _POD_LETTERS, _POD_LENGTH = frozenset("bcdfghjklmnpqrstvwxz2456789"), 5
+# In all pods of a LeaderWorkerSet's group, "llama-0.llama.default": the leader's pod is llama-0, a worker's llama-0-1
+# (kubernetes-sigs/lws, pkg/utils/pod/pod_utils.go, AddLWSVariables).
+_LEADER = "LWS_LEADER_ADDRESS"
 # torchrun's restarts within one start of the job; nobody allows a thousand.
 _RESTARTS_PER_REQUEUE = 1000
 
@@ -42,7 +45,8 @@ def run_name(environ: Mapping[str, str], arguments: Sequence[str]) -> str:
 
     Slurm names an interactive job, or one wrapped from the command line, after the shell; the script says more. The
     tasks of a job array share their name, so their number is added. Kubernetes has no variable for the job's name: it
-    is the pod's host name without the index or the random part at its end.
+    is the pod's host name without the index or the random part at its end. A number there that nothing explains is
+    the pod's index where the run has several pods; a pod ``gpt-2`` that is alone keeps it.
     """
     if environ.get("PYROMETER_RUN"):
         return environ["PYROMETER_RUN"]
@@ -112,11 +116,16 @@ def _script(arguments: Sequence[str]) -> str:
 
 def _without_pod(host: str, environ: Mapping[str, str]) -> str:
     """Return the name of the job that a pod ``llama-8b-worker-3``, ``llama-8b-3`` or ``llama-8b-x7k2p`` belongs to."""
+    leader = environ.get(_LEADER, "").partition(".")[0]
+    if leader and host.startswith(leader):
+        return leader
     name, _, last = host.rpartition("-")
     if not name:
         return host
     if last.isdecimal() and (environ.get("JOB_COMPLETION_INDEX") == last or name.rpartition("-")[2] in _REPLICAS):
         return name.rpartition("-")[0] if name.rpartition("-")[2] in _REPLICAS else name
+    if last.isdecimal() and world_size(environ) > _first_integer(environ, ("LOCAL_WORLD_SIZE",), 1):
+        return name
     return name if len(last) == _POD_LENGTH and set(last) <= _POD_LETTERS else host
 
 

@@ -94,7 +94,9 @@ class Run:
             return self._new_part(name)
 
     def tag(self, name: str) -> None:
-        """Tag the step under way or, between steps, the next; tagged steps never alert. An unknown one is reported.
+        """Tag the step under way or, between steps, the next; an unknown tag is reported.
+
+        A tagged step never alerts, save one tagged ``skipped``, which takes its usual time.
 
         Args:
             name: One of :data:`pyrometer.TAGS`.
@@ -114,7 +116,7 @@ class Run:
         same. A tensor on a GPU is not waited for: its number is recorded with the next step that records one.
 
         Args:
-            given: The loss, which may go without its name. What is more is reported once.
+            given: The loss, which may go without its name; any further value is reported once.
             loss: Loss of the step; or a dictionary of any of these by their names.
             grad_norm: Norm of its gradient.
             tokens: Tokens of this step, where they differ from ``tokens_per_step``.

@@ -51,7 +51,7 @@ KNOWN_METRICS = re.compile(
     | pyrometer_slurm_(run_jobs|run_job_info|nodes)
     | pyrometer_ufm_(events|port_events|cable_events|log_lines|log_gaps|events_left_out)_total
     | pyrometer_ufm_(events_suppressed|log_unread_bytes)
-    | pyrometer_train_batch_(mfu_ratio|step_seconds|step|loss|grad_norm|tag)
+    | pyrometer_train_batch_(mfu_ratio|step_seconds|steps?|loss|grad_norm|tag)
     | pyrometer_train_(steps|step_seconds|tokens|flops|step_part_seconds)_total
     | pyrometer_train_(last_step_timestamp_seconds|last_step|current_part_seconds|rank_up|rank_info|run_info)
     | pyrometer_train_(longest_tick_seconds|gc_pauses_total|gc_pause_seconds_total|last_gc_step)
@@ -70,6 +70,7 @@ KNOWN_METRICS = re.compile(
     | pyrometer_kernel_events_total
     | pyrometer_nvswitch_(errors|sxid_errors)_total
     | pyrometer_check_(ok|reason_info|last_run_timestamp_seconds)
+    | pyrometer_active_test_(ok|timestamp_seconds) | pyrometer_train_mfu_unknown_info
     | pyrometer_run_(seconds_total|signature)
     | pyrometer_collector_(success|duration_seconds|last_success_timestamp_seconds)
     """,

@@ -10,6 +10,8 @@ from client_ring_reader import ReadRing
 
 from pyrometer import _environment
 
+POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
+
 
 @pytest.mark.parametrize(
     ("environ", "rank", "local", "world"),
@@ -99,6 +101,7 @@ def test_what_is_given_goes_before_what_launchers_say(
             "llama-8b",
         ),
         ({"KUBERNETES_SERVICE_HOST": "10.0.0.1", "HOSTNAME": "gpt-2"}, "train.py", "gpt-2"),
+        ({**POD, "HOSTNAME": "llama-run-17", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "8"}, "train.py", "llama-run-17"),
         ({}, "/opt/app/train.py", "train"),
         ({}, "/opt/nanotron/__main__.py", "nanotron"),
         ({}, "-c", "unnamed"),
@@ -107,6 +110,24 @@ def test_what_is_given_goes_before_what_launchers_say(
 )
 def test_the_run_is_named_after_the_job_or_the_script(environ: dict[str, str], script: str, expected: str) -> None:
     assert _environment.run_name(environ, [script] if script else []) == expected
+
+
+@pytest.mark.parametrize(
+    ("hosts", "more", "expected"),
+    [
+        (("llama-0", "llama-1"), {"WORLD_SIZE": "16", "LOCAL_WORLD_SIZE": "8"}, "llama"),  # StatefulSet
+        (("llama-0", "llama-1"), {"WORLD_SIZE": "2"}, "llama"),
+        (("lm-trainer-0", "lm-trainer-7"), {"WORLD_SIZE": "64", "LOCAL_WORLD_SIZE": "8"}, "lm-trainer"),  # Volcano
+        (("lm-master-0", "lm-worker-1"), {"WORLD_SIZE": "16", "LOCAL_WORLD_SIZE": "8"}, "lm"),
+        (
+            ("llama-1", "llama-1-1", "llama-1-12"),
+            {"WORLD_SIZE": "16", "LWS_LEADER_ADDRESS": "llama-1.llama.default"},
+            "llama-1",  # a group of a LeaderWorkerSet
+        ),
+    ],
+)
+def test_the_pods_of_a_run_have_one_name(hosts: tuple[str, ...], more: dict[str, str], expected: str) -> None:
+    assert {_environment.run_name({**POD, **more, "HOSTNAME": host}, ["train.py"]) for host in hosts} == {expected}
 
 
 def test_the_clock_of_a_time_namespace(tmp_path: Path) -> None:

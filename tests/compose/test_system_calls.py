@@ -27,6 +27,8 @@ PROGRAMS = {
 NEEDED = ("strace", "systemd-analyze")
 # strace ends the program by a signal of its own, and these are made before a unit's filter is in force.
 OF_THE_TRACER = {"execve", "restart_syscall"}
+# OpenBLAS (numpy) asks where its buffers lie, and does without an answer; it does so on some machines only.
+REFUSED = {"mbind"}
 # SQLite gives the files that root makes to the owner of the folder; a service is not root.
 OF_ROOT = {"fchown"} if os.geteuid() == 0 else set()
 
@@ -100,7 +102,7 @@ def test_no_program_makes_a_call_that_its_unit_forbids(program: str, tmp_path: P
     for needed in NEEDED:
         if shutil.which(needed) is None:
             pytest.skip(f"{needed} is not on PATH: its system calls can't be seen")
-    made = calls_of(program, tmp_path) - OF_THE_TRACER - OF_ROOT
+    made = calls_of(program, tmp_path) - OF_THE_TRACER - OF_ROOT - REFUSED
     assert len(made) > 30
     assert made - allowed(program) == set()
 
