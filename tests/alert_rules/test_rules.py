@@ -56,7 +56,6 @@ KNOWN_METRICS = re.compile(
     | pyrometer_train_(last_step_timestamp_seconds|last_step|current_part_seconds|rank_up|rank_info|run_info)
     | pyrometer_train_(longest_tick_seconds|gc_pauses_total|gc_pause_seconds_total|last_gc_step)
     | pyrometer_train_(expected_mfu_ratio|peak_flops_unknown|rank_((start|end)_timestamp_seconds|exit_info|halted_info))
-    | pyrometer_train_(batch_steps|mfu_unknown_info)
     | pyrometer_run_signature
     | pyrometer_nic_port_data_(received|transmitted)_bytes_total | pyrometer_nic_port_transmit_wait_total
     | pyrometer_nic_(symbol_error|link_error_recovery|port_errors_received|local_ack_timeout_errors)_total
