@@ -1,4 +1,4 @@
-"""What proves that somebody looked: an answer of the same source, of the whole range, and of nothing else."""
+"""Panels say that nothing is wrong only where the same source was read, in the whole range."""
 
 from __future__ import annotations
 
