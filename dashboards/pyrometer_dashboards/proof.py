@@ -60,9 +60,10 @@ PAST_ALERTS = f"{past(TARGETS)} and on () {past(_HEARTBEAT)}"
 PAST_INCIDENTS = f"({past(ALERTING)} and on (instance) {past(_PAGE)})"
 
 
-def or_nothing(expr: str, proof: str) -> str:
-    """Return ``expr``, or NOTHING where it has no answer though ``proof`` has one."""
-    return f"({expr}) or on () (0 * max({proof}) + {NOTHING})"
+def or_nothing(expr: str, proof: str, *others: str) -> str:
+    """Return ``expr``, or NOTHING where neither it nor the ``others`` beside it have an answer though ``proof`` has."""
+    found = "".join(f" unless on () ({other})" for other in others)
+    return f"({expr}) or on () (0 * max({proof}) + {NOTHING}{found})"
 
 
 def mapping(words: str) -> Json:

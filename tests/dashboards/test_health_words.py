@@ -49,7 +49,7 @@ DIES = {
     for name, values in ONE_NODE.items()
 }
 UNSEEN = {name: "0x120" for name in ONE_NODE if name.startswith("up{")}
-# What the fabric manager knows of the cables says nothing of the links.
+# The fabric manager knows the cables, which says nothing of the links.
 TOPOLOGY = {'pyrometer_fabric_port_info{cluster="c1", node="gpu-042", device="mlx5_2", port="1", rail="2"}': "1x120"}
 # A node with GPUs whose clock events and clocks nobody counts.
 UNCOUNTED = {name: values for name, values in ONE_NODE.items() if not re.search("clock_event|SM_CLOCK", name)}

@@ -1,11 +1,11 @@
-"""What proves that somebody looked: an answer of the same source, of the whole range, and of nothing else."""
+"""Panels say that nothing is wrong only where the same source was read, in the whole range."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from dashboards_planted import RULES, answer, expression
+from dashboards_planted import RULES, answer, expression, where
 
 WHOLE = "Open incidents: who did it, and why"
 BY_HARM = "By harm in the range: incidents and their cause"
@@ -41,3 +41,17 @@ def test_no_alert_in_the_range_is_said_only_where_alerts_are_evaluated(
     asked = expression("alerts", "Alerts in the range: how long, how often")
     series = {} if rules else {"up": "1x120"}
     assert answer(tmp_path, series, [{"expr": asked, "exp_samples": told}], rules) == ""
+
+
+def test_nothing_found_is_not_said_beside_what_another_query_found(tmp_path: Path) -> None:
+    memory = f'DCGM_FI_DEV_ECC_DBE_AGG_TOTAL{{{where("gpu-042")}, gpu="3", UUID="u-gpu-042-3"}}'
+    xids, errors = (expression("reliability", "GPUs that fail again", query) for query in (0, 1))
+    tests = [
+        {"expr": xids, "exp_samples": []},
+        {
+            "expr": f"count by (node, gpu) ({errors})",
+            "exp_samples": [{"labels": '{node="gpu-042", gpu="3"}', "value": 1}],
+        },
+    ]
+    assert answer(tmp_path, {memory: "0x70 2x50"}, tests) == ""
+    assert answer(tmp_path, {}, [{"expr": xids, "exp_samples": NOTHING}]) == ""
