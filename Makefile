@@ -118,7 +118,7 @@ types: $(STAMP)
 	@echo ">> pyright"; $(BIN)/pyright --project pyproject.toml # else a pyrightconfig.json in a folder above would win
 
 # A file's tests stay together, as they share what is dear to make. Half as many processes again as cores, since for part of
-# the time they wait for programs that they start: on two cores 10 min 53 s instead of 11 min 57 s.
+# the time they wait for programs that they start: on two cores 10 min 49 s instead of 11 min 46 s.
 WORKERS := $(shell cores=$$(nproc); workers=$$(( cores + (cores + 1) / 2 )); echo $$(( workers > 8 ? 8 : workers )))
 SPREAD := --numprocesses=$(WORKERS) --dist=loadfile
 UNIT := not e2e and not integrations and not wheels and not recipes
