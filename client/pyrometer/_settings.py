@@ -43,7 +43,7 @@ if TYPE_CHECKING:
         stacks: object
 
     class RunSettings(StartSettings, total=False):
-        """The same with the run's name."""
+        """Add the run's name to the settings."""
 
         run: str | None
 

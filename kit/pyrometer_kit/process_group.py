@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from pyrometer_kit.proc_stat import read_stat
+
 GRACE_SECONDS: Final = 10.0
 """Time to tidy up between SIGTERM and SIGKILL: ``srun`` ends its steps on other hosts, ``fio`` removes its file."""
 _POLL_SECONDS: Final = 0.02
@@ -42,14 +44,11 @@ def _lives(process: subprocess.Popen[bytes]) -> bool:
 
 
 def _is_more_than_zombies(group: int) -> bool:
-    """Return whether a process of the group runs: in a container nobody may collect those that have ended.
-
-    ``/proc/PID/stat`` (proc_pid_stat(5)) is ``4711 (srun) S 1 4700 ...``: state, parent, group.
-    """
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            state, _, of = path.read_text(errors="replace").rpartition(")")[2].split()[:3]
-            if int(of) == group and state != "Z":
+    """Return whether a process of the group runs: in a container nobody may collect those that have ended."""
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, ValueError):
+            found = read_stat("/proc", path.name)
+            if found.group == group and found.state != "Z":
                 return True
     return False
 

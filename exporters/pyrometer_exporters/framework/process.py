@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 
 from pyrometer_exporters.framework.metrics import Family, Sample, new_sample
-from pyrometer_exporters.framework.proc_stat import read_stat
+from pyrometer_kit.proc_stat import read_stat
 
 _VIRTUAL_MEMORY = Family("process_virtual_memory_bytes", "gauge", "Virtual memory size in bytes.")
 _RESIDENT_MEMORY = Family("process_resident_memory_bytes", "gauge", "Resident memory size in bytes.")

@@ -15,7 +15,7 @@ _DCGM_SECONDS: Final = {1: 60.0, 2: 600.0, 3: 3600.0, 4: 14400.0}
 
 @dataclass(frozen=True)
 class Asked:
-    """The choices that the commands depend on."""
+    """Hold the choices that the commands depend on."""
 
     gpus: int
     level: int

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from pyrometer_exporters.framework.proc_stat import ProcStat, read_stat
+from pyrometer_kit.proc_stat import ProcStat, read_stat
 
 KTHREADD = 2
 
 
 class Process(ProcStat):
-    """A process of this node."""
+    """Tell a process from the kernel's threads and from a later one with its number."""
 
     @property
     def is_of_kernel(self) -> bool:

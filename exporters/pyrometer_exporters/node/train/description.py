@@ -19,7 +19,7 @@ class BadRingError(Exception):
 
 @dataclass(frozen=True)
 class Meta:
-    """The description of a rank and its run, from its start. Unknown texts are empty, unknown numbers None.
+    """Hold what a rank said of itself and its run when it started. Unknown texts are empty, unknown numbers None.
 
     ``world_size`` is 0 where a log doesn't print it.
     """

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from pyrometer_exporters.framework.metrics import Family, Sample
-from pyrometer_exporters.framework.proc_stat import read_stat
 from pyrometer_exporters.node.train.rank import Rank
+from pyrometer_kit.proc_stat import read_stat
 
 # Only ranks that have not moved for so long are looked at, and only a state that stays so long is served: a process
 # that reads a file is in state D for moments, and a profiler stops it for milliseconds.

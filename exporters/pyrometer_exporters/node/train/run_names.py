@@ -27,7 +27,7 @@ class Holder(NamedTuple):
 
 
 class Newcomer(NamedTuple):
-    """A ring that was found, and the process that writes it."""
+    """Hold what a ring that was just found says of itself, and which process writes it."""
 
     meta: Meta
     uid: int

@@ -21,11 +21,11 @@ from pathlib import Path
 
 from pyrometer import ring
 from pyrometer_exporters.framework.metrics import Family, Sample
-from pyrometer_exporters.framework.proc_stat import read_stat
 from pyrometer_exporters.node.train.points import RunKey
 from pyrometer_exporters.node.train.rank import Rank
 from pyrometer_exporters.node.train.rank_exit import lock_holder
 from pyrometer_kit.clock import Clock
+from pyrometer_kit.proc_stat import read_stat
 
 log = logging.getLogger(__name__)
 

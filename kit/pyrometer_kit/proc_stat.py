@@ -17,6 +17,7 @@ class ProcStat(NamedTuple):
     name: str
     state: str
     parent: int
+    group: int
     started: int
 
 
@@ -33,4 +34,4 @@ def read_stat(procfs: Path | str, pid: int | str) -> ProcStat:
     if len(fields) < 20:
         raise ValueError(f"{procfs}/{pid}/stat has {len(fields)} fields after the name, not 20 or more")
     number, _, name = head.partition(" (")
-    return ProcStat(int(number), name, fields[0], int(fields[1]), int(fields[19]))
+    return ProcStat(int(number), name, fields[0], int(fields[1]), int(fields[2]), int(fields[19]))
