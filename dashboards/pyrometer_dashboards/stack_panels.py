@@ -61,38 +61,32 @@ def rules() -> Panel:
 
 def memory() -> Panel:
     """Return the memory of the node exporters."""
-    return panels.lines(
-        "Memory of the node exporters",
-        Reading(
-            "Resident memory of the node exporters: the largest, and the median.",
-            "below 40 MB, constant.",
-            "A slope is a leak: a bug of ours.",
-        ),
-        [
-            Query(f'cluster:process_resident_memory_bytes:quantile{{{CLUSTER}, quantile="1"}}', "largest"),
-            Query(f'cluster:process_resident_memory_bytes:quantile{{{CLUSTER}, quantile="0.5"}}', "median"),
-        ],
-        unit="bytes",
-        limits=(0, None),
-        overrides=[panels.fixed("largest", palette.BAD), panels.fixed("median", palette.BAND, lineWidth=2)],
-        span=6,
+    reading = Reading(
+        "Resident memory of the node exporters: the largest, and the median.",
+        "below 40 MB, constant.",
+        "A slope is a leak: a bug of ours.",
     )
+    return _of_exporters("Memory of the node exporters", reading, "process_resident_memory_bytes", "bytes")
 
 
 def cpu() -> Panel:
     """Return the CPU time of the node exporters."""
+    reading = Reading(
+        "Share of one core that the node exporters use: the largest, and the median.",
+        "below 1 % with the 20 Hz sampler.",
+        "Above: a device that answers slowly keeps it busy.",
+    )
+    return _of_exporters("CPU of the node exporters", reading, "process_cpu_seconds", "percentunit")
+
+
+def _of_exporters(title: str, reading: Reading, quantity: str, unit: str) -> Panel:
+    """Return the largest and the median of what the node exporters use."""
+    quantile = f'cluster:{quantity}:quantile{{{CLUSTER}, quantile="%s"}}'
     return panels.lines(
-        "CPU of the node exporters",
-        Reading(
-            "Share of one core that the node exporters use: the largest, and the median.",
-            "below 1 % with the 20 Hz sampler.",
-            "Above: a device that answers slowly keeps it busy.",
-        ),
-        [
-            Query(f'cluster:process_cpu_seconds:quantile{{{CLUSTER}, quantile="1"}}', "largest"),
-            Query(f'cluster:process_cpu_seconds:quantile{{{CLUSTER}, quantile="0.5"}}', "median"),
-        ],
-        unit="percentunit",
+        title,
+        reading,
+        [Query(quantile % "1", "largest"), Query(quantile % "0.5", "median")],
+        unit=unit,
         limits=(0, None),
         overrides=[panels.fixed("largest", palette.BAD), panels.fixed("median", palette.BAND, lineWidth=2)],
         span=6,
