@@ -1,4 +1,4 @@
-"""The page of what uses each metric says what boards, rules and programs ask for, and what we advertise is on a board."""
+"""The page of what uses each metric says what boards, rules and programs ask for; a board shows what we advertise."""
 
 from __future__ import annotations
 
