@@ -15,7 +15,10 @@ from pyrometer_simulator.incidents.world import Truth, World
 
 PRECISION = 65.0  # two scrapes of 15 s, an evaluation and the smoothing of the onset's curve
 LEAST_HOURS = 0.3  # of a GPU: less is told as nothing
-WELL, WELL_SECONDS = 0.97, 120.0  # of the usual MFU, so long: an earlier spell that no rule reported has a cost of its own
+WELL, WELL_SECONDS = (
+    0.97,
+    120.0,
+)  # of the usual MFU, so long: an earlier spell that no rule reported has a cost of its own
 _LOWER = re.compile(r"clock down to (\d+) MHz against (\d+) MHz(?: before the drop and (\d+) MHz)?")
 _OF_RUN = re.compile(r"(\d+) of the run's (?:other )?(\d+) (GPUs|nodes)(?! there)")
 _OTHERS = re.compile(r"(?:run's other|the other) (\d+) GPUs")
