@@ -185,6 +185,7 @@ reference: $(STAMP)
 	@$(BIN)/python tools/reference.py peaks docs/reference/peaks.md
 	@$(BIN)/python tools/flops_figures.py docs/reference/flops.md
 	@$(BIN)/pyrometer-dashboards build dashboards/json
+	@$(BIN)/python tools/metrics_used.py docs/reference/metrics-used.md
 	@$(BIN)/python benchmarks/on_gpu.py --page docs/on-a-gpu.md
 
 # compose/kubernetes from compose/helm; needs Helm (chart-programs builds one).

@@ -60,6 +60,7 @@ KNOWN_METRICS = re.compile(
     | pyrometer_nic_port_data_(received|transmitted)_bytes_total | pyrometer_nic_port_transmit_wait_total
     | pyrometer_nic_(symbol_error|link_error_recovery|port_errors_received|local_ack_timeout_errors)_total
     | pyrometer_nic_(packet_sequence_errors|req_transport_retries_exceeded)_total
+    | pyrometer_nic_(fec_uncorrectable_blocks|roce_adp_retransmits)_total
     # A rule of the site's own, where names of nodes have no numbers (docs/dashboards.md).
     | node:pyrometer_map:given
     | pyrometer_nccl_(bus_bandwidth_bytes_per_second|rank_bus_bandwidth_bytes_per_second)

@@ -10,6 +10,7 @@ import pandas as pd
 
 from pyrometer_alerting.diagnosis.conclusion import concluded
 from pyrometer_alerting.diagnosis.cost import add_up, settled_at
+from pyrometer_alerting.diagnosis.curve_features import first_stall
 from pyrometer_alerting.diagnosis.evidence import Evidence, gather
 from pyrometer_alerting.diagnosis.examination import daily_wave_of_run, examine
 from pyrometer_alerting.diagnosis.signature import Drop
@@ -23,6 +24,7 @@ __all__ = ["active_runs", "daily_wave_of_run", "examine", "investigate"]
 CURVE_POINTS = 20  # the limit of Slack's chart block
 GOOD = 0.98  # of the best: below this a decline has begun
 BEFORE_SECONDS, LONGEST_SECONDS = 300.0, 3 * 3600.0
+RETURNING = ("regular_stalls", "rare_stalls")  # no rule sees the first ones: the last before the alert is no beginning
 
 
 def investigate(prometheus: Prometheus, incident: Incident, others: list[Incident], now: float) -> Diagnosis:
@@ -100,7 +102,7 @@ def _drop(incident: Incident) -> Drop | None:
 
 
 def _begin(incident: Incident, diagnosis: Diagnosis, evidence: Evidence) -> float:
-    """Return the time from which the loss counts: the drop, the beginning of a decline, else the alert."""
+    """Return the time from which the loss counts: the drop, the first stall, a decline's beginning, else the alert."""
     begin = diagnosis.onset if diagnosis.onset is not None else incident.started_at
     looked = evidence.looked
     kind = looked.verdict.kind if looked is not None and looked.verdict is not None else ""
@@ -108,6 +110,8 @@ def _begin(incident: Incident, diagnosis: Diagnosis, evidence: Evidence) -> floa
     if looked is not None and diagnosis.onset is None and low:
         attempt = looked.frame[looked.frame["attempt"] == looked.frame["attempt"].max()]
         return min(begin, float(attempt["at"].iloc[0]))
+    if looked is not None and kind in RETURNING:
+        return min(begin, first_stall(looked.curve, begin))
     if looked is None or kind != "gradual_decline":
         return begin
     return min(begin, decline_onset(looked.curve.at, looked.curve.ratio, begin))
