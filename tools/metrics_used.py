@@ -41,8 +41,8 @@ _OWN_USE = "exported for your own use"
 _HEAD = """\
 # What uses each metric
 
-Generated from boards, rules and the programs that ask Prometheus: change those, then run `make docs`. What each metric
-means is in [Metrics](../metrics.md), what each alert means in [Alerts](alerts.md).
+Generated from boards, rules and the programs that ask Prometheus: change those, then run `make docs`.
+[Metrics](../metrics.md) has the meaning of each metric, [Alerts](alerts.md) that of each alert.
 
 A board's panels are in italics where they ask for the metric, or for a series that a rule records from it; alerts and
 programs are those that do. A metric that nothing of ours asks for is *exported for your own use*.
@@ -52,7 +52,7 @@ programs are those that do. A metric that nothing of ours asks for is *exported 
 
 @dataclass
 class Use:
-    """What uses one metric.
+    """The users of one metric.
 
     Attributes:
         panels: titles of panels by board; what a mark or a choice at the top of the board asks for has a title, too.

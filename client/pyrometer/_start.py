@@ -175,6 +175,7 @@ def _start(settings: Settings) -> Run:
     close_at_exit(run)
     _enable_stack_dumps(run, settings)
     _detect_waits(run, settings, description)
+    _time_on_device(run, description)
     _observe_first_steps(run, description)
     try:
         remove_stale_rings(folder)
@@ -210,6 +211,14 @@ def _observe_first_steps(run: Run, description: dict[str, Any]) -> None:
     run.say_through(say)
     try:
         run.observe(observer(run, description, say, announce))
+    except Exception:  # noqa: BLE001  the promise of this module
+        pass
+
+
+def _time_on_device(run: Run, description: dict[str, Any]) -> None:
+    try:
+        if description["reporting"]:  # the times of the others are served as sums, which are right as they are
+            run.time_on_device(enabled=os.environ.get("PYROMETER_DEVICE_TIMES") != "0")
     except Exception:  # noqa: BLE001  the promise of this module
         pass
 

@@ -9,6 +9,27 @@ import pytest
 from tools import metrics_used
 
 ROOT = Path(__file__).parents[2]
+# Words of the README, and the metrics that a board must have for them.
+SOLD = {
+    "*every* batch's MFU": ["pyrometer_train_batch_mfu_ratio"],
+    "counts throttling": ["pyrometer_gpu_clock_event_seconds_total"],
+    "link flaps": ["pyrometer_nic_link_down_events_total"],
+    "GPUs, links, kernel": ["pyrometer_gpu_up", "pyrometer_nic_link_up", "pyrometer_kernel_events_total"],
+    "Slurm and UFM": [
+        "pyrometer_slurm_jobs", "pyrometer_slurm_nodes", "pyrometer_slurm_node_unavailable_info",
+        "pyrometer_ufm_port_events_total",
+    ],
+    "is this node fit for a job": ["pyrometer_check_ok"],
+}  # fmt: skip
+# Beside it, somebody on call looks for these.
+LOOKED_FOR = (
+    "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_MEMORY_TEMP", "pyrometer_gpu_energy_joules_total",
+    "pyrometer_gpu_nvlink_transmitted_bytes_total", "pyrometer_gpu_nvlink_errors_total",
+    "pyrometer_gpu_pcie_received_bytes_total", "pyrometer_gpu_pcie_errors_total",
+    "pyrometer_nic_roce_adp_retransmits_total", "pyrometer_nic_rp_cnp_packets_handled_total",
+    "pyrometer_nic_tx_pause_storm_warning_events_total", "pyrometer_nic_fec_corrected_blocks_total",
+    "pyrometer_nic_temperature_celsius", "pyrometer_run_estimated_end_timestamp_seconds",
+)  # fmt: skip
 PAGE = ROOT / "docs/reference/metrics-used.md"
 
 
@@ -47,6 +68,18 @@ def test_an_alert_uses_what_its_rules_record() -> None:
 def test_a_metric_that_only_a_docstring_names_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "m.py").write_text('"""Reads pyrometer_gpu_up."""\nEXPR = "pyrometer_nic_up"\n')
     assert list(metrics_used._strings(tmp_path)) == ["pyrometer_nic_up"]
+
+
+@pytest.mark.parametrize("words", SOLD)
+def test_what_the_readme_sells_is_on_a_board(words: str) -> None:
+    assert words in (ROOT / "README.md").read_text(encoding="utf-8"), "the README says it in other words: change SOLD"
+    found = metrics_used.uses()
+    assert [name for name in SOLD[words] if not found[name].panels] == []
+
+
+def test_what_somebody_on_call_looks_for_is_on_a_board() -> None:
+    found = metrics_used.uses()
+    assert [name for name in LOOKED_FOR if not found[name].panels] == []
 
 
 def test_a_wrong_call_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

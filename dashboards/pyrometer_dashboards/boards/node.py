@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyrometer_dashboards import node_panels, palette, panels
+from pyrometer_dashboards import hardware_panels, node_panels, palette, panels
 from pyrometer_dashboards.common import CLUSTERS, DEPLOYS, GPUS, NODE, NODE_IS, NODES, RESTARTS, RUN_OF_SERIES, fired
 from pyrometer_dashboards.grafana_defaults import NO_DATA_MAPPING
 from pyrometer_dashboards.model import Annotation, Board, Override, Panel, Query, Reading, Row
@@ -42,6 +42,17 @@ def board() -> Board:
             Row(panels.tiles(_throttling(), _flaps(), _traffic()), height=8),
             Row(panels.tiles(_waits(), _errors(), node_panels.kernel()), height=8),
             Row(panels.tiles(node_panels.xids(), node_panels.unread()), height=8),
+            Row([hardware_panels.memory_used(), hardware_panels.memory_temperature(), hardware_panels.link_errors()]),
+            Row(
+                [hardware_panels.nvlink(), hardware_panels.pcie(), hardware_panels.energy()],
+                title="NVLink, PCIe and energy of the GPUs",
+                collapsed=True,
+            ),
+            Row(
+                [hardware_panels.correction(), hardware_panels.module_temperature(), hardware_panels.roce()],
+                title="Ports: error correction, temperature, RoCE",
+                collapsed=True,
+            ),
         ],
     )
 

@@ -12,9 +12,11 @@ from pyrometer import ring
 from pyrometer_exporters.node.train.description import Meta
 from pyrometer_exporters.node.train.mfu import MfuCheck
 from pyrometer_exporters.node.train.peaks import peak_flops
+from pyrometer_exporters.node.train.point import Point
 from pyrometer_exporters.node.train.points import LOSS, RunKey
 from pyrometer_exporters.node.train.rank_exit import HeldProcess, told
 from pyrometer_exporters.node.train.rings import Header, Record, RingFile
+from pyrometer_exporters.node.train.timing import LaunchSpan, Settling
 
 CHANGING_TEXTS = ("global_batch_size", "sequence_length", "recompute")
 """Texts that may change with each step."""
@@ -40,6 +42,8 @@ class Rank:
     nan_losses: int = 0
     last_loss: int = -1
     mfu_check: MfuCheck = field(default_factory=MfuCheck)
+    settling: Settling = field(default_factory=Settling)
+    launches: LaunchSpan = field(default_factory=LaunchSpan)
 
     @cached_property
     def ring(self) -> str:
@@ -104,6 +108,20 @@ class Rank:
             if record.sequence > self.last_loss:
                 self.last_loss = record.sequence
                 self.nan_losses += not math.isfinite(record.loss)
+
+    def judged(self, point: Point) -> Point:
+        """Return a batch with its MFU, where that is known and can be true."""
+        rate = point.flops_per_second
+        mfu = self.mfu_check.accept(None if rate is None or self.peak is None else rate / self.peak, self.meta)
+        return replace(point, mfu=mfu)
+
+    def add_launch(self, point: Point) -> list[Point]:
+        """Add a step that was only launched; return the batches that stand for the spans that have ended."""
+        return [self.judged(one) for one in self.launches.add(point)]
+
+    def end_span(self) -> list[Point]:
+        """Return the batch of the last span: no further step comes."""
+        return [self.judged(one) for one in self.launches.end()]
 
     def learn_gpu_model(self) -> None:
         """Take the GPU's name from the first step where the rank didn't know it at its start.
