@@ -31,10 +31,8 @@ def xids() -> Panel:
         unit="locale",
         decimals=0,
         sort="count",
-        healthy=Healthy(
-            "none reported",
-            f"increase(pyrometer_gpu_xid_errors_total{{{_GPU_IS}}}[$__rate_interval]) and on () {proof.NODE}",
-        ),
+        no_value="no data: the kernel's log is not read here",
+        healthy=Healthy("none reported", f"increase({proof.XIDS_OF_NODE}[$__rate_interval]) and on () {proof.NODE}"),
         span=6,
     )
 
