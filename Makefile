@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help gpu-check gpu-page setup constraints wheels sbom demo test aside-unit aside-types aside-e2e lint style types unit e2e smoke diagnosis test-recipes test-systems test-wheels test-pythons test-compose test-integrations fuzz mutate pins reliability reference kubernetes chart-programs docs bench stack clean situations
+.PHONY: help gpu-check gpu-page setup constraints wheels sbom demo test aside-unit aside-types aside-e2e lint style types unit e2e smoke diagnosis test-recipes test-systems test-wheels test-pythons test-compose test-integrations fuzz mutate pins reliability reference command-files kubernetes chart-programs docs bench stack clean situations
 
 help:
 	@echo "make demo    a simulated cluster end to end: exporters, Prometheus, Alertmanager, alerting (DEMO_FLAGS=... are passed on)"
@@ -21,6 +21,7 @@ help:
 	@echo "make constraints  the newest versions of what we use, into constraints.txt"
 	@echo "make reference   regenerate the pages and boards that are made from code: docs/metrics.md, docs/reference/, dashboards/json/"
 	@echo "make situations  play the situations of docs/situations.md again and write the page (minutes; WORDS=\"planned reboot\")"
+	@echo "make command-files   man pages and completions of bash, zsh and fish, in dist/share"
 	@echo "make kubernetes      the files for kustomize, from the Helm chart"
 	@echo "make chart-programs  Helm, kubeconform, kustomize and schemas for the chart's tests (Go; minutes)"
 	@echo "make docs    the same, the tables of docs/signatures.md, and the manual as a site in site/"
@@ -187,6 +188,9 @@ reference: $(STAMP)
 	@$(BIN)/pyrometer-dashboards build dashboards/json
 	@$(BIN)/python tools/metrics_used.py docs/reference/metrics-used.md
 	@$(BIN)/python benchmarks/on_gpu.py --page docs/on-a-gpu.md
+
+command-files: $(STAMP)
+	@$(BIN)/python -m tools.command_files dist/share; ls -d dist/share/*
 
 # compose/kubernetes from compose/helm; needs Helm (chart-programs builds one).
 kubernetes: $(STAMP)
