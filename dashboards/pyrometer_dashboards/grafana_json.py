@@ -224,7 +224,7 @@ def _variable(variable: Variable) -> core.Template:
         refresh=core.REFRESH_ON_TIME_RANGE_CHANGE,
         sort=0 if variable.hidden else 3 if variable.numeric else 1,
         hide=HIDDEN if variable.hidden else core.SHOW,
-        includeAll=bool(variable.all_value),
+        includeAll=variable.every or bool(variable.all_value),
         allValue=variable.all_value or None,
     )
 

@@ -34,7 +34,7 @@ def expression(board: str, title: str, query: int = 0, **variables: str) -> str:
     """A query of a panel, by default the first, with its variables filled in."""
     found = json.loads(rendered()[f"{board}.json"])
     (one,) = [each for each in finding.panels(found) if each["title"] == title]
-    values = {"cluster": "c1", "node": "gpu-042", **builtin_variables(600), **variables}
+    values = {"cluster": "c1", "node": "gpu-042", **builtin_variables(600), "slowed": ".+", **variables}
     return interpolate(finding.targets(one)[query]["expr"], values)
 
 
@@ -72,6 +72,7 @@ def healthy() -> Series:
     found: Series = {}
     for node in NODES:
         found[f'up{{job="node", {where(node)}, instance="{node}:9935"}}'] = "1x120"
+        found[f"pyrometer_kernel_log_lost_records_total{{{where(node)}}}"] = "0x120"
         for gpu in GPUS:
             own, dcgm = (
                 f'{where(node)}, gpu="{gpu}", uuid="u-{node}-{gpu}"',

@@ -120,7 +120,13 @@ INCIDENTS: dict[str, tuple[Series, list[Shown]]] = {
             ),
             Shown("throttling", "GPUs throttled now", 'cluster:pyrometer_gpu_throttled:count{cluster="c1"}', 1),
             Shown("throttling", "Worst GPU now", throttled("gpu-042/3", "gpu-042 GPU 3"), 0.8),
-            Shown("throttling", "GPUs that lost time in the range", f'{{{GPU}, reason="hw_thermal"}}', 1, EXACTLY),
+            Shown(
+                "throttling",
+                "GPUs that lost time in the range",
+                '{node="gpu-042", gpu="3", reason="hw_thermal"}',
+                1,
+                EXACTLY,
+            ),
             Shown(
                 "throttling",
                 "The ten worst, over time",
@@ -197,7 +203,6 @@ INCIDENTS: dict[str, tuple[Series, list[Shown]]] = {
                 "> bool 1 > 0",
                 {"what": "links"},
             ),
-            Shown("reliability", "Ports that fail again", '{node="gpu-042", device="mlx5_3", port="1"}', 1, EXACTLY),
             fires("NicLinkFlapping", "critical", "nic", 'node="gpu-042", device="mlx5_3", port="1"'),
         ],
     ),
@@ -276,7 +281,6 @@ INCIDENTS: dict[str, tuple[Series, list[Shown]]] = {
                 EXACTLY,
                 {"gpu": ".+", "__range": "20m"},
             ),
-            Shown("reliability", "GPUs that fail again", '{node="gpu-042", gpu="3", uuid="u-gpu-042-3"}', 1, EXACTLY),
             Shown(
                 "alerts",
                 "When each alert fired",
@@ -317,10 +321,8 @@ QUIET = (
     ("stack-health", "Checks, of nodes where one fails"),
     ("stack-health", "What can't be read, and why"),
     ("throttling", "The ten worst, over time"),
-    ("reliability", "Ports that fail again"),
     ("fabric", "Ports that lost their link in the range"),
     ("stack-health", "Targets that don't answer"),
-    ("reliability", "GPUs that fail again"),
 )
 
 
