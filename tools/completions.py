@@ -37,7 +37,7 @@ class Part:
 
     @property
     def takes_files(self) -> bool:
-        """Whether an argument by its place is a file."""
+        """Files are completed for an argument by its place."""
         return any(each.files for each in self.arguments if not each.names)
 
 
