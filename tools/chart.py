@@ -1,7 +1,8 @@
 """Write the kustomize base from the Helm chart, and fetch the programs and schemas that check both.
 
     python tools/chart.py render compose/kubernetes     make kubernetes
-    python tools/chart.py programs                      make chart-programs: helm, kubeconform, kustomize, schemas
+    python tools/chart.py package dist                  make packages
+    python tools/chart.py programs                      make chart-programs: those, nfpm, and schemas
 
 The chart is the truth. Each rendered file names the digest of the chart that it was rendered from, so that one that is
 stale is found where there is no Helm as well. Programs are built from the Go module proxy, schemas of Kubernetes come
@@ -34,6 +35,7 @@ KUBERNETES = "1.31.0"
 PROGRAMS = {
     "helm": "helm.sh/helm/v3/cmd/helm@v3.22.0",
     "kubeconform": "github.com/yannh/kubeconform/cmd/kubeconform@v0.8.0",
+    "nfpm": "github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.43.0",  # tools/packages.py
     "kustomize": "sigs.k8s.io/kustomize/kustomize/v5@v5.7.1",  # newer ones need Go 1.27
 }
 OPERATOR = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
@@ -108,7 +110,7 @@ def rendered() -> dict[str, str]:
 def fetch() -> None:
     """Build the programs and put the schemas in order, into the cache."""
     if shutil.which("go") is None:
-        raise SystemExit("chart: no go: install Go 1.24 or newer, or put helm, kubeconform and kustomize on PATH")
+        raise SystemExit("chart: no go: install Go 1.24 or newer, or put helm, kubeconform, kustomize and nfpm on PATH")
     bin_folder = folder() / "bin"
     for name, module in PROGRAMS.items():
         if not (bin_folder / name).exists():
@@ -177,10 +179,12 @@ def main(arguments: Sequence[str]) -> int:
     """Run one of the two commands; return the exit status."""
     if list(arguments) == ["programs"]:
         fetch()
+    elif len(arguments) == 2 and arguments[0] == "package":
+        helm("package", str(CHART), f"--destination={arguments[1]}")
     elif len(arguments) == 2 and arguments[0] == "render":
         sys.stdout.write(f">> {arguments[1]}: {', '.join(written(Path(arguments[1])))}\n")
     else:
-        sys.stderr.write("usage: python tools/chart.py programs | render FOLDER\n")
+        sys.stderr.write("usage: python tools/chart.py programs | render FOLDER | package FOLDER\n")
         return 2
     return 0
 

@@ -50,7 +50,7 @@ def events() -> Panel:
             "switch port": {"custom.width": 90},
             "count": {"custom.width": 65},
         },
-        no_value="no data: the cluster exporter's collector ufm tells it",
+        no_value="no data: the cluster exporter's collector ufm has it",
         healthy=Healthy("none", proof.past(f"pyrometer_ufm_log_unread_bytes{{{CLUSTER}}}")),
         span=14,
     )
@@ -94,6 +94,6 @@ def hot_modules() -> Panel:
         sort="temperature",
         link=NODE_OF_ROW,
         fields={"temperature": panels.coloured() | {"custom.width": 110}},
-        no_value="no data: no adapter tells its temperature",
+        no_value="no data: no adapter reports its temperature",
         span=10,
     )

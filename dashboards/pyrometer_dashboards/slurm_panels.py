@@ -10,7 +10,7 @@ from pyrometer_dashboards.proof import Healthy
 _NODE = f'{CLUSTER}, node!=""'
 # How long the cluster exporter may be without an answer of Slurm (SlurmSilent).
 _ANSWERED = f'pyrometer_slurm_answer_timestamp_seconds{{{CLUSTER}, command="%s"}} > time() - 600'
-NO_SLURM = "no data: the cluster exporter's collector slurm tells it"
+NO_SLURM = "no data: the cluster exporter's collector slurm has it"
 
 
 def unavailable(*, span: int = 14) -> Panel:

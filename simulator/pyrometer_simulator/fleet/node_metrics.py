@@ -134,8 +134,13 @@ class NodeMetrics:
             present = [f'{target},source="{source}"' for target in self.targets]
             yield family("pyrometer_gpus_present", present, answering, slow=True)
         yield family("pyrometer_gpu_up", labels, nan_where(self._silent, np.where(self._lost, 0.0, 1.0)))
-        rest = f'pci_bus_id="0000:18:00.0",model="{MODEL}",serial="1",vbios="96.00",driver="{DRIVER}"'
-        yield family("pyrometer_gpu_info", [f"{each},{rest}" for each in labels], here, slow=True)
+        # A lost GPU stays as it was when it was opened.
+        parts = [
+            f'{each},pci_bus_id="0000:{0x18 + 16 * gpu:02x}:00.0",model="{MODEL}",serial="16549{node:05d}{gpu:02d}",'
+            f'vbios="96.00",driver="{DRIVER}"'
+            for each, (node, gpu) in zip(labels, self._where, strict=True)
+        ]
+        yield family("pyrometer_gpu_info", parts, nan_where(self._silent, 1.0), slow=True)
         jobs = [f'{each},job_id="4711",user="ml",job_name=""' for each in labels]
         yield family("pyrometer_gpu_job_info", jobs, nan_where(~self._busy | self._gone, 1.0), slow=True)
         yield family("pyrometer_gpu_energy_joules_total", labels, counter(here * 600), slow=True)
