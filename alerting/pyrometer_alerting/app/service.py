@@ -12,6 +12,8 @@ from pyrometer_alerting.app import api
 from pyrometer_alerting.app.analysis import AnalysisWorkers
 from pyrometer_alerting.app.readiness import Readiness
 from pyrometer_alerting.deliver.courier import Courier
+from pyrometer_alerting.deliver.outlets.couriers import OutletCouriers
+from pyrometer_alerting.deliver.outlets.notice import Entry
 from pyrometer_alerting.deliver.slack import Slack, WebSlack
 from pyrometer_alerting.diagnosis.diagnostician import Diagnostician
 from pyrometer_alerting.digest.scheduler import Digests
@@ -67,6 +69,7 @@ class Service:
         tokens: BearerTokens | None = None,
         alertmanagers: Sequence[Alertmanager] = (),
         reload: Callable[[], tuple[Routing, frozenset[str]]] = lambda: (Routing(), frozenset()),
+        outlets: Callable[[], Sequence[Entry]] = tuple,
         app_token: str = "",
         digests: Digests | None = None,
         page_url: str = "",
@@ -75,10 +78,9 @@ class Service:
         self._store, self._style, self._clock, self._tokens = store, style, clock, tokens
         replies = ThreadReplies(style)
         self.courier = Courier(store, slack, channel, style=style, clock=clock, metrics=self.metrics)
+        self.outlets = OutletCouriers(store, style=style, clock=clock, metrics=self.metrics, prometheus=prometheus)
         self.diagnostician = (
-            Diagnostician(
-                store, prometheus, replies=replies, clock=clock, metrics=self.metrics, changed=self.courier.wake
-            )
+            Diagnostician(store, prometheus, replies=replies, clock=clock, metrics=self.metrics, changed=self._wake)
             if prometheus is not None
             else None
         )
@@ -90,7 +92,7 @@ class Service:
             style=style,
             clock=clock,
             metrics=self.metrics,
-            changed=self.courier.wake,
+            changed=self._wake,
             breaker=self.courier.limits.breaker,
         )
         self._intake = Intake(
@@ -120,7 +122,7 @@ class Service:
                 app_token, slack.client, self._interactions, breaker=self.courier.limits.breaker, clock=clock
             )
             self.courier.composer.buttons = True
-        self._reload = reload
+        self._reload, self._read_outlets = reload, outlets
         self._reload_successful = True
         self.reload()
         self.metrics.serve_gauges(self._gauges)
@@ -134,6 +136,7 @@ class Service:
             UsageError: something is wrong with one of them.
         """
         self._reload_successful = False
+        outlets = self._read_outlets()
         routing, users = self._reload()
         self._reload_successful = True
         self._intake.routing = self.courier.composer.routing = routing
@@ -141,6 +144,10 @@ class Service:
             self.diagnostician.routing = routing
         if self._interactions is not None:
             self._interactions.users, self._interactions.routing = users, routing
+        try:
+            self.outlets.apply(outlets)
+        except StoreError as error:
+            raise UsageError(f"{error}: the outlets are as they were") from None
 
     def start(self) -> None:
         """Run delivery, diagnosis and clean-up."""
@@ -155,12 +162,14 @@ class Service:
         self._threads = [threading.Thread(target=target, daemon=True, name=target.__qualname__) for target in targets]
         for thread in self._threads:
             thread.start()
+        self.outlets.start()
 
     def stop(self) -> None:
         """Finish the call in progress, keep the rest for the next start."""
         self._stopping.set()
         self.deliveries.stop()
         self.courier.stop()
+        self.outlets.stop()
         self.reconciler.stop()
         if self._listener is not None:
             self._listener.stop()
@@ -169,6 +178,7 @@ class Service:
         self.analysis.stop()
         for thread in self._threads:
             thread.join(timeout=15.0)
+        self.outlets.join(15.0)
         self._store.close()
 
     def routes(self) -> dict[str, BlockingRoute]:
@@ -236,11 +246,16 @@ class Service:
                 self.diagnostician.poke(incident_id)
         if outcome.has_parked:
             self.reconciler.poke()
+        self._wake()
+
+    def _wake(self) -> None:
+        """Let Slack and all outlets look at the outbox now."""
         self.courier.wake()
+        self.outlets.wake()
 
     def _acted(self) -> None:
         """Update the message and poll Alertmanager after somebody has acted."""
-        self.courier.wake()
+        self._wake()
         self.reconciler.poke()
 
     def _reloaded(self, _request: Request) -> Response:
@@ -292,7 +307,7 @@ class Service:
             lines.append(f"{channel} cannot be reached ({why}): new messages go to the service's own channel.")
         if dead:
             lines.append(f"{dead} messages were refused by Slack for good: pyrometer-alerting replay retries them.")
-        return tuple(lines)
+        return (*lines, *self.outlets.trouble(tx, now))
 
     def _query(self, query: Callable[[Transaction], Response]) -> Response:
         with self._store.snapshot() as tx:
@@ -313,12 +328,14 @@ class Service:
                 depth, oldest, dead = tx.outbox.depth()
                 firing, watchdog = tx.firing_count(), tx.fact(WATCHDOG_FACT)
                 incidents = tx.recent_incidents(float("inf"))
+                outlets = self.outlets.gauges(tx, self._clock.wall())
         except StoreError:
             return reloaded
         age = self._clock.wall() - oldest if oldest is not None else 0.0
         gauges = (
             reloaded
             | incident_gauges(incidents, self._page_url)
+            | outlets
             | {
                 "pyrometer_alerting_incidents_open": {(("severity", name),): count for name, count in firing.items()},
                 "pyrometer_alerting_outbox_depth": {(): depth},
