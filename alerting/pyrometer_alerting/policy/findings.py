@@ -1,4 +1,4 @@
-"""Find the nodes that a rule is about now: nodes with a failed check, an alert or a cause, each confirmed by Prometheus at this moment.
+"""Find the nodes that a rule is about now, by a failed check, an alert or a cause that Prometheus confirms.
 
 Nothing follows from silence: a Prometheus that does not answer raises, a series that is not there finds no node.
 """
