@@ -46,6 +46,7 @@ class Shown:
         beyond: appended to the expression, such as what the panel's colours call bad.
         query: which of the panel's queries.
         at: when it is asked.
+        frame: put around the expression.
     """
 
     board: str
@@ -56,11 +57,17 @@ class Shown:
     variables: dict[str, str] = field(default_factory=dict)
     query: int = 0
     at: str = "20m"
+    frame: str = "%s"
 
     def asked(self) -> str:
         """The panel's own expression."""
         expr = expression(self.board, self.title, self.query, **self.variables)
-        return f"({expr}) {self.beyond}" if self.beyond else expr
+        framed = self.frame % expr
+        return f"({framed}) {self.beyond}" if self.beyond else framed
+
+
+# The labels that only links use.
+UNLINKED = "max without (at, to, to_node, to_run, book) (%s)"
 
 
 def where(node: str) -> str:

@@ -134,7 +134,7 @@ class NodeMetrics:
             present = [f'{target},source="{source}"' for target in self.targets]
             yield family("pyrometer_gpus_present", present, answering, slow=True)
         yield family("pyrometer_gpu_up", labels, nan_where(self._silent, np.where(self._lost, 0.0, 1.0)))
-        # A lost GPU keeps what it said when it was opened.
+        # A lost GPU stays as it was when it was opened.
         parts = [
             f'{each},pci_bus_id="0000:{0x18 + 16 * gpu:02x}:00.0",model="{MODEL}",serial="16549{node:05d}{gpu:02d}",'
             f'vbios="96.00",driver="{DRIVER}"'
