@@ -20,7 +20,7 @@ from pyrometer_simulator.fleet.training_metrics import batches
 NOW = EPOCH + 86400
 TARGET = {"cluster", "node", "rack", "instance", "job"}
 OTHERS = re.compile(
-    r"up|scrape_duration_seconds|process_\w+|pyrometer_alerting_\w+|pyrometer_run_signature|alertmanager_\w+"
+    r"up|scrape_duration_seconds|process_\w+|pyrometer_alerting_\w+|pyrometer_run_signature|alertmanager_\w+|node_\w+"
 )
 
 

@@ -119,9 +119,15 @@ def _fabric(plan: Plan, names: Sequence[str]) -> Iterator[Family]:
 
 
 def _slurm(plan: Plan) -> Iterator[Family]:
-    states = {"idle": plan.idle, "allocated": plan.nodes - plan.idle, "drained": 0}
+    drained = [plan.faults.lost[0]] if plan.faults.lost else []
+    states = {"idle": plan.idle, "allocated": plan.nodes - plan.idle - len(drained), "draining": len(drained)}
     labels = [f'{_cluster_exporter(plan)},state="{state}"' for state in states]
     yield family("pyrometer_slurm_nodes", labels, np.array([float(count) for count in states.values()]), slow=True)
+    where = [f'{_cluster_exporter(plan)},node="{node}"' for node in drained]
+    why = [f'{each},state="draining",reason="GPU fell off the bus",user="ops"' for each in where]
+    yield family("pyrometer_slurm_node_unavailable_info", why, np.ones(len(why)), slow=True)
+    since = np.full(len(why), plan.faults.since)
+    yield family("pyrometer_slurm_node_unavailable_timestamp_seconds", where, since, slow=True)
     jobs = [
         f'{_cluster_exporter(plan)},run="{run.name}",job_id="{4711 + at}",job_name="{run.name}",user="ada",'
         'partition="gpu",state="RUNNING",reason=""'
