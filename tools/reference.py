@@ -33,6 +33,8 @@ NOTES = {
     "pyrometer-alerting": "`pyrometer-alerting check-config`, with the same flags, checks them and the configuration"
     " file and starts nothing.\n\n"
 }
+# Commands without a parser of their own.
+PURPOSES = {"check-config": "Check the flags and the configuration file, and start nothing."}
 NOT_FOR_USERS = ("pyrometer-demo",)
 MODULES = ("pyrometer.flops.__main__",)
 
@@ -181,18 +183,24 @@ def _row(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
 
 
 def _value(action: argparse.Action) -> str:
-    if action.choices is not None:
+    if action.choices is not None and not isinstance(action.choices, range):
         return "|".join(str(choice) for choice in action.choices if choice != "").replace("|", r"\|")
     metavar = action.metavar or action.dest.rpartition(".")[2].upper().replace("-", "_")
     return " ".join(metavar) if isinstance(metavar, tuple) else metavar
 
 
 def _default(action: argparse.Action) -> str:
+    text = default_of(action)
+    return text if isinstance(action.default, bool) or not text else f"`{_cell(text)}`"
+
+
+def default_of(action: argparse.Action) -> str:
+    """Return an argument's default as text; empty where there is none to speak of."""
     if action.default in (None, argparse.SUPPRESS, "", [], ()):
         return ""
     if isinstance(action.default, bool):
         return ("on" if action.default else "off") if isinstance(action, argparse.BooleanOptionalAction) else ""
-    return f"`{_cell(str(action.default))}`"
+    return str(action.default)
 
 
 def _help(parser: argparse.ArgumentParser, action: argparse.Action) -> str:

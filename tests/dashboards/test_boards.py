@@ -174,6 +174,26 @@ def _name(path: Path) -> str:
     return path.name
 
 
+def test_rules_are_written_as_objects_of_the_prometheus_operator(tmp_path: Path) -> None:
+    rules = Path(__file__).resolve().parents[2] / "alert_rules"
+    flags = ["--prometheus-rules", "--namespace=gpu", "--label=release=mon", "--label=team=hpc"]
+    assert main(["rules", str(rules), str(tmp_path), *flags]) == 0
+    listed = yaml.safe_load((tmp_path / "kustomization.yaml").read_text())["resources"]
+    assert set(listed) == {path.name.replace(".rules", "") for path in rules.glob("*.rules.yaml")}
+    for name in listed:
+        found = yaml.safe_load((tmp_path / name).read_text())
+        assert (found["kind"], found["metadata"]["namespace"]) == ("PrometheusRule", "gpu")
+        assert {"release": "mon", "team": "hpc"}.items() <= found["metadata"]["labels"].items()
+        wanted = yaml.safe_load((rules / name.replace(".yaml", ".rules.yaml")).read_text())["groups"]
+        assert found["spec"]["groups"] == [{"interval": "5s", **group} for group in wanted]
+
+
+def test_a_label_without_a_value_ends_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rules = str(Path(__file__).resolve().parents[2] / "alert_rules")
+    assert main(["rules", rules, str(tmp_path), "--prometheus-rules", "--label=release"]) == 2
+    assert "--label: 'release' is not NAME=VALUE" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("flag", "source"), [('--job-node=a"b', "alert_rules"), ("--job-node=a", "docs")])
 def test_what_cannot_be_written_as_rules_ends_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], flag: str, source: str

@@ -134,7 +134,7 @@ def _queries() -> Iterator[tuple[str, str, str, str, bool]]:
                         "run": ".+" if "$run" in text and name == "overview.json" else run,
                         "points": "600", "mfu": "pyrometer_train_batch_mfu_ratio",
                         "steps": "pyrometer_train_batch_step", "what": "temperature",
-                        "arrange": "number",
+                        "arrange": "number", "slowed": ".+",
                     }  # fmt: skip
                     expr = interpolate(target["expr"], values).replace(":5m]", ":1s]")
                     yield name, panel["title"], target["refId"], expr, bool(target.get("instant"))

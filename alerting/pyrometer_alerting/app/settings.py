@@ -40,7 +40,13 @@ TOKEN_VARIABLE = "PYROMETER_SLACK_BOT_TOKEN"  # noqa: S105 - the name of a varia
 APP_TOKEN_VARIABLE = "PYROMETER_SLACK_APP_TOKEN"  # noqa: S105
 SLACK_API_URL = "https://slack.com/api/"
 
-COMMANDS = ("check-config", "check-slack", "digest", "explain", "replay")
+COMMANDS: Mapping[str, str] = {
+    "check-config": "check these flags and the configuration file, and start nothing",
+    "check-slack": "ask Slack about token, scopes, channels and Socket Mode, and say what is missing",
+    "digest": "print the digest of the last day or week as of now",
+    "explain": "print every fact, weight and query behind a diagnosis",
+    "replay": "list or retry messages that Slack refused for good",
+}
 _DEFAULTS: Mapping[str, str] = {
     "web.listen-address": "127.0.0.1:9937",
     "web.external-url": "",
@@ -153,13 +159,25 @@ def load(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
 
 def _parser() -> Flags:
     parser = Flags(PROG, "Alertmanager in, Slack out. Without a command the service runs.")
-    parser.epilog = f"Commands, each with its own --help: {', '.join(f'{PROG} {name}' for name in COMMANDS)}."
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    width = max(map(len, COMMANDS))
+    parser.epilog = "\n".join(
+        ["commands, each with its own --help:", *(f"  {name:{width}}  {said}" for name, said in COMMANDS.items())]
+    )
     for name, default in _DEFAULTS.items():
-        suffix = f" (default {default})" if default else ""
-        parser.add_argument(f"--{name}", dest=name, metavar="VALUE", help=_HELP[name] + suffix)
+        suffix = f" (default: {default})" if default else ""
+        parser.add_argument(f"--{name}", dest=name, metavar=_metavar(name), help=_HELP[name] + suffix)
     add_version_flag(parser, PROG)
-    parser.add_argument("--config.file", dest="config.file", metavar="VALUE", help="YAML file with these settings")
+    parser.add_argument("--config.file", dest="config.file", metavar="FILE", help="YAML file with these settings")
     return parser
+
+
+def _metavar(name: str) -> str:
+    """Return what stands for a flag's value: its choices, or the kind that the end of its name is."""
+    if name in _CHOICES:
+        return "{" + ",".join(_CHOICES[name]) + "}"
+    kinds = {"url": "URL", "file": "FILE", "address": "HOST:PORT", "path": "FOLDER"}
+    return kinds.get(re.split(r"[.-]", name)[-1], "VALUE")
 
 
 def _from_file(path: Path) -> dict[str, str]:
