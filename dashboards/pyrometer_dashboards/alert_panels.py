@@ -5,13 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pyrometer_dashboards import palette, panels, proof
-from pyrometer_dashboards.common import CLUSTER, NODE_OF_ROW, RUNBOOK_OF_ROW
+from pyrometer_dashboards.common import (
+    ALERT_OF_ROW,
+    CLUSTER,
+    NODE_OF_ALERT,
+    RUN_OF_ALERT,
+    RUNBOOK_OF_ROW,
+    TARGETS,
+    with_targets,
+)
 from pyrometer_dashboards.detail_links import leading_to
 from pyrometer_dashboards.incident_panels import urgency
 from pyrometer_dashboards.model import Panel, Query, Reading
 from pyrometer_dashboards.proof import Healthy
 
 _SEVERITIES = (("critical", palette.WORST), ("warning", palette.BAD), ("info", palette.QUIET))
+
+_PLACES = {"node": NODE_OF_ALERT, "run": RUN_OF_ALERT}
 
 
 def firing(
@@ -39,19 +49,20 @@ def firing(
         Reading(
             "The alerts of this board's subject that fire now, with the part that is meant.",
             "'no such alert'.",
-            "Click the alert for its runbook, the part for its node.",
+            "Click the alert for its runbook and the board that shows it, the part for its node.",
             runbook,
         ),
-        [Query(urgency(alerts, tuple(name for name, _ in _SEVERITIES)), instant=True, table=True)],
-        {"urgency": "severity", "alertname": "alert", **columns, "Value": "for"},
+        [Query(with_targets(urgency(alerts, tuple(name for name, _ in _SEVERITIES))), instant=True, table=True)],
+        {"urgency": "severity", "alertname": "alert", **columns, "Value": "for", **TARGETS},
         unit="s",
         sort="severity",
         falling=False,
-        link=NODE_OF_ROW if "node" in columns else None,
         fields={
-            "severity": panels.coloured() | {"custom.width": 82, "mappings": states, "links": []},
-            "alert": leading_to(RUNBOOK_OF_ROW, **{"custom.width": 175}),
-            "for": {"custom.width": 80, "decimals": 1, "links": []},
+            "severity": panels.coloured() | {"custom.width": 96, "mappings": states},
+            "alert": leading_to(RUNBOOK_OF_ROW, ALERT_OF_ROW, **{"custom.width": 175}),
+            "for": {"custom.width": 80, "decimals": 1},
+            **{each: leading_to(_PLACES[each]) for each in columns if each in _PLACES},
+            **dict.fromkeys(TARGETS.values(), panels.HIDDEN),
         },
         healthy=Healthy("no such alert", proof.ALERTS),
         span=span,

@@ -28,6 +28,7 @@ UIDS = {
     "alerts.json": "pyrometer-alerts",
     "collectives.json": "pyrometer-collectives",
     "fabric.json": "pyrometer-fabric",
+    "gpu-detail.json": "pyrometer-gpu",
     "gpu-matrix.json": "pyrometer-gpu-matrix",
     "hosts.json": "pyrometer-hosts",
     "node.json": "pyrometer-node",

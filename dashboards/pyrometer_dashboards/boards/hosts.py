@@ -62,7 +62,7 @@ def _memory() -> Panel:
 
 def _waiting() -> Panel:
     return panels.stat(
-        "Waits most for storage",
+        "Waits for storage",
         Reading(
             "The host on which all tasks at once wait for storage for the largest share of the time (PSI), from "
             "node_exporter.",

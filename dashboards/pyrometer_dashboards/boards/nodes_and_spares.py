@@ -11,7 +11,6 @@ from pyrometer_dashboards.common import (
     NODE_OF_SERIES,
     NODES,
     NODES_AND_SPARES,
-    RUNBOOK_OF_ROW,
     fired,
 )
 from pyrometer_dashboards.detail_links import PARTS_OF_ROW, leading_to
@@ -32,6 +31,7 @@ _STATES = (
     ("silent", palette.WORST),
 )
 _WORDS = [panels.state(str(at), name, colour, at + 1) for at, (name, colour) in enumerate(_STATES)]
+_RUNBOOK = ("Open the runbook", "${alerting:raw}/runbooks/${__data.fields.of}")
 _HERE = Annotation("Alerts", fired(NODE_IS), "{{alertname}}", "{{node}}", palette.BAD, at_value=True)
 
 
@@ -147,19 +147,19 @@ def _out() -> Panel:
                 table=True,
             )
         ],
-        {"node": "node", "state": "state", "why": "why", "Value": "for", "user": "by", "alert": "alert"},
+        {"node": "node", "state": "state", "why": "why", "Value": "for", "user": "by", "alert": "of"},
         unit="s",
         sort="for",
         falling=False,
         fields={
-            "node": leading_to(NODE_OF_ROW, PARTS_OF_ROW, **{"custom.width": 95}),
-            "state": leading_to(RUNBOOK_OF_ROW, **panels.coloured(), **{"custom.width": 120, "mappings": shown}),
+            "node": leading_to(NODE_OF_ROW, PARTS_OF_ROW, **{"custom.width": 85}),
+            "state": leading_to(_RUNBOOK, **panels.coloured(), **{"custom.width": 112, "mappings": shown}),
             "for": {"custom.width": 85, "decimals": 1},
             "by": panels.HIDDEN,
-            "alert": panels.HIDDEN,
+            "of": panels.HIDDEN,
         },
         healthy=Healthy("none out of service", proof.NODES),
-        span=16,
+        span=17,
     )
 
 
@@ -185,11 +185,11 @@ def _spares() -> Panel:
         falling=False,
         link=NODE_OF_ROW,
         fields={
-            "state": panels.coloured() | {"mappings": _WORDS, "custom.width": 105},
+            "state": panels.coloured() | {"mappings": _WORDS, "custom.width": 110},
             "tested": {"unit": "s", "decimals": 1, "custom.width": 90},
         },
         no_value="no data: is a job known?",
-        span=8,
+        span=7,
     )
 
 
