@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help gpu-check gpu-page setup constraints wheels sbom demo test aside-unit aside-types aside-e2e lint style types unit e2e smoke diagnosis test-recipes test-systems test-wheels test-pythons test-compose test-integrations fuzz mutate pins reliability reference docs bench stack clean situations
+.PHONY: help gpu-check gpu-page setup constraints wheels sbom demo test aside-unit aside-types aside-e2e lint style types unit e2e smoke diagnosis test-recipes test-systems test-wheels test-pythons test-compose test-integrations fuzz mutate pins reliability reference packages image command-files kubernetes chart-programs docs bench stack clean situations
 
 help:
 	@echo "make demo    a simulated cluster end to end: exporters, Prometheus, Alertmanager, alerting (DEMO_FLAGS=... are passed on)"
@@ -21,6 +21,11 @@ help:
 	@echo "make constraints  the newest versions of what we use, into constraints.txt"
 	@echo "make reference   regenerate the pages and boards that are made from code: docs/metrics.md, docs/reference/, dashboards/json/"
 	@echo "make situations  play the situations of docs/situations.md again and write the page (minutes; WORDS=\"planned reboot\")"
+	@echo "make command-files   man pages and completions of bash, zsh and fish, in dist/share"
+	@echo "make kubernetes      the files for kustomize, from the Helm chart"
+	@echo "make chart-programs  Helm, kubeconform, kustomize, nfpm and schemas, for chart and packages (Go; minutes)"
+	@echo "make packages    .deb and .rpm of the exporters for amd64 and arm64, the chart and the wheels, in dist/"
+	@echo "make image   the images for amd64 and arm64 (docker buildx; IMAGE_REGISTRY=registry.example.org/gpu IMAGE_FLAGS=--push)"
 	@echo "make docs    the same, the tables of docs/signatures.md, and the manual as a site in site/"
 	@echo "make diagnosis  how often the diagnosis is right: incidents through rules and service, into docs/diagnosis.md (an hour)"
 	@echo "make fuzz    every reader of outside data under a fuzzer (10 minutes; FUZZ_SECONDS=30 for each, FUZZ_SEED=1)"
@@ -88,6 +93,20 @@ WHEELS := kit client exporters alerting dashboards
 wheels: $(STAMP)
 	@rm -rf dist; $(BIN)/python $(PIP) wheel --quiet --no-build-isolation --no-deps --wheel-dir dist $(WHEELS:%=./%) || $(NO_PIP)
 	@ls dist
+
+# Everything that a release consists of but the images, in the version of VERSION; a tag must be of it.
+packages: wheels
+	@tag=$$(git describe --tags --exact-match 2>/dev/null); [ -z "$$tag" ] || [ "$$tag" = "v$$(cat VERSION)" ] \
+		|| { echo "make: the tag is $$tag and VERSION says $$(cat VERSION)" >&2; exit 2; }
+	@$(BIN)/python -m tools.packages dist
+	@$(BIN)/python tools/chart.py package dist; cd dist && sha256sum pyrometer* >SHA256SUMS && ls
+
+# A build for several machines has no image to load: push it, or IMAGE_PLATFORMS=linux/amd64 IMAGE_FLAGS=--load.
+IMAGE_REGISTRY ?=
+IMAGE_PLATFORMS ?= linux/amd64,linux/arm64
+image:
+	@PYROMETER_VERSION=$$(cat VERSION) IMAGE_REGISTRY=$(if $(IMAGE_REGISTRY),$(IMAGE_REGISTRY:%/=%)/) IMAGE_PLATFORMS=$(IMAGE_PLATFORMS) \
+		docker buildx bake --file compose/docker-bake.hcl $(IMAGE_FLAGS)
 
 stack: $(STAMP)
 	@$(BIN)/python -m pyrometer_simulator.stack
@@ -183,7 +202,18 @@ reference: $(STAMP)
 	@$(BIN)/python tools/reference.py peaks docs/reference/peaks.md
 	@$(BIN)/python tools/flops_figures.py docs/reference/flops.md
 	@$(BIN)/pyrometer-dashboards build dashboards/json
+	@$(BIN)/python tools/metrics_used.py docs/reference/metrics-used.md
 	@$(BIN)/python benchmarks/on_gpu.py --page docs/on-a-gpu.md
+
+command-files: $(STAMP)
+	@$(BIN)/python -m tools.command_files dist/share; ls -d dist/share/*
+
+# compose/kubernetes from compose/helm; needs Helm (chart-programs builds one).
+kubernetes: $(STAMP)
+	@$(BIN)/python tools/chart.py render compose/kubernetes
+
+chart-programs: $(STAMP)
+	@$(BIN)/python tools/chart.py programs
 
 docs: reference
 	@$(BIN)/python benchmarks/signature_confusion.py --write >/dev/null

@@ -1,7 +1,8 @@
 """Measure what the client costs a training loop: one step, one part, one import, beside alternatives.
 
 All in one run, because only ratios within a run mean much on a shared machine. Rows: the client;
-a wait that it detects, beside the call as it is; prometheus_client's
+a wait that it detects, beside the call as it is; a step timed by CUDA events, whose own cost is left out;
+prometheus_client's
 histogram and two gauges; a TensorBoard writer's two scalars; a line of JSON into a file. TensorBoard comes with
 `make test-integrations`: without it the row says so.
 
@@ -100,6 +101,36 @@ def waits(folder: str) -> Iterator[tuple[str, Callable[[], object]]]:
     yield "a wait of torch.distributed, detected", detected
 
 
+def device_times(folder: str) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Yield a step that the client times on the GPU, on a stand-in that costs nothing: what is left is the client's."""
+
+    class Event:
+        def __init__(self, enable_timing: bool) -> None: ...
+        def record(self) -> None: ...
+        def query(self) -> bool:
+            return True
+
+        def elapsed_time(self, _other: object) -> float:
+            return 1.0
+
+    before = sys.modules.get("torch")
+    sys.modules["torch"] = torch = types.ModuleType("torch")
+    torch.__dict__["cuda"] = types.SimpleNamespace(
+        is_initialized=lambda: True, is_current_stream_capturing=lambda: False, get_device_name=str, Event=Event
+    )
+    run = pyrometer.start(run="timed", rings=folder)
+    if before is None:
+        del sys.modules["torch"]
+    else:
+        sys.modules["torch"] = before
+
+    def timed() -> None:
+        with run.step():
+            pass
+
+    yield "pyrometer: a step timed on the GPU", timed
+
+
 def others(folder: str) -> Iterator[tuple[str, Callable[[], object]]]:
     seconds = prometheus_client.Histogram("step_seconds", "Step.", registry=None)
     loss, norm = (prometheus_client.Gauge(name, "Value.", registry=None) for name in ("loss", "grad_norm"))
@@ -163,7 +194,7 @@ def a_million_steps(folder: str) -> None:
 
 def main() -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        rows = [*client(folder), *waits(folder), *others(folder)]
+        rows = [*client(folder), *waits(folder), *device_times(folder), *others(folder)]
         measured: dict[str, list[tuple[float, float]]] = {name: [] for name, _ in rows}
         for _ in range(ROUNDS):  # in turn, so that a slow moment of the machine affects all
             for name, body in rows:

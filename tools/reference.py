@@ -33,6 +33,8 @@ NOTES = {
     "pyrometer-alerting": "`pyrometer-alerting check-config`, with the same flags, checks them and the configuration"
     " file and starts nothing.\n\n"
 }
+# Commands without a parser of their own.
+PURPOSES = {"check-config": "Check the flags and the configuration file, and start nothing."}
 NOT_FOR_USERS = ("pyrometer-demo",)
 MODULES = ("pyrometer.flops.__main__",)
 
@@ -78,6 +80,11 @@ the figures with sparsity, which are twice as high. A GPU or type that isn't lis
 but no MFU, unless they give `peak_flops=`. GeForce cards aren't listed, nor vGPU and MIG names, nor boards made for one
 customer whose peak nobody states.
 `pyrometer-doctor` names GPUs whose power limit or clocks keep them from their peak.
+
+Compared, dense and within 2.5 %, with tables of others (`tests/exporters/node/train/test_peaks.py` names each): A100,
+H100 SXM and PCIe, H200, H20, L40, L40S, B200, GB200, MI250, MI250X, MI300X. By SMs or CUs x clock x operations per
+clock: V100, A100, H100 SXM and PCIe, RTX A6000, MI300X, MI350X, MI355X. By datasheet alone, not compared: A800, H800,
+H100 and H200 NVL, RTX PRO, MI325X and the others.
 
 | GPU | BF16 | FP16 | TF32 | FP8 | FP4 | source |
 |---|---|---|---|---|---|---|
@@ -181,18 +188,24 @@ def _row(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
 
 
 def _value(action: argparse.Action) -> str:
-    if action.choices is not None:
+    if action.choices is not None and not isinstance(action.choices, range):
         return "|".join(str(choice) for choice in action.choices if choice != "").replace("|", r"\|")
     metavar = action.metavar or action.dest.rpartition(".")[2].upper().replace("-", "_")
     return " ".join(metavar) if isinstance(metavar, tuple) else metavar
 
 
 def _default(action: argparse.Action) -> str:
+    text = default_of(action)
+    return text if isinstance(action.default, bool) or not text else f"`{_cell(text)}`"
+
+
+def default_of(action: argparse.Action) -> str:
+    """Return an argument's default as text; empty where there is none to speak of."""
     if action.default in (None, argparse.SUPPRESS, "", [], ()):
         return ""
     if isinstance(action.default, bool):
         return ("on" if action.default else "off") if isinstance(action, argparse.BooleanOptionalAction) else ""
-    return f"`{_cell(str(action.default))}`"
+    return str(action.default)
 
 
 def _help(parser: argparse.ArgumentParser, action: argparse.Action) -> str:

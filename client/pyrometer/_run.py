@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from pyrometer import ring
+from pyrometer._changes import MAX_FLOPS, MAX_TOKENS, SETTINGS, Changes
 from pyrometer._cuda import DeferredValues, WaitPart
 from pyrometer._gc_pauses import GcPauseCounter
 from pyrometer._names import Names
@@ -20,10 +21,6 @@ if TYPE_CHECKING:
 
     from pyrometer._pause_detection import PauseDetector
     from pyrometer._wait_detection import WaitDetector
-
-_SETTINGS = frozenset(("recompute", "flops_per_token", "tokens_per_step", "global_batch_size", "sequence_length"))
-# Values above these are rejected as garbage; the sums in the header could not hold them.
-_MAX_TOKENS, _MAX_FLOPS = 1 << 53, 1e30
 
 
 class Run:
@@ -42,12 +39,11 @@ class Run:
         self.disabled: str | None = None
         self.path = path
         self._fd = -1
-        self._batch_size: int = description.get("global_batch_size") or 0
-        self._sequence_length: int = description.get("sequence_length") or 0
         tokens, flops_per_token = description.get("tokens_per_step"), description.get("flops_per_token")
         self._step = Step(memory, int(tokens or 0), float(flops_per_token or 0.0))
         self._parts = {name: _make_part(self._step, number, name) for number, name in enumerate(PARTS)}
         self._numbered: list[Part | None] = [None, *self._parts.values()]
+        self._changes = Changes(self._step, description)
         self._names = Names(self._step)
         self._unknown_part = Part(scratch_memory().cast("q"), 0)
         self._deferred: DeferredValues | None = None
@@ -61,7 +57,7 @@ class Run:
         """The ring's open file, -1 where there is none."""
         return self._fd
 
-    def step(self) -> Step:
+    def step(self, *_ignored: object, **_more: object) -> Step:
         """Return the step: ``with run.step():`` around everything that belongs to one, data loading included."""
         return self._step
 
@@ -79,7 +75,7 @@ class Run:
             self._prepare_tick()
         step.tick()
 
-    def part(self, name: str) -> Part:
+    def part(self, name: str = "", *_ignored: object, **_more: object) -> Part:
         """Return a part of the step, to be used with ``with``. Up to eight names of your own are parts as well.
 
         ``wait`` is timed on the GPU where torch uses one; ``checkpoint`` and ``eval`` tag the step; the time of ``gc``
@@ -93,7 +89,7 @@ class Run:
         except Exception:  # noqa: BLE001  a new name, or one that can't be hashed
             return self._new_part(name)
 
-    def tag(self, name: str) -> None:
+    def tag(self, name: str = "", *_ignored: object, **_more: object) -> None:
         """Tag the step under way or, between steps, the next; an unknown tag is reported.
 
         A tagged step never alerts, save one tagged ``skipped``, which takes its usual time.
@@ -143,11 +139,13 @@ class Run:
         if values:
             self._set(values)
 
-    def close(self) -> None:
+    def close(self, *_ignored: object, **_more: object) -> None:
         """Mark the run as ended well: its series end, and its silence is no hang.
 
         Called at exit as well, unless an uncaught exception or ``sys.exit`` with an error ended the process.
         """
+        if self.disabled is None and self._step.device_times is not None:
+            self._step.device_times.finish()
         self._step.slots[ring.STATE_SLOT] = ring.CLOSED
         self.abandon("closed")
 
@@ -162,6 +160,8 @@ class Run:
             self._step.slots[ring.STACK_SIGNAL_SLOT] = 0
             self._step.write_to(scratch_memory())
             self._names.stop()
+            if self._step.device_times is not None:
+                self._step.device_times.stop()
             for part in self._parts.values():
                 part.slots = self._step.slots
             if self._gc_pauses is not None:
@@ -173,6 +173,8 @@ class Run:
     def crash(self, how: str) -> None:
         """Leave the run as crashed; ``how`` is the exception's name or the exit status, for whoever asks why."""
         if self.disabled is None:
+            if self._step.device_times is not None:
+                self._step.device_times.finish()
             self.write_text(ring.EXIT_SLOT, ring.EXIT_BYTES, how)
             self.abandon("crashed")
 
@@ -199,6 +201,12 @@ class Run:
 
         path = self.path.removesuffix(ring.SUFFIX) + ring.STACKS_SUFFIX
         self._step.slots[ring.STACK_SIGNAL_SLOT] = dump_stacks_on_signal(path, signal_number, os.fstat(self._fd))
+
+    def time_on_device(self, *, enabled: bool) -> None:
+        """Time steps on the GPU, once torch has initialised CUDA; if not ``enabled``, say that they are launches."""
+        from pyrometer._device_times import DeviceTimes  # noqa: PLC0415  needed by the reporting rank
+
+        self._step.time_on_device(DeviceTimes(self._step, enabled=enabled))
 
     def detect_waits(self, unknown: Callable[[], None]) -> None:
         """Detect the waits of PyTorch's collectives from now on; call ``unknown`` if the first steps show none.
@@ -287,13 +295,13 @@ class Run:
     def _override(self, tokens: int | None, flops: float | None) -> None:
         step = self._step
         try:
-            if tokens is not None and 0 <= tokens < _MAX_TOKENS:
+            if tokens is not None and 0 <= tokens < MAX_TOKENS:
                 step.slots[step.offset + ring.TOKENS] = int(tokens)
                 step.flags |= ring.FLAG_TOKENS
         except Exception:  # noqa: BLE001  as in _put
             pass
         try:
-            if flops is not None and 0 <= flops < _MAX_FLOPS:
+            if flops is not None and 0 <= flops < MAX_FLOPS:
                 step.doubles[step.offset + ring.FLOPS] = flops
                 step.flags |= ring.FLAG_FLOPS
         except Exception:  # noqa: BLE001  as in _put
@@ -309,8 +317,8 @@ class Run:
     def _set(self, values: dict[str, object]) -> None:
         for name, value in values.items():
             try:
-                if name in _SETTINGS:
-                    self._change_one(name, value)
+                if name in SETTINGS:
+                    self._changes.set(name, value)
                 else:
                     self._put_metric(name, value)
             except Exception:  # noqa: BLE001  as in _put
@@ -346,37 +354,6 @@ class Run:
             self._names.dropped(f"{kind} {what!r:.60}", why)
         except Exception:  # noqa: BLE001  something that can't be printed
             pass
-
-    def _change_one(self, name: str, value: Any) -> None:  # noqa: ANN401  as in _put
-        step = self._step
-        if value is None:
-            return
-        if name == "recompute":
-            step.recompute_index = ring.RECOMPUTE.index(value)
-            step.add_persistent_flag(ring.FLAG_RECOMPUTE)
-        elif name == "flops_per_token" and 0 < value < _MAX_FLOPS:
-            step.set_flops_per_token(float(value))
-        elif name == "tokens_per_step" and 0 < value < _MAX_TOKENS:
-            step.set_tokens(int(value))
-        elif name == "global_batch_size" and 0 < value < _MAX_TOKENS:
-            step.global_batch_size = int(value)
-            step.add_persistent_flag(ring.FLAG_GLOBAL_BATCH_SIZE)
-            self._rescale_tokens()
-        elif name == "sequence_length" and 0 < value < _MAX_TOKENS:
-            step.sequence_length = int(value)
-            step.add_persistent_flag(ring.FLAG_SEQUENCE_LENGTH)
-            self._rescale_tokens()
-
-    def _rescale_tokens(self) -> None:
-        """Scale the tokens per step with batch size and length; else take their product, where both are known."""
-        step, first_batch, first_length = self._step, self._batch_size, self._sequence_length
-        batch, length = step.global_batch_size or first_batch, step.sequence_length or first_length
-        scalable = (first_batch or not step.global_batch_size) and (first_length or not step.sequence_length)
-        if step.default_tokens and scalable:
-            first_size = (first_batch or 1) * (first_length or 1)
-            step.set_tokens(step.default_tokens * (batch or 1) * (length or 1) // first_size)
-        elif batch and length:
-            step.set_tokens(batch * length)
 
 
 def _run_elsewhere() -> Run:

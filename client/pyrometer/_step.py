@@ -14,6 +14,16 @@ TYPE_CHECKING = False  # typing.TYPE_CHECKING without importing typing, a large 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
+    from typing import Protocol
+
+    class DeviceTimes(Protocol):
+        """Times steps by another clock: see :mod:`pyrometer._device_times`."""
+
+        def begin(self, started: int) -> None: ...
+        def observe(self) -> bool: ...
+        def finish(self) -> None: ...
+        def stop(self) -> None: ...
+
 
 _now = time.monotonic_ns
 _COUNT, _STEP_STARTED, _STEP_TOTAL = ring.COUNT_SLOT, ring.STEP_STARTED_SLOT, ring.STEP_TOTAL_SLOT
@@ -50,10 +60,10 @@ class Step:
     """
 
     __slots__ = (
-        "count", "default_flops", "default_tokens", "doubles", "ended", "failed_exit_code", "failed_exit_count",
-        "flags", "flops_per_token", "global_batch_size", "longest_tick", "metrics", "observers", "offset",
-        "persistent_flags", "recompute_index", "sequence_length", "slots", "started", "tick_ready", "ticking", "tokens",
-        "total",
+        "count", "default_flops", "default_tokens", "device_times", "doubles", "ended", "failed_exit_code",
+        "failed_exit_count", "flags", "flops_per_token", "global_batch_size", "longest_tick", "metrics", "observers",
+        "offset", "persistent_flags", "recompute_index", "sequence_length", "slots", "started", "tick_ready", "ticking",
+        "tokens", "total",
     )  # fmt: skip
 
     def __init__(self, memory: memoryview, tokens: int, flops_per_token: float) -> None:
@@ -68,6 +78,7 @@ class Step:
         self.longest_tick = self.metrics = 0
         self.observers: list[Callable[[], bool]] = []
         self.ticking = self.tick_ready = False
+        self.device_times: DeviceTimes | None = None
         self.write_to(memory)
 
     def write_to(self, memory: memoryview) -> None:
@@ -77,6 +88,8 @@ class Step:
 
     def __enter__(self) -> None:
         self.started = self.slots[_STEP_STARTED] = _now()
+        if self.device_times is not None:
+            self.device_times.begin(self.started)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -116,10 +129,12 @@ class Step:
         else:
             self.ticking = True
             self.started = _now()
+            if self.device_times is not None:
+                self.device_times.begin(self.started)
 
     def discard(self) -> None:
         """Drop the step under way: no record, no time, and its values do not become those of the next step."""
-        self.slots[_STEP_STARTED] = self.slots[_TICKING] = 0
+        self.slots[_STEP_STARTED] = self.slots[_TICKING] = self.ended = 0
         self.flags = self.persistent_flags
         self.ticking = self.tick_ready = False
 
@@ -142,6 +157,11 @@ class Step:
         """Call ``observer`` at the end of each step as long as it returns True; later steps cost no more for it."""
         self.observers.append(observer)
         self.add_persistent_flag(_OBSERVED)
+
+    def time_on_device(self, times: DeviceTimes) -> None:
+        """Have ``times`` time this step and all that follow."""
+        self.device_times = times
+        self.observe(times.observe)
 
     def _update_longest_tick(self, duration: int, flags: int) -> None:
         """Publish how long a step of this run may take, unnamed pauses included."""
@@ -177,16 +197,16 @@ class Step:
             doubles[at + ring.FLOPS] = tokens * self.flops_per_token
             flags |= ring.FLAG_FLOPS
         flops = doubles[at + ring.FLOPS] if flags & ring.FLAG_FLOPS else tokens * self.flops_per_token
-        if flags & _OBSERVED:
-            self.observers = [observer for observer in self.observers if observer()]
-            if not self.observers:
-                self.persistent_flags &= ~_OBSERVED
         slots[at + ring.FLAGS] = flags & ~_NOT_IN_RING
         try:
             slots[ring.TOKENS_EXTRA_SLOT] += tokens - self.default_tokens
             doubles[ring.FLOPS_EXTRA_SLOT] += flops - self.default_flops
         except (ValueError, OverflowError):
             pass  # more than 2**63 tokens: no run gets there
+        if flags & _OBSERVED:  # once the record is whole but for the count
+            self.observers = [observer for observer in self.observers if observer()]
+            if not self.observers:
+                self.persistent_flags &= ~_OBSERVED
 
 
 class Part:

@@ -4,8 +4,8 @@ Version 2. Little-endian 64-bit slots throughout. One file per rank, 4,096 bytes
 of sixteen slots. Slot numbers below count 8-byte slots from the start of the file (header) or of the record. A ring of
 version 1 has records of the first eight slots only and zeros where the header has grown; the exporter reads both, so
 that nodes can be upgraded before or after the jobs on them. Later additions to version 2 (the GPU's name, names of
-parts and metrics, values behind the records) are left out by an earlier exporter, and zeros where an earlier client
-wrote.
+parts and metrics, values behind the records, times of the GPU) are left out by an earlier exporter, and zeros where an
+earlier client wrote.
 
 The writer fills a record first and raises the header's count last, so a reader that reads the count, then records
 below it, then the count again, knows which of them are complete: those with ``count < sequence + CAPACITY``.
@@ -63,7 +63,14 @@ EXIT_PART_SLOT = 39  # (1 + COUNT_SLOT) << 8 | 1 + index into PARTS of the part 
 GPU_MODEL_SLOT = 40  # GPU_MODEL_BYTES of UTF-8, where CUDA came up after the description was written; before COUNT_SLOT
 GPU_MODEL_BYTES = 64
 SKIPPED_SLOT = 56  # steps tagged as skipped
+TIMING_SLOT = 57  # whose times the steps have: HOST_TIME, DEVICE_TIME or LAUNCH_TIME
+SETTLED_SLOT = (
+    58  # with DEVICE_TIME, how many records have their final times; with LAUNCH_TIME, how many are no launches
+)
 NAMED_PART_TOTALS_SLOT = 48  # ns per part at PART_NAMES_SLOT, one slot each
+LINKS_SLOT = 60  # LINKS_BYTES of UTF-8, padded with zeros: a line "name address" per page of the run in a tracker
+LINKS_BYTES = 512
+LINK_NAME_BYTES = 16
 # Written at the start, and replaced where an exception or sys.exit ends the process: a signal leaves no time for it.
 SUDDEN_EXIT = b"signal or os._exit"
 
@@ -71,6 +78,9 @@ SUDDEN_EXIT = b"signal or os._exit"
 LONG_PAUSE_NS = 5_000_000
 
 RUNNING, CLOSED = 0, 1
+# HOST_TIME: the host's clock, where no GPU runs behind it. LAUNCH_TIME: the host's clock, while a GPU or TPU runs
+# behind it.
+HOST_TIME, DEVICE_TIME, LAUNCH_TIME = 0, 1, 2
 # UNNAMED: an evaluation or checkpoint between two ticks may look like a hang. NAMED: the client detects them as parts.
 UNNAMED, NAMED = 1, 2
 
@@ -92,6 +102,9 @@ STEPS = 11  # how many steps the record stands for, where FLAG_STEPS is set; TOK
 STEP = 12  # number of the last of these steps, where FLAG_STEPS is set
 REPORTED_FLOPS = 13  # double, FLOP/s per GPU as printed in the log, where FLAG_REPORTED_FLOPS is set
 REPORTED_MFU = 14  # double, 0-1, as printed in the log, where FLAG_REPORTED_MFU is set
+# Timed on the GPU, and written later than the rest of the record; never together with the two above.
+DEVICE_START = 13  # monotonic ns, where FLAG_DEVICE is set
+DEVICE_END = 14  # monotonic ns, where FLAG_DEVICE is set
 
 PARTS = ("data", "forward", "backward", "optimizer", "wait", "checkpoint", "eval", "gc")
 TAGS = ("checkpoint", "eval", "warmup", "ramp", "restart", "skipped")
@@ -101,3 +114,4 @@ FLAG_TOKENS, FLAG_FLOPS, FLAG_LOSS, FLAG_GRAD_NORM = 1 << 16, 1 << 17, 1 << 18, 
 FLAG_GLOBAL_BATCH_SIZE, FLAG_SEQUENCE_LENGTH, FLAG_RECOMPUTE = 1 << 20, 1 << 21, 1 << 22
 FLAG_STEPS, FLAG_REPORTED_FLOPS, FLAG_REPORTED_MFU = 1 << 23, 1 << 24, 1 << 25
 FLAG_METRICS = 1 << 26
+FLAG_DEVICE = 1 << 27

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyrometer_dashboards import palette, panels
+from pyrometer_dashboards import palette, panels, proof
 from pyrometer_dashboards.common import CLUSTER
 from pyrometer_dashboards.model import Panel, Query, Reading
 
@@ -13,13 +13,23 @@ ECC = f"gpu:pyrometer_gpu_ecc_uncorrected:new5m{{{CLUSTER}}}"
 LOST = f"node:up:lost5m{{{CLUSTER}}}"
 # A completed day or month of a known cluster without events is 0; one that is not over has no bar.
 KNOWN = f"or on () 0 * count(cluster:up:nodes{{{CLUSTER}}})"
+_LOG_KNOWN = f"or on () 0 * count({proof.XIDS})"
+# So long after the first failure the next is another one: within ten minutes, alerts take both as one, too.
+_ANOTHER = 600
 
 
-def _month(title: str, expr: str, legend: str, colour: str, reading: Reading) -> Panel:
+def again(labels: str, *series: str) -> str:
+    """Return the parts whose failures in the time range are so far apart that they are not one."""
+    when = " or ".join(f"max by ({labels}) (timestamp({each}))" for each in series)
+    first, last = (f"{which}_over_time(({when})[$__range:5m])" for which in ("min", "max"))
+    return f"({last} - {first} >= {_ANOTHER})"
+
+
+def _month(title: str, expr: str, legend: str, colour: str, reading: Reading, *, known: str = KNOWN) -> Panel:
     return panels.bars(
         title,
         reading,
-        [Query(f"{expr} {KNOWN}", legend, step="30d")],
+        [Query(f"{expr} {known}", legend, step="30d")],
         unit="locale",
         no_value="no whole 30 days yet",
         time_from="360d",
@@ -40,6 +50,7 @@ def xids() -> Panel:
             "A rise: age, heat or a driver.",
             "GpuXidCritical",
         ),
+        known=_LOG_KNOWN,
     )
 
 

@@ -97,7 +97,8 @@ def runs(*, span: int = 24) -> Panel:
         Reading(
             "Each run: its state, MFU of the moment and its share of the run's best of 3 hours, the part that it waits "
             "for (of a stopped run the one that fell silent first) and the share of the time that this costs, the "
-            "cause that the diagnosis named and since when, time since the last step, and whose job it is.",
+            "cause that the diagnosis named and since when, time since the last step, when its tokens will be trained "
+            "(--collector.ledger.target) at the rate of the last day, and whose job it is.",
             "quiet cells; nobody to wait for.",
             "Open the run: its board says where the time goes and who is slow.",
             "TrainMfuDropped",
@@ -109,6 +110,7 @@ def runs(*, span: int = 24) -> Panel:
             asked(_waits_for(_RUN)),
             asked(f"max by (run, cause) (topk by (run) (1, time() - {incident}))"),
             asked(f"max by (run) (time() - run:pyrometer_train_last_step:timestamp_seconds{{{_RUN}}})"),
+            asked(f'max by (run) (pyrometer_run_estimated_end_timestamp_seconds{{{_RUN}, basis="elapsed"}} - time())'),
             asked(f'group by (run, user) (pyrometer_slurm_run_job_info{{{_RUN}, state="RUNNING"}})'),
         ],
         {
@@ -121,6 +123,7 @@ def runs(*, span: int = 24) -> Panel:
             "cause": "likely cause",
             "Value #E": "for",
             "Value #F": "last step",
+            "Value #G": "ends in",
             "user": "owner",
         },
         unit="s",
@@ -141,12 +144,15 @@ def runs(*, span: int = 24) -> Panel:
             "MFU": {"unit": "percentunit", "decimals": 1, "custom.width": 66},
             "of best": below(*panels.KEPT, unit="percentunit", **{"custom.width": 88}),
             "waits for": {"custom.width": 160},
-            "costs": below(*panels.LOST_TIME, unit="percentunit", **{"custom.width": 64, "mappings": _UNNAMED}),
-            "for": {"custom.width": 80, "decimals": 1, "mappings": _UNNAMED},
+            "costs": below(
+                *panels.LOST_TIME, unit="percentunit", **{"custom.width": 64, "mappings": _UNNAMED, "links": []}
+            ),
+            "for": {"custom.width": 80, "decimals": 1, "mappings": _UNNAMED, "links": []},
             "last step": below(
                 (None, palette.QUIET), (60, palette.WATCH), (300, palette.WORST), **{"custom.width": 76}
             ),
-            "owner": {"custom.width": 80},
+            "ends in": {"custom.width": 76, "decimals": 1, "mappings": _UNNAMED, "links": []},
+            "owner": {"custom.width": 70},
         },
         no_value="no data of a run: docs/tutorial.md says how a job reports its steps",
         span=span,

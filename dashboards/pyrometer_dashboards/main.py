@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 from pyrometer_dashboards import board_file, boards, grafana_json
 from pyrometer_dashboards.lint import run, schema
 from pyrometer_dashboards.model import Board
+from pyrometer_dashboards.prometheus_rules import Wrapping, wrapped
 from pyrometer_dashboards.screenshots.boards import (
     BEGIN,
     END,
@@ -63,6 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     rules = commands.add_parser("rules", help="write the alert rules of a folder to another, for your names of jobs")
     rules.add_argument("source", type=Path, help="the folder alert_rules of this project")
     rules.add_argument("folder", type=Path)
+    _add_prometheus_rules(rules)
     for command in (build, rules):
         _add_jobs(command)
     check = commands.add_parser("check", help="check our boards, or the given files; one line per finding")
@@ -75,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     flags = parser.parse_args(argv)
     commands_of = {
         "build": lambda: _build(flags.folder, _jobs(flags)),
-        "rules": lambda: _rules(flags.source, flags.folder, _jobs(flags)),
+        "rules": lambda: _rules(flags.source, flags.folder, _jobs(flags), _wrapping(flags)),
         "check": lambda: _check(flags.files),
         "see": lambda: _see(flags),
     }
@@ -106,12 +108,40 @@ def with_jobs(text: str, jobs: Mapping[str, str]) -> str:
     return _JOB.sub(lambda found: f"{found[1]}{jobs[found[2]]}{found[3]}", text)
 
 
-def _rules(source: Path, folder: Path, jobs: Mapping[str, str]) -> int:
+def _add_prometheus_rules(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--prometheus-rules",
+        action="store_true",
+        help="write PrometheusRules of the Prometheus operator, with a kustomization.yaml, instead of rule files",
+    )
+    command.add_argument(
+        "--namespace", default="pyrometer", help="namespace of the PrometheusRules (default: %(default)s)"
+    )
+    command.add_argument(
+        "--label",
+        action="append",
+        metavar="NAME=VALUE",
+        help="label that the operator's Prometheus selects PrometheusRules by; may be repeated (default:"
+        " release=kube-prometheus-stack)",
+    )
+
+
+def _wrapping(flags: argparse.Namespace) -> Wrapping | None:
+    if not flags.prometheus_rules:
+        return None
+    pairs = [text.partition("=") for text in flags.label or ["release=kube-prometheus-stack"]]
+    wrong = ["".join(pair) for pair in pairs if not (pair[0] and pair[1])]
+    if wrong:
+        raise _UsageError(f"--label: {wrong[0]!r} is not NAME=VALUE")
+    return Wrapping(flags.namespace, {name: value for name, _, value in pairs})
+
+
+def _rules(source: Path, folder: Path, jobs: Mapping[str, str], wrapping: Wrapping | None) -> int:
     paths = sorted(source.glob("*.rules.yaml"))
     if not paths:
         raise _UsageError(f"no *.rules.yaml in {source}: give the folder alert_rules of this project")
     texts = {path.name: with_jobs(path.read_text(encoding="utf-8"), jobs) for path in paths}
-    return _write(folder, texts)
+    return _write(folder, wrapped(texts, wrapping) if wrapping else texts)
 
 
 def _add_see(see: argparse.ArgumentParser) -> None:

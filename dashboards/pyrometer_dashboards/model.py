@@ -104,7 +104,8 @@ class Row:
 class Variable:
     """A choice at the top of a board: from a Prometheus query, or a fixed list in ``values``.
 
-    ``all_value`` makes it a choice of several with *All* first, and is the value of All.
+    ``all_value`` makes it a choice of several with *All* first, and is the value of All. With ``every``, All is each of
+    the choices by name.
     """
 
     name: str
@@ -112,6 +113,7 @@ class Variable:
     query: str = ""
     values: Sequence[tuple[str, str]] = ()
     all_value: str = ""
+    every: bool = False
     hidden: bool = False
     regex: str = ""
     numeric: bool = False

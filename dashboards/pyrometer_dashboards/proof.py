@@ -21,6 +21,12 @@ NODE = f'up{{job="node", {NODE_IS}}} == 1'
 GPUS = f"cluster:pyrometer_gpu_up:count{{{CLUSTER}}}"
 # Where no clock event was counted, nobody knows whether a GPU was slowed.
 CLOCK_EVENTS = f"cluster:pyrometer_gpu_throttled:count{{{CLUSTER}}}"
+# Xids come from the kernel's log: GPUs that answer prove nothing of a log that nobody reads. On nearly all nodes, as
+# one that can't read its log is named on Stack health, and silences nothing else.
+XIDS = f"cluster:pyrometer_kernel_log:read_ratio{{{CLUSTER}}} >= 0.99"
+XIDS_SEEN = f"avg_over_time(cluster:pyrometer_kernel_log:read_ratio{{{CLUSTER}}}[$__range]) >= 0.99"
+XIDS_OF_NODE = f"pyrometer_kernel_log_lost_records_total{{{NODE_IS}}}"
+NO_LOG = "no data: the kernel's log is not read everywhere"
 PORTS = f"cluster:pyrometer_nic_link_up:count{{{CLUSTER}}}"
 PORTS_OF_RUN = f"{PORTS} and on () run:pyrometer_train_ranks:count{{{RUN_IS}}}"
 COLLECTORS = f'node:pyrometer_check:ok{{{CLUSTER}, check!="answers"}}'

@@ -26,6 +26,7 @@ def _load(name: str, file: str) -> ModuleType:
 
 
 _module = _load("client_ring_reader", "ring_reader.py")
+_load("client_device_model", "device_model.py")
 ReadRing, RingContent = _module.ReadRing, _module.RingContent
 
 LAUNCHERS = (
@@ -34,6 +35,7 @@ LAUNCHERS = (
     "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE", "MPI_LOCALRANKID", "PMI_RANK",
     "PMI_SIZE", "JOB_COMPLETION_INDEX", "PYROMETER_RINGS", "PYROMETER_RUN", "PYROMETER_GROUP", "SLURM_JOB_NAME",
     "SLURM_ARRAY_TASK_ID", "KUBERNETES_SERVICE_HOST", "PYROMETER_ATTEMPT", "PYROMETER_STACKS", "PYROMETER_WAITS",
+    "PYROMETER_DEVICE_TIMES",
 )  # fmt: skip
 
 

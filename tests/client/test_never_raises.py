@@ -37,6 +37,18 @@ def use(run: pyrometer.Run) -> None:
         run.record(loss=1.0)
 
 
+def test_calls_with_arguments_missing_or_too_many(rings: str, seen: ReadRing) -> None:
+    run: Any = pyrometer.start("r", rings=rings)
+    with run.step(7, epoch=1), run.part(), run.part("data", 3), run.part(name="forward", color="red"):
+        run.tag()
+        run.tag("eval", 1, more=2)
+        run.record()
+    run.tick(1.0, 2.0)
+    run.close(0)
+    assert seen(run.path).header.closed
+    assert seen(run.path).records[0].flags & pyrometer.ring.TAG_BITS["eval"]
+
+
 BAD = [Bomb(), object(), "x", b"\xff", [], {}, -1, 1e400, float("nan"), 10**400, "\ud800", (1, 2), 1j, lambda: 0]
 SETTINGS = [
     "run", "flops_per_token", "tokens_per_step", "peak_flops", "model", "convention", "dtype", "gpu_model", "rank",

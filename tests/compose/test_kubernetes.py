@@ -1,7 +1,7 @@
 """The Kubernetes manifests, by a strict schema of our own: every key that may stand where, with its type.
 
-Written after Kubernetes 1.31's OpenAPI and prometheus-operator's PodMonitor, as far as the manifests go: a key that is
-not here is either a slip or has to be looked up first.
+Written after Kubernetes 1.31's OpenAPI and prometheus-operator's ServiceMonitor, as far as the manifests go: a key that
+is not here is either a slip or has to be looked up first. test_helm.py checks them by the real schemas.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "compose/kubernetes"
+BOARDS = ROOT / "dashboards/json"
 
 TEXTS = {str: str}
 RESOURCES = {"limits": TEXTS, "requests": TEXTS}
@@ -23,7 +24,8 @@ PROBE = {
     "httpGet": {"path": str, "port": (int, str)}, "periodSeconds": int, "timeoutSeconds": int, "failureThreshold": int,
 }  # fmt: skip
 CONTAINER = {
-    "name": str, "image": str, "command": [str], "args": [str], "env": [{"name": str, "value": str}],
+    "name": str, "image": str, "imagePullPolicy": str, "command": [str], "args": [str],
+    "env": [{"name": str, "value": str}],
     "ports": [{"name": str, "containerPort": int, "hostPort": int, "protocol": str}],
     "securityContext": {
         "runAsUser": int, "runAsGroup": int, "runAsNonRoot": bool, "allowPrivilegeEscalation": bool,
@@ -36,10 +38,15 @@ POD = {
     "automountServiceAccountToken": bool, "priorityClassName": str, "runtimeClassName": str, "nodeSelector": TEXTS,
     "tolerations": [{"operator": str, "key": str, "effect": str}], "hostNetwork": bool, "dnsPolicy": str,
     "hostPID": bool,
-    "terminationGracePeriodSeconds": int, "securityContext": {"seccompProfile": {"type": str}},
+    "terminationGracePeriodSeconds": int, "securityContext": {"seccompProfile": {"type": str}, "fsGroup": int},
     "initContainers": [CONTAINER], "containers": [CONTAINER],
-    "volumes": [{"name": str, "hostPath": {"path": str, "type": str}}],
+    "volumes": [{
+        "name": str, "hostPath": {"path": str, "type": str}, "persistentVolumeClaim": {"claimName": str},
+        "emptyDir": {"medium": str, "sizeLimit": str},
+    }],
 }  # fmt: skip
+PORTS = [{"protocol": str, "port": (int, str)}]
+PEERS = [{"namespaceSelector": {"matchLabels": TEXTS}}]
 RELABEL = {"sourceLabels": [str], "targetLabel": str, "replacement": str, "regex": str, "action": str}
 SCHEMAS: dict[str, Any] = {
     "DaemonSet": {"apiVersion": str, "kind": str, "metadata": META, "spec": {
@@ -47,26 +54,57 @@ SCHEMAS: dict[str, Any] = {
         "updateStrategy": {"type": str, "rollingUpdate": {"maxUnavailable": (int, str)}},
         "template": {"metadata": META, "spec": POD},
     }},
+    "Deployment": {"apiVersion": str, "kind": str, "metadata": META, "spec": {
+        "replicas": int, "strategy": {"type": str}, "selector": {"matchLabels": TEXTS},
+        "template": {"metadata": META, "spec": POD},
+    }},
+    "PersistentVolumeClaim": {"apiVersion": str, "kind": str, "metadata": META, "spec": {
+        "accessModes": [str], "resources": RESOURCES,
+    }},
+    "NetworkPolicy": {"apiVersion": str, "kind": str, "metadata": META, "spec": {
+        "podSelector": {"matchLabels": TEXTS}, "policyTypes": [str],
+        "ingress": [{"from": PEERS, "ports": PORTS}], "egress": [{"to": PEERS, "ports": PORTS}],
+    }},
     "Pod": {"apiVersion": str, "kind": str, "metadata": META, "spec": POD},
     "Namespace": {"apiVersion": str, "kind": str, "metadata": META},
     "Service": {"apiVersion": str, "kind": str, "metadata": META, "spec": {
         "clusterIP": str, "selector": TEXTS,
         "ports": [{"name": str, "port": int, "targetPort": (int, str), "protocol": str}],
     }},
-    "PodMonitor": {"apiVersion": str, "kind": str, "metadata": META, "spec": {
+    "ServiceMonitor": {"apiVersion": str, "kind": str, "metadata": META, "spec": {
         "selector": {"matchLabels": TEXTS}, "attachMetadata": {"node": bool}, "sampleLimit": int, "labelLimit": int,
-        "labelValueLengthLimit": int, "bodySizeLimit": str, "podMetricsEndpoints": [{
+        "labelValueLengthLimit": int, "bodySizeLimit": str, "endpoints": [{
             "port": str, "path": str, "params": {str: [str]}, "interval": str, "scrapeTimeout": str,
-            "honorTimestamps": bool, "relabelings": [RELABEL],
+            "honorTimestamps": bool, "honorLabels": bool, "relabelings": [RELABEL],
         }],
     }},
     "Kustomization": {"apiVersion": str, "kind": str, "resources": [str],
         "images": [{"name": str, "newName": str, "newTag": str}],
         "patches": [{"target": {"kind": str, "name": str}, "patch": str, "path": str}],
     },
+    "ServiceAccount": {"apiVersion": str, "kind": str, "metadata": META},
+    "ClusterRole": {"apiVersion": str, "kind": str, "metadata": META,
+        "rules": [{"apiGroups": [str], "resources": [str], "verbs": [str]}],
+    },
+    "ClusterRoleBinding": {"apiVersion": str, "kind": str, "metadata": META, "roleRef": TEXTS, "subjects": [TEXTS]},
+    "ValidatingAdmissionPolicy": {"apiVersion": str, "kind": str, "metadata": META, "spec": {
+        "failurePolicy": str, "matchConditions": [TEXTS], "variables": [TEXTS], "validations": [TEXTS],
+        "matchConstraints": {"resourceRules": [
+            {"apiGroups": [str], "apiVersions": [str], "operations": [str], "resources": [str]},
+        ]},
+    }},
+    "ValidatingAdmissionPolicyBinding": {"apiVersion": str, "kind": str, "metadata": META, "spec": {
+        "policyName": str, "validationActions": [str],
+    }},
 }  # fmt: skip
 VERSIONS = {
-    "DaemonSet": "apps/v1", "Service": "v1", "Namespace": "v1", "Pod": "v1", "PodMonitor": "monitoring.coreos.com/v1",
+    "ServiceAccount": "v1", "ClusterRole": "rbac.authorization.k8s.io/v1",
+    "ClusterRoleBinding": "rbac.authorization.k8s.io/v1",
+    "ValidatingAdmissionPolicy": "admissionregistration.k8s.io/v1",
+    "ValidatingAdmissionPolicyBinding": "admissionregistration.k8s.io/v1",
+    "DaemonSet": "apps/v1", "Deployment": "apps/v1", "Service": "v1", "Namespace": "v1", "Pod": "v1",
+    "PersistentVolumeClaim": "v1", "NetworkPolicy": "networking.k8s.io/v1", "PodMonitor": "monitoring.coreos.com/v1",
+    "ServiceMonitor": "monitoring.coreos.com/v1",
     "Kustomization": "kustomize.config.k8s.io/v1beta1",
 }  # fmt: skip
 
@@ -118,26 +156,40 @@ def test_the_schema_finds_slips() -> None:
     assert "memory: 128 is not" in found
 
 
-def test_everything_selects_the_same_pods() -> None:
-    (daemonset,), (service,) = of_kind("DaemonSet"), of_kind("Service")
-    wanted = daemonset["spec"]["selector"]["matchLabels"]
-    assert wanted.items() <= daemonset["spec"]["template"]["metadata"]["labels"].items()
+@pytest.mark.parametrize("part", ["node", "cluster", "alerting"])
+def test_everything_of_a_part_selects_the_same_pods(part: str) -> None:
+    (program,) = [each for kind in ("DaemonSet", "Deployment") for each in of_kind(kind) if named(each, part)]
+    (service,) = [each for each in of_kind("Service") if named(each, part)]
+    wanted = program["spec"]["selector"]["matchLabels"]
+    assert wanted.items() <= program["spec"]["template"]["metadata"]["labels"].items()
     assert service["spec"]["selector"] == wanted
-    assert [monitor["spec"]["selector"]["matchLabels"] for monitor in of_kind("PodMonitor")] == [wanted, wanted]
-    (port,) = daemonset["spec"]["template"]["spec"]["containers"][0]["ports"]
-    assert service["spec"]["ports"][0]["targetPort"] == port["name"]
+    assert wanted.items() <= service["metadata"]["labels"].items()  # by which a ServiceMonitor finds it
+    (port,) = program["spec"]["template"]["spec"]["containers"][0]["ports"]
+    assert service["spec"]["ports"][0]["targetPort"] == port["name"] == service["spec"]["ports"][0]["name"]
+    selected = [each["spec"]["selector"]["matchLabels"] for each in of_kind("ServiceMonitor")]
+    assert selected.count(wanted) == (2 if part == "node" else 1)
+    policies = [each["spec"]["podSelector"]["matchLabels"] for each in of_kind("NetworkPolicy")]
+    assert policies.count(wanted) == (0 if part == "node" else 1)  # there is none for the host's network
+
+
+def named(found: dict[str, Any], part: str) -> bool:
+    return bool(found["metadata"]["name"] == f"pyrometer-{part}")
 
 
 def test_mounts_have_volumes_and_volumes_mounts() -> None:
-    (daemonset,) = of_kind("DaemonSet")
-    pod = daemonset["spec"]["template"]["spec"]
-    mounted = {mount["name"] for part in (*pod["initContainers"], *pod["containers"]) for mount in part["volumeMounts"]}
-    assert mounted == {volume["name"] for volume in pod["volumes"]}
+    for program in (*of_kind("DaemonSet"), *of_kind("Deployment")):
+        pod = program["spec"]["template"]["spec"]
+        containers = (*pod.get("initContainers", ()), *pod["containers"])
+        mounted = {mount["name"] for part in containers for mount in part["volumeMounts"]}
+        assert mounted == {volume["name"] for volume in pod["volumes"]}
 
 
-def test_the_exporter_is_an_ordinary_user_without_capabilities() -> None:
-    (daemonset,) = of_kind("DaemonSet")
-    (container,) = daemonset["spec"]["template"]["spec"]["containers"]
+@pytest.mark.parametrize(
+    "program", [*of_kind("DaemonSet"), *of_kind("Deployment")], ids=lambda each: each["metadata"]["name"]
+)
+def test_every_program_is_an_ordinary_user_without_capabilities(program: dict[str, Any]) -> None:
+    (container,) = program["spec"]["template"]["spec"]["containers"]
+    assert program["spec"]["template"]["spec"]["automountServiceAccountToken"] is False
     assert container["securityContext"] == {
         "runAsUser": 10935, "runAsGroup": 10935, "runAsNonRoot": True, "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]},
@@ -160,23 +212,34 @@ def test_the_kernels_log_takes_one_capability_and_one_mount() -> None:
 def test_pods_are_scraped_as_prometheus_yaml_scrapes_nodes() -> None:
     """The jobs' names, which rules and boards use, the limits and the intervals."""
     jobs = prometheus_jobs()
-    for monitor in of_kind("PodMonitor"):
+    seen = set()
+    for monitor in of_kind("ServiceMonitor"):
         spec = monitor["spec"]
-        (endpoint,) = spec["podMetricsEndpoints"]
+        (endpoint,) = spec["endpoints"]
         (job,) = [rule["replacement"] for rule in endpoint["relabelings"] if rule.get("targetLabel") == "job"]
-        assert spec["sampleLimit"] == jobs[job]["sample_limit"]
-        assert spec["labelLimit"] == jobs[job]["label_limit"]
-        assert spec["labelValueLengthLimit"] == jobs[job]["label_value_length_limit"]
-        assert spec["bodySizeLimit"] == jobs[job]["body_size_limit"]
+        seen.add(job)
+        assert spec.get("sampleLimit") == jobs[job].get("sample_limit")
+        assert spec.get("labelLimit") == jobs[job].get("label_limit")
+        assert spec.get("labelValueLengthLimit") == jobs[job].get("label_value_length_limit")
+        assert spec.get("bodySizeLimit") == jobs[job].get("body_size_limit")
+        assert endpoint.get("honorLabels") == jobs[job].get("honor_labels")
         assert endpoint["path"] == jobs[job].get("metrics_path", "/metrics")
         assert endpoint.get("params") == jobs[job].get("params")
         assert endpoint.get("honorTimestamps") == jobs[job].get("honor_timestamps")
+    assert seen == {"node", "batches", "cluster", "alerting"}
 
 
 def test_kustomization_names_files_that_exist_and_patches_the_cluster() -> None:
     (found,) = of_kind("Kustomization")
-    assert all((FOLDER / name).is_file() for name in found["resources"])
+    assert all((FOLDER / name).exists() for name in found["resources"])
     (operation,) = yaml.safe_load(found["patches"][0]["patch"])
-    for monitor in of_kind("PodMonitor"):
-        assert monitor["spec"]["podMetricsEndpoints"][0]["relabelings"][0]["targetLabel"] == "cluster"
-    assert operation["path"] == "/spec/podMetricsEndpoints/0/relabelings/0/replacement"
+    for monitor in of_kind("ServiceMonitor"):
+        assert monitor["spec"]["endpoints"][0]["relabelings"][0]["targetLabel"] == "cluster"
+    assert operation["path"] == "/spec/endpoints/0/relabelings/0/replacement"
+
+
+def test_every_board_is_in_a_config_map_of_its_own() -> None:
+    found = yaml.safe_load((BOARDS / "kustomization.yaml").read_text(encoding="utf-8"))
+    listed = {each["name"]: each["files"] for each in found["configMapGenerator"]}
+    assert listed == {f"pyrometer-board-{path.stem}": [path.name] for path in BOARDS.glob("*.json")}
+    assert max(path.stat().st_size for path in BOARDS.glob("*.json")) < 262_144  # what kubectl apply notes beside it

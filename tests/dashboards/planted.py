@@ -18,8 +18,8 @@ from pyrometer_simulator.stack.promtool import objections
 RULES = [
     Path(__file__).parents[2] / "alert_rules" / f"{name}.rules.yaml"
     for name in (
-        "fleet_gpu", "fleet_history", "fleet_map", "fleet_nic", "fleet_train", "gpu", "gpu_health", "nccl",
-        "nccl_inspector", "nic", "stack",
+        "fleet_gpu", "fleet_history", "fleet_hosts", "fleet_map", "fleet_nic", "fleet_nodes", "fleet_train", "gpu",
+        "gpu_health", "nccl", "nccl_inspector", "nic", "stack",
         "train", "train_died", "train_expected", "train_stalled", "train_straggler",
     )
 ]  # fmt: skip
@@ -34,7 +34,7 @@ def expression(board: str, title: str, query: int = 0, **variables: str) -> str:
     """A query of a panel, by default the first, with its variables filled in."""
     found = json.loads(rendered()[f"{board}.json"])
     (one,) = [each for each in finding.panels(found) if each["title"] == title]
-    values = {"cluster": "c1", "node": "gpu-042", **builtin_variables(600), **variables}
+    values = {"cluster": "c1", "node": "gpu-042", **builtin_variables(600), "slowed": ".+", **variables}
     return interpolate(finding.targets(one)[query]["expr"], values)
 
 
@@ -46,6 +46,7 @@ class Shown:
         beyond: appended to the expression, such as what the panel's colours call bad.
         query: which of the panel's queries.
         at: when it is asked.
+        frame: put around the expression.
     """
 
     board: str
@@ -56,11 +57,17 @@ class Shown:
     variables: dict[str, str] = field(default_factory=dict)
     query: int = 0
     at: str = "20m"
+    frame: str = "%s"
 
     def asked(self) -> str:
         """The panel's own expression."""
         expr = expression(self.board, self.title, self.query, **self.variables)
-        return f"({expr}) {self.beyond}" if self.beyond else expr
+        framed = self.frame % expr
+        return f"({framed}) {self.beyond}" if self.beyond else framed
+
+
+# The labels that only links use.
+UNLINKED = "max without (at, to, to_node, to_run, book) (%s)"
 
 
 def where(node: str) -> str:
@@ -72,6 +79,7 @@ def healthy() -> Series:
     found: Series = {}
     for node in NODES:
         found[f'up{{job="node", {where(node)}, instance="{node}:9935"}}'] = "1x120"
+        found[f"pyrometer_kernel_log_lost_records_total{{{where(node)}}}"] = "0x120"
         for gpu in GPUS:
             own, dcgm = (
                 f'{where(node)}, gpu="{gpu}", uuid="u-{node}-{gpu}"',

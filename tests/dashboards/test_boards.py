@@ -26,9 +26,13 @@ COMMITTED = PROJECT / "dashboards" / "json"
 # Fixed for good: other programs and people's bookmarks lead to them.
 UIDS = {
     "alerts.json": "pyrometer-alerts",
+    "collectives.json": "pyrometer-collectives",
     "fabric.json": "pyrometer-fabric",
+    "gpu-detail.json": "pyrometer-gpu",
     "gpu-matrix.json": "pyrometer-gpu-matrix",
+    "hosts.json": "pyrometer-hosts",
     "node.json": "pyrometer-node",
+    "nodes-and-spares.json": "pyrometer-nodes",
     "overview.json": "pyrometer-overview",
     "reliability.json": "pyrometer-reliability",
     "stack-health.json": "pyrometer-stack-health",
@@ -139,7 +143,7 @@ def test_wrong_arguments_end_in_one_line(arguments: list[str], capsys: pytest.Ca
 
 def test_checking_ours_says_so_and_ends_well(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check"]) == 0
-    assert "9 boards, 0 findings" in capsys.readouterr().err
+    assert f"{len(UIDS)} boards, 0 findings" in capsys.readouterr().err
 
 
 def test_checking_somebody_elses_board_has_a_line_per_finding(
@@ -169,6 +173,26 @@ def test_rules_and_boards_are_written_for_other_names_of_jobs(tmp_path: Path) ->
 
 def _name(path: Path) -> str:
     return path.name
+
+
+def test_rules_are_written_as_objects_of_the_prometheus_operator(tmp_path: Path) -> None:
+    rules = Path(__file__).resolve().parents[2] / "alert_rules"
+    flags = ["--prometheus-rules", "--namespace=gpu", "--label=release=mon", "--label=team=hpc"]
+    assert main(["rules", str(rules), str(tmp_path), *flags]) == 0
+    listed = yaml.safe_load((tmp_path / "kustomization.yaml").read_text())["resources"]
+    assert set(listed) == {path.name.replace(".rules", "") for path in rules.glob("*.rules.yaml")}
+    for name in listed:
+        found = yaml.safe_load((tmp_path / name).read_text())
+        assert (found["kind"], found["metadata"]["namespace"]) == ("PrometheusRule", "gpu")
+        assert {"release": "mon", "team": "hpc"}.items() <= found["metadata"]["labels"].items()
+        wanted = yaml.safe_load((rules / name.replace(".yaml", ".rules.yaml")).read_text())["groups"]
+        assert found["spec"]["groups"] == [{"interval": "5s", **group} for group in wanted]
+
+
+def test_a_label_without_a_value_ends_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rules = str(Path(__file__).resolve().parents[2] / "alert_rules")
+    assert main(["rules", rules, str(tmp_path), "--prometheus-rules", "--label=release"]) == 2
+    assert "--label: 'release' is not NAME=VALUE" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("flag", "source"), [('--job-node=a"b', "alert_rules"), ("--job-node=a", "docs")])

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from dashboards_planted import NODES, Series, answer, expression, where
+from dashboards_planted import NODES, Series, answer, expression, healthy, where
 
 from pyrometer_simulator.stack import find_stack
 from pyrometer_simulator.stack.promtool import objections
@@ -156,3 +156,50 @@ def test_the_fabrics_table_names_a_flap_before_the_history_has_it(tmp_path: Path
     path = tmp_path / "live.yaml"
     path.write_text(json.dumps({"tests": [{"interval": "15s", "input_series": inputs, "promql_expr_test": [test]}]}))
     assert objections(find_stack().promtool, "test", "rules", path) == ""
+
+
+LOST = {
+    f'pyrometer_gpu_up{{{where("gpu-042")}, gpu="3", uuid="u-gpu-042-3"}}': "1x60 0x60",
+    f'pyrometer_gpu_info{{{where("gpu-042")}, gpu="3", uuid="u-3", pci_bus_id="0000:48:00.0", serial="1654"}}': "1x120",
+    f'pyrometer_down_reason_info{{{where("gpu-042")}, collector="gpu", part="3", reason="gpu_is_lost"}}': "_x60 1x60",
+}
+
+
+def test_a_nodes_board_says_which_gpu_is_lost_with_its_address_and_serial_number(tmp_path: Path) -> None:
+    table = "GPUs that don't answer"
+    row = '{gpu="3", pci_bus_id="0000:48:00.0", serial="1654"}'
+    tests = [
+        {"expr": expression("node", "GPUs missing"), "exp_samples": [{"labels": '{who="GPU 3"}', "value": 1}]},
+        {"expr": expression("node", table), "exp_samples": [{"labels": row, "value": 1}]},
+        {
+            "expr": expression("node", table, 1),
+            "exp_samples": [{"labels": '{gpu="3", reason="gpu_is_lost"}', "value": 1}],
+        },
+    ]
+    tests[0]["expr"] = f"max by (who) ({tests[0]['expr']})"
+    assert answer(tmp_path, LOST, tests) == ""
+
+
+def test_several_lost_gpus_are_counted_and_none_is_said_so(tmp_path: Path) -> None:
+    both = {f'pyrometer_gpu_up{{{where("gpu-042")}, gpu="{gpu}", uuid="u-gpu-042-{gpu}"}}': "1x60 0x60" for gpu in "23"}
+    asked = f"max by (who) ({expression('node', 'GPUs missing')})"
+    for series, who, count in ((both, "GPUs", 2), ({}, "of its GPUs", 0)):
+        samples = [{"labels": f'{{who="{who}"}}', "value": count}]
+        assert answer(tmp_path, series, [{"expr": asked, "exp_samples": samples}]) == ""
+
+
+@pytest.mark.parametrize(
+    ("series", "who", "value"), [(standing(gone=5), "r is stopped", 1), (died(first=5), "r died here", 1)]
+)
+def test_a_node_that_a_run_waits_for_is_not_without_training(
+    series: Series, who: str, value: float, tmp_path: Path
+) -> None:
+    asked = f"max by (who) ({expression('node', 'The others wait for', node='gpu-043')})"
+    tests = [{"expr": asked, "exp_samples": [{"labels": f'{{who="{who}"}}', "value": value}]}]
+    assert answer(tmp_path, series, tests) == ""
+
+
+def test_a_node_with_ranks_that_take_no_step_yet_is_not_without_training(tmp_path: Path) -> None:
+    asked = f"max by (who) ({expression('node', 'The others wait for')})"
+    tests = [{"expr": asked, "exp_samples": [{"labels": '{who="no step now"}', "value": -1}]}]
+    assert answer(tmp_path, {name: "_x120" for name in healthy() if "pyrometer_train_step" in name}, tests) == ""

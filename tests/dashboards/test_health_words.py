@@ -27,7 +27,7 @@ from pyrometer_simulator.stack.promtool import objections
 
 RULES = Path(__file__).parents[2] / "alert_rules"
 VARIABLES = {
-    "node": "gpu-042", "gpu": ".+", "run": "r", "arrange": "number",
+    "node": "gpu-042", "gpu": ".+", "index": "2", "run": "r", "arrange": "number", "slowed": ".+",
     "points": "600", "mfu": "pyrometer_train_batch_mfu_ratio", "steps": "pyrometer_train_batch_step",
     **builtin_variables(600),
 }  # fmt: skip
@@ -53,6 +53,8 @@ UNSEEN = {name: "0x120" for name in ONE_NODE if name.startswith("up{")}
 TOPOLOGY = {'pyrometer_fabric_port_info{cluster="c1", node="gpu-042", device="mlx5_2", port="1", rail="2"}': "1x120"}
 # A node with GPUs whose clock events and clocks nobody counts.
 UNCOUNTED = {name: values for name, values in ONE_NODE.items() if not re.search("clock_event|SM_CLOCK", name)}
+# A node with GPUs whose kernel's log nobody reads.
+UNLOGGED = {name: values for name, values in ONE_NODE.items() if "kernel_log" not in name}
 # Each world is a cluster of its own, so that one run of the rules serves them all.
 WORLDS = {
     "empty": {},
@@ -61,6 +63,7 @@ WORLDS = {
     "unseen": UNSEEN,
     "unseen_fabric": {**UNSEEN, **TOPOLOGY},
     "uncounted": UNCOUNTED,
+    "unlogged": UNLOGGED,
 }
 # Queries that a node without ports, training and collectives can't answer.
 ELSEWHERE = re.compile(r"_nic_|_nic:|_train_|_nccl_|pyrometer_run_|_batch_|_slurm_|_fabric_")
@@ -171,6 +174,12 @@ def test_a_quantity_that_nobody_measures_is_not_well(boards: dict[str, Any], ans
 
 def test_gpus_that_answer_prove_nothing_of_clocks_that_nobody_counts(boards: dict[str, Any], answered: Answers) -> None:
     assert said(boards["throttling.json"], "uncounted", answered) == set()
+
+
+def test_gpus_that_answer_prove_nothing_of_a_log_that_nobody_reads(boards: dict[str, Any], answered: Answers) -> None:
+    of_the_log = {"GPUs that fail again: none", "Xids by code: none", "Xids in the range: none reported"}
+    assert everything(boards, "unlogged", answered) & of_the_log == set()
+    assert of_the_log <= everything(boards, "one_node", answered)
 
 
 def test_where_somebody_looked_it_is_said(boards: dict[str, Any], answered: Answers) -> None:

@@ -108,12 +108,12 @@ LOOKED_FOR: dict[tuple[str, str], set[str]] = {
     ("overview", "Links that were lost"): {"a flapping rail"},
     ("fabric", "Ports that lost their link in the range"): {"a flapping rail"},
     ("training-run", "Links of the run that were lost"): {"a flapping rail"},
-    ("reliability", "Ports that fail again"): {"a flapping rail"},
+    ("reliability", "Ports that fail again"): set(),
     ("overview", "GPUs without data"): {"a dead exporter", "a lost GPU"},
     ("gpu-matrix", "GPUs without data"): {"a dead exporter", "a lost GPU"},
     ("stack-health", "Checks, of nodes where one fails"): {"a dead exporter", "a lost GPU"},
     ("stack-health", "Targets that don't answer"): {"a dead exporter"},
-    ("reliability", "GPUs that fail again"): {"a lost GPU"},
+    ("reliability", "GPUs that fail again"): set(),
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from dashboards_planted import RULES, answer, expression, where
+from dashboards_planted import RULES, UNLINKED, answer, expression, where
 
 WHOLE = "Open incidents: who did it, and why"
 BY_HARM = "By harm in the range: incidents and their cause"
@@ -19,7 +19,8 @@ NOTHING = [{"labels": "{}", "value": -1}]
 def test_an_open_incident_of_the_stack_which_has_no_cluster_is_in_the_table(tmp_path: Path) -> None:
     series = EXPORTED | {f"pyrometer_incident_start_timestamp_seconds{{{OF_THE_STACK}}}": "600x120"}
     row = [{"labels": f'{{{OF_THE_STACK}, urgency="0"}}', "value": 600}]
-    assert answer(tmp_path, series, [{"expr": expression("alerts", WHOLE), "exp_samples": row}]) == ""
+    asked = UNLINKED % expression("alerts", WHOLE)
+    assert answer(tmp_path, series, [{"expr": asked, "exp_samples": row}]) == ""
     assert answer(tmp_path, EXPORTED, [{"expr": expression("alerts", WHOLE), "exp_samples": NOTHING}]) == ""
 
 
@@ -45,13 +46,42 @@ def test_no_alert_in_the_range_is_said_only_where_alerts_are_evaluated(
 
 def test_nothing_found_is_not_said_beside_what_another_query_found(tmp_path: Path) -> None:
     memory = f'DCGM_FI_DEV_ECC_DBE_AGG_TOTAL{{{where("gpu-042")}, gpu="3", UUID="u-gpu-042-3"}}'
-    xids, errors = (expression("reliability", "GPUs that fail again", query) for query in (0, 1))
+    xids, errors = (expression("reliability", "GPUs that fail again", query, __range="28m") for query in (0, 1))
     tests = [
-        {"expr": xids, "exp_samples": []},
+        {"expr": xids, "eval_time": "29m", "exp_samples": []},
         {
             "expr": f"count by (node, gpu) ({errors})",
+            "eval_time": "29m",
             "exp_samples": [{"labels": '{node="gpu-042", gpu="3"}', "value": 1}],
         },
     ]
-    assert answer(tmp_path, {memory: "0x70 2x50"}, tests) == ""
+    assert answer(tmp_path, {memory: "0x20 1x70 2x29"}, tests) == ""
     assert answer(tmp_path, {}, [{"expr": xids, "exp_samples": NOTHING}]) == ""
+
+
+AGAIN = {
+    "GPUs": ('DCGM_FI_DEV_ECC_DBE_AGG_TOTAL{%s, gpu="3", UUID="u-gpu-042-3"}', 1),
+    "Ports": ('pyrometer_nic_link_down_events_total{%s, device="mlx5_3", port="1"}', 0),
+}
+
+
+@pytest.mark.parametrize("parts", AGAIN)
+@pytest.mark.parametrize(("values", "listed"), [("0x20 4x99", False), ("0x20 1x70 2x29", True)])
+def test_a_part_with_one_event_does_not_fail_again(parts: str, values: str, listed: bool, tmp_path: Path) -> None:
+    series, query = AGAIN[parts]
+    asked = expression("reliability", f"{parts} that fail again", query, __range="28m")
+    found = [{"labels": '{node="gpu-042"}', "value": 1}] if listed else []
+    tests = [{"expr": f"count by (node) (({asked}) > 0)", "eval_time": "29m", "exp_samples": found}]
+    # The rules of five minutes run each half minute here: an event is seen for five minutes.
+    assert answer(tmp_path, {series % where("gpu-042"): values}, tests) == ""
+
+
+def test_time_lost_is_what_the_counter_counted_though_rules_came_late(tmp_path: Path) -> None:
+    """A GPU was slowed for 5.4 of 27 minutes; the rules ran half as often as they should."""
+    own = f'{where("gpu-042")}, gpu="3", uuid="u-gpu-042-3", reason="hw_thermal"'
+    # 324 s in 24 steps of 13.5 s, from the fifth minute on.
+    series = {f"pyrometer_gpu_clock_event_seconds_total{{{own}}}": "0x20 0+13.5x24 324x76"}
+    asked = expression("throttling", "GPUs that lost time in the range", __range="27m")
+    samples = [{"labels": '{node="gpu-042", gpu="3", reason="hw_thermal"}', "value": 324}]
+    tests = [{"expr": f"round({asked}, 4)", "eval_time": "28m", "exp_samples": samples}]
+    assert answer(tmp_path, series, tests) == ""

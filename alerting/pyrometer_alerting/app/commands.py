@@ -17,6 +17,7 @@ from pyrometer_alerting.diagnosis import account
 from pyrometer_alerting.digest.message import build_digest
 from pyrometer_alerting.digest.scheduler import Digests, DigestScheduler
 from pyrometer_alerting.model import routing
+from pyrometer_alerting.policy import rules
 from pyrometer_alerting.render.messages import Style
 from pyrometer_alerting.state.store import Store
 from pyrometer_kit import webconfig
@@ -59,7 +60,7 @@ def replay(arguments: Sequence[str]) -> int:
             dead = tx.outbox.dead()
             op_ids = options.operation or [operation.op_id for operation in dead]
             if options.list:
-                _say(f"{one.op_id}  {one.kind:5}  {one.outlet or 'slack'}: {one.error}" for one in dead)
+                _say(f"{one.op_id}  {one.kind:5}  {f'{one.outlet}: ' if one.outlet else ''}{one.error}" for one in dead)
                 return 0
             unknown = [op_id for op_id in op_ids if not tx.outbox.replay(op_id, SystemClock().wall())]
     finally:
@@ -83,6 +84,7 @@ def check_config(arguments: Sequence[str], environment: Mapping[str, str]) -> in
     routing.load(chosen.config_file, chosen.slack_channel)
     routing.load_users(chosen.config_file)
     outlet_settings.load(chosen.config_file)
+    rules.load(chosen.policy_file)
     _say(["the configuration is good"])
     return 0
 

@@ -11,6 +11,7 @@ from functools import partial
 from pyrometer_alerting.app import api
 from pyrometer_alerting.app.analysis import AnalysisWorkers
 from pyrometer_alerting.app.readiness import Readiness
+from pyrometer_alerting.app.trouble import trouble_lines
 from pyrometer_alerting.deliver.courier import Courier
 from pyrometer_alerting.deliver.outlets.couriers import OutletCouriers
 from pyrometer_alerting.deliver.outlets.notice import Entry
@@ -26,7 +27,10 @@ from pyrometer_alerting.intake.webhook import BadDelivery
 from pyrometer_alerting.interact.interactions import Interactions
 from pyrometer_alerting.interact.socket_mode import Listener
 from pyrometer_alerting.model.routing import Routing
-from pyrometer_alerting.model.text import duration
+from pyrometer_alerting.policy.gauges import policy_gauges
+from pyrometer_alerting.policy.page import policy_page
+from pyrometer_alerting.policy.rules import Policy
+from pyrometer_alerting.policy.worker import PolicyWorker
 from pyrometer_alerting.render import document, page, runbooks
 from pyrometer_alerting.render.messages import Style, ThreadReplies, build
 from pyrometer_alerting.sources.alertmanager import Alertmanager
@@ -51,7 +55,6 @@ _METRICS = "text/plain; version=0.0.4; charset=utf-8"
 _OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 _CLEAN_UP_SECONDS = 3600.0
 _FIRST_BACKUP_SECONDS = 60.0
-_WATCHDOG_SECONDS = 180.0  # it arrives every minute; two may be lost to a restart
 
 
 class Service:
@@ -73,6 +76,7 @@ class Service:
         app_token: str = "",
         digests: Digests | None = None,
         page_url: str = "",
+        policy: Callable[[], Policy] = Policy,
     ) -> None:
         self.metrics, self._page_url = Metrics(), page_url
         self._store, self._style, self._clock, self._tokens = store, style, clock, tokens
@@ -112,17 +116,26 @@ class Service:
             metrics=self.metrics,
             changed=self._changed,
         )
+        self.policy = PolicyWorker(
+            store,
+            prometheus,
+            clock=clock,
+            page_url=page_url,
+            changed=self.courier.wake,
+            has_buttons=bool(app_token),
+        )
         self._listener: Listener | None = None
         self._interactions: Interactions | None = None
         if app_token and isinstance(slack, WebSlack):
             self._interactions = Interactions(
                 store, slack, alertmanagers, style=style, clock=clock, metrics=self.metrics, changed=self._acted
             )
+            self._interactions.confirm = self.policy.confirm
             self._listener = Listener(
                 app_token, slack.client, self._interactions, breaker=self.courier.limits.breaker, clock=clock
             )
             self.courier.composer.buttons = True
-        self._reload, self._read_outlets = reload, outlets
+        self._reload, self._read_outlets, self._load_policy = reload, outlets, policy
         self._reload_successful = True
         self.reload()
         self.metrics.serve_gauges(self._gauges)
@@ -138,7 +151,9 @@ class Service:
         self._reload_successful = False
         outlets = self._read_outlets()
         routing, users = self._reload()
+        policy = self._load_policy()
         self._reload_successful = True
+        self.policy.replace(policy, routing)
         self._intake.routing = self.courier.composer.routing = routing
         if self.diagnostician is not None:
             self.diagnostician.routing = routing
@@ -152,7 +167,7 @@ class Service:
     def start(self) -> None:
         """Run delivery, diagnosis and clean-up."""
         targets: list[Callable[[], None]] = [
-            *(self.deliveries.run, self.courier.run, self.reconciler.run, self._clean_up)
+            *(self.deliveries.run, self.courier.run, self.reconciler.run, self.policy.run, self._clean_up)
         ]
         targets += self.analysis.targets()
         if self.diagnostician is not None:
@@ -171,6 +186,7 @@ class Service:
         self.courier.stop()
         self.outlets.stop()
         self.reconciler.stop()
+        self.policy.stop()
         if self._listener is not None:
             self._listener.stop()
         if self.diagnostician is not None:
@@ -191,6 +207,8 @@ class Service:
             "/api/v1/incidents": lambda: self._query(lambda tx: api.incidents(tx, self._style)),
             "/api/v1/dead": lambda: self._query(api.dead),
             "/api/v1/audit": lambda: self._query(api.audit),
+            "/api/v1/policy": lambda: self._query(api.policy),
+            "/policy": lambda: self._query(self._policy_page),
         }
         routes = {path: BlockingRoute(partial(_read, page)) for path, page in (pages | runbooks.pages()).items()}
         routes["/metrics"] = BlockingRoute(self._metrics)
@@ -279,7 +297,7 @@ class Service:
         now = self._clock.wall()
         with self._store.snapshot() as tx:
             pairs = [(incident, tx.outbox.root(incident.id)) for incident in tx.incidents(50)]
-            trouble = self._trouble(tx, now)
+            trouble = trouble_lines(tx, self.courier, self.outlets, self.policy.trouble, now)
         cards = [page.Card(incident, build(incident, self._style), _delivery(root)) for incident, root in pairs]
         banner = page.Banner(self._style.notice, trouble)
         return document.response(page.render(cards, banner, now))
@@ -290,24 +308,8 @@ class Service:
         body = page_html if page_html is not None else "The digest is being prepared; this page reloads in 3 s."
         return document.response(body, refresh="" if page_html is not None else "3")
 
-    def _trouble(self, tx: Transaction, now: float) -> tuple[str, ...]:
-        depth, oldest, dead = tx.outbox.depth()
-        heartbeat = tx.fact(WATCHDOG_FACT)
-        lines = []
-        if heartbeat is not None and now - float(heartbeat) > _WATCHDOG_SECONDS:
-            lines.append(
-                f"No Watchdog for {duration(now - float(heartbeat))}: Prometheus, Alertmanager or the path from them is"
-                " broken, and no other alert can be trusted to arrive."
-            )
-        if self.courier.blocked:
-            lines.append(f"Slack refuses everything: {self.courier.blocked}. {depth} messages are queued.")
-        elif oldest is not None and now - oldest > 30:
-            lines.append(f"{depth} messages wait for Slack, the oldest for {now - oldest:.0f} s.")
-        for channel, why in self.courier.parked.items():
-            lines.append(f"{channel} cannot be reached ({why}): new messages go to the service's own channel.")
-        if dead:
-            lines.append(f"{dead} messages were refused by Slack for good: pyrometer-alerting replay retries them.")
-        return (*lines, *self.outlets.trouble(tx, now))
+    def _policy_page(self, tx: Transaction) -> Response:
+        return document.response(policy_page(self.policy, tx.actions.newest(), self._clock.wall()))
 
     def _query(self, query: Callable[[Transaction], Response]) -> Response:
         with self._store.snapshot() as tx:
@@ -329,6 +331,7 @@ class Service:
                 firing, watchdog = tx.firing_count(), tx.fact(WATCHDOG_FACT)
                 incidents = tx.recent_incidents(float("inf"))
                 outlets = self.outlets.gauges(tx, self._clock.wall())
+                of_policy = policy_gauges(self.policy, tx.actions)
         except StoreError:
             return reloaded
         age = self._clock.wall() - oldest if oldest is not None else 0.0
@@ -336,6 +339,7 @@ class Service:
             reloaded
             | incident_gauges(incidents, self._page_url)
             | outlets
+            | of_policy
             | {
                 "pyrometer_alerting_incidents_open": {(("severity", name),): count for name, count in firing.items()},
                 "pyrometer_alerting_outbox_depth": {(): depth},

@@ -40,7 +40,14 @@ TOKEN_VARIABLE = "PYROMETER_SLACK_BOT_TOKEN"  # noqa: S105 - the name of a varia
 APP_TOKEN_VARIABLE = "PYROMETER_SLACK_APP_TOKEN"  # noqa: S105
 SLACK_API_URL = "https://slack.com/api/"
 
-COMMANDS = ("check-config", "check-slack", "check-outlets", "digest", "explain", "replay")
+COMMANDS: Mapping[str, str] = {
+    "check-config": "check these flags and the configuration file, and start nothing",
+    "check-slack": "ask Slack about token, scopes, channels and Socket Mode, and say what is missing",
+    "check-outlets": "send a test incident to pagers, Teams, e-mail and webhooks, and say which took it",
+    "digest": "print the digest of the last day or week as of now",
+    "explain": "print every fact, weight and query behind a diagnosis",
+    "replay": "list or retry messages that Slack or an outlet refused for good",
+}
 _DEFAULTS: Mapping[str, str] = {
     "web.listen-address": "127.0.0.1:9937",
     "web.external-url": "",
@@ -57,6 +64,7 @@ _DEFAULTS: Mapping[str, str] = {
     "slack.app-token-file": "",
     "slack.channel": "",
     "slack.charts": "auto",
+    "policy.file": "",
     "storage.path": "./pyrometer-alerting",
     "digest.daily": "",
     "digest.weekly": "",
@@ -90,6 +98,7 @@ _HELP: Mapping[str, str] = {
     "digest.daily": "when to send the daily digest, such as 09:00; empty sends none",
     "digest.weekly": "when to send the weekly digest, such as mon 09:00; empty sends none",
     "digest.timezone": "time zone of these times and of the months, such as Europe/Zurich",
+    "policy.file": "file that says which finding drains a node (docs/policy.md); without it nothing ever does",
     "storage.path": "folder of the database; created if missing",
     "log.level": "debug, info, warn or error",
     "log.format": "logfmt or json",
@@ -127,6 +136,7 @@ class Settings:
     log_level: str
     log_format: str
     notice: str
+    policy_file: Path | None = None
     config_file: Path | None = None
 
     def __repr__(self) -> str:
@@ -153,13 +163,25 @@ def load(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
 
 def _parser() -> Flags:
     parser = Flags(PROG, "Alertmanager in, Slack out. Without a command the service runs.")
-    parser.epilog = f"Commands, each with its own --help: {', '.join(f'{PROG} {name}' for name in COMMANDS)}."
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    width = max(map(len, COMMANDS))
+    parser.epilog = "\n".join(
+        ["commands, each with its own --help:", *(f"  {name:{width}}  {said}" for name, said in COMMANDS.items())]
+    )
     for name, default in _DEFAULTS.items():
-        suffix = f" (default {default})" if default else ""
-        parser.add_argument(f"--{name}", dest=name, metavar="VALUE", help=_HELP[name] + suffix)
+        suffix = f" (default: {default})" if default else ""
+        parser.add_argument(f"--{name}", dest=name, metavar=_metavar(name), help=_HELP[name] + suffix)
     add_version_flag(parser, PROG)
-    parser.add_argument("--config.file", dest="config.file", metavar="VALUE", help="YAML file with these settings")
+    parser.add_argument("--config.file", dest="config.file", metavar="FILE", help="YAML file with these settings")
     return parser
+
+
+def _metavar(name: str) -> str:
+    """Return what stands for a flag's value: its choices, or the kind that the end of its name is."""
+    if name in _CHOICES:
+        return "{" + ",".join(_CHOICES[name]) + "}"
+    kinds = {"url": "URL", "file": "FILE", "address": "HOST:PORT", "path": "FOLDER"}
+    return kinds.get(re.split(r"[.-]", name)[-1], "VALUE")
 
 
 def _from_file(path: Path) -> dict[str, str]:
@@ -204,6 +226,7 @@ def _settings(values: Mapping[str, str], environment: Mapping[str, str]) -> Sett
         log_level=values["log.level"],
         log_format=values["log.format"],
         notice=values["notice"],
+        policy_file=Path(values["policy.file"]) if values["policy.file"] else None,
     )
 
 

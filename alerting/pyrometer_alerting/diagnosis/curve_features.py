@@ -89,6 +89,12 @@ def undisturbed(curve: MfuCurve) -> MfuCurve:
     return curve.where(relative >= _dip_below(relative))
 
 
+def first_stall(curve: MfuCurve, latest: float) -> float:
+    """Return when the first deep stall of a curve ended, `latest` if there is none before that."""
+    stalls = curve.at[curve.ratio / _local_level(curve) < DEEP] if len(curve.at) else curve.at
+    return min(float(stalls[0]), latest) if len(stalls) else latest
+
+
 def features(curve: MfuCurve, before: MfuCurve | None = None) -> Features:
     """Measure a curve of at least 20 batches; `before` is the run's earlier curve without disturbances."""
     before = curve.part(float("inf")) if before is None else before

@@ -10,12 +10,14 @@ import pandas as pd
 
 from pyrometer_alerting.diagnosis.conclusion import concluded
 from pyrometer_alerting.diagnosis.cost import add_up, settled_at
+from pyrometer_alerting.diagnosis.curve_features import first_stall
 from pyrometer_alerting.diagnosis.evidence import Evidence, gather
 from pyrometer_alerting.diagnosis.examination import daily_wave_of_run, examine
 from pyrometer_alerting.diagnosis.signature import Drop
 from pyrometer_alerting.model.alert_names import FELL, LOW
 from pyrometer_alerting.model.incident import ChartCurve, Cost, Diagnosis, Incident
 from pyrometer_alerting.sources.batches import Floats, active_runs
+from pyrometer_alerting.sources.run_links import run_links
 from pyrometer_kit.prometheus import Prometheus, PrometheusError
 
 __all__ = ["active_runs", "daily_wave_of_run", "examine", "investigate"]
@@ -23,6 +25,7 @@ __all__ = ["active_runs", "daily_wave_of_run", "examine", "investigate"]
 CURVE_POINTS = 20  # the limit of Slack's chart block
 GOOD = 0.98  # of the best: below this a decline has begun
 BEFORE_SECONDS, LONGEST_SECONDS = 300.0, 3 * 3600.0
+RETURNING = ("regular_stalls", "rare_stalls")  # no rule sees the first ones: the last before the alert is no beginning
 
 
 def investigate(prometheus: Prometheus, incident: Incident, others: list[Incident], now: float) -> Diagnosis:
@@ -33,7 +36,10 @@ def investigate(prometheus: Prometheus, incident: Incident, others: list[Inciden
     if incident.resolved_at is not None and incident.diagnosis is not None:
         return _closed(prometheus, incident, incident.diagnosis, incident.resolved_at)
     evidence = gather(prometheus, incident, others, now, quick=incident.diagnosis is None, drop=_drop(incident))
-    diagnosis = diagnose(incident, evidence, others, now)
+    known = incident.diagnosis.run_links if incident.diagnosis is not None else ()
+    ask = evidence.complete and not known
+    links = run_links(prometheus, incident.cluster, incident.run, now) if ask else known
+    diagnosis = replace(diagnose(incident, evidence, others, now), run_links=links)
     if evidence.looked is None:
         return diagnosis
     begin = _begin(incident, diagnosis, evidence)
@@ -66,8 +72,10 @@ def _onset(before: Diagnosis | None, evidence: Evidence) -> float | None:
     """Return the onset of the episode's first drop, which is found once; None in an episode without an answer yet."""
     known = before.onset if before is not None else None
     seen = before.drops if before is not None else ()
-    fresh = evidence.drops[len(seen) :] if known is None else ()
-    return fresh[0] if fresh else known
+    if known is not None:
+        return known
+    fresh = evidence.drops[len(seen) :] or evidence.drops[-1:]  # the same drop, of a run that stands since then
+    return fresh[0] if fresh else None
 
 
 def chart_curve(frame: pd.DataFrame, expected: float, begin: float) -> ChartCurve | None:
@@ -100,7 +108,7 @@ def _drop(incident: Incident) -> Drop | None:
 
 
 def _begin(incident: Incident, diagnosis: Diagnosis, evidence: Evidence) -> float:
-    """Return the time from which the loss counts: the drop, the beginning of a decline, else the alert."""
+    """Return the time from which the loss counts: the drop, the first stall, a decline's beginning, else the alert."""
     begin = diagnosis.onset if diagnosis.onset is not None else incident.started_at
     looked = evidence.looked
     kind = looked.verdict.kind if looked is not None and looked.verdict is not None else ""
@@ -108,6 +116,8 @@ def _begin(incident: Incident, diagnosis: Diagnosis, evidence: Evidence) -> floa
     if looked is not None and diagnosis.onset is None and low:
         attempt = looked.frame[looked.frame["attempt"] == looked.frame["attempt"].max()]
         return min(begin, float(attempt["at"].iloc[0]))
+    if looked is not None and kind in RETURNING:
+        return min(begin, first_stall(looked.curve, begin))
     if looked is None or kind != "gradual_decline":
         return begin
     return min(begin, decline_onset(looked.curve.at, looked.curve.ratio, begin))

@@ -7,7 +7,6 @@ characters, and a chart of 3,000; a test with hostile labels checks it.
 
 from __future__ import annotations
 
-import heapq
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -15,13 +14,13 @@ from dataclasses import dataclass
 
 from pyrometer_alerting.model import text
 from pyrometer_alerting.model.culprits import culprits
-from pyrometer_alerting.model.incident import NO_SINGLE_PART, Alert, Cause, Incident, part_of
-from pyrometer_alerting.model.links import alertmanager_link, board_links, prometheus_link, runbook_url
+from pyrometer_alerting.model.incident import NO_SINGLE_PART, Cause, Incident, part_of
+from pyrometer_alerting.model.links import alertmanager_link, board_links, prometheus_link, runbook_url, tracker_links
 from pyrometer_alerting.model.message import Block, Message
 from pyrometer_alerting.render.chart_block import chart_block
-from pyrometer_alerting.state.lifecycle import rank, worst
+from pyrometer_alerting.render.members import members_text
 
-MAX_CAUSES, MAX_SEEN, MAX_MEMBERS = 5, 2, 12
+MAX_CAUSES, MAX_SEEN = 5, 2
 FIELD, PARAGRAPH, CAUSES = 300, 900, 2800
 DEGRADE_LEVELS = 4  # 0 everything, 1 without chart, 2 without fields and context, 3 plain text only
 WITHOUT_CHART = 1
@@ -55,7 +54,7 @@ def build(incident: Incident, style: Style, degrade: int = 0, *, native: bool = 
         _fields(incident),
         _section(causes_text(incident)),
         _chart(incident, style, native=native),
-        _section(_members(incident)),
+        _section(members_text(incident)),
         _section(_flaps(incident)),
         _section(_what_to_do(incident, style)),
         _context(_links(incident, style)),
@@ -220,7 +219,7 @@ def _summary(incident: Incident, style: Style) -> str:
     """Return the accessible `text`: all that matters, for notifications, screen readers and plain clients."""
     lines = [text.escape(headline(incident)), _what(incident)]
     lines += [_facts(incident), _origin(incident), causes_text(incident)]
-    lines += [_flaps(incident), _what_to_do(incident, style), _members(incident)]
+    lines += [_flaps(incident), _what_to_do(incident, style), members_text(incident)]
     if style.notice:
         lines.append(f"[{text.mrkdwn(style.notice, 75)}]")
     return text.join_lines([line for line in lines if line], 3900)
@@ -283,30 +282,6 @@ def _origin(incident: Incident) -> str:
     return f"_Part of the incident of run {run} until {text.clock_utc(incident.parted_at)}: the run does not use it._"
 
 
-def _members(incident: Incident) -> str:
-    """List the members if there are several: firing ones first, then by severity, up to MAX_MEMBERS."""
-    if len(incident.members) < 2 and not incident.truncated:
-        return ""
-    first = heapq.nsmallest(
-        MAX_MEMBERS, incident.members, key=lambda alert: (not alert.firing, -rank(worst([alert])), alert.starts_at)
-    )
-    named = len(incident.alertnames()) > 1
-    marks = {True: "\u2022", False: "\u2713"}
-    visible = [f"{marks[alert.firing]} {text.mrkdwn(_member(alert, named=named), 100)}" for alert in first]
-    if hidden := len(incident.members) - len(first):
-        visible.append(f"{text.ELLIPSIS} and {hidden} more")
-    if incident.truncated:
-        visible.append(f"Alertmanager left out {incident.truncated} more alerts (max_alerts)")
-    firing = sum(alert.firing for alert in incident.members)
-    return text.join_lines([f"*{firing} of {len(incident.members)} firing*", *visible], 1800)
-
-
-def _member(alert: Alert, *, named: bool) -> str:
-    """Return the part, `named`: with the alert's name, as where the incident has several."""
-    part = part_of(alert.labels) or (f"run {alert.labels['run']}" if alert.labels.get("run") else "")
-    return f"{part}: {alert.name}" if part and named else part or alert.name
-
-
 def build_pointer(incident: Incident, into: Incident | None, style: Style) -> Message:
     """Build what remains of the message of an absorbed incident, naming the one that absorbed it."""
     alert = incident.newest()
@@ -350,7 +325,7 @@ def _what_to_do(incident: Incident, style: Style) -> str:
 
 
 def _links(incident: Incident, style: Style) -> list[str]:
-    links = [*board_links(incident, style.grafana_url)]
+    links = [*board_links(incident, style.grafana_url), *tracker_links(incident)]
     if prometheus := prometheus_link(incident, style.prometheus_url):
         links.append(("Prometheus", prometheus))
     if alertmanager := alertmanager_link(incident, style.alertmanager_url):

@@ -16,6 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from pyrometer_alerting.model.incident import SEVERITIES, Alert, Incident, from_json, to_json
+from pyrometer_alerting.state.actions import Actions
 from pyrometer_alerting.state.database import Database, StoreError, is_broken, reason
 from pyrometer_alerting.state.outbox import Outbox
 
@@ -37,13 +38,14 @@ class Transaction:
         """Let the outbox pass on what is requested of messages to these outlets."""
         self._db = connection
         self.outbox = Outbox(connection, outlets)
+        self.actions = Actions(connection)
 
     def outbox_of(self, outlet: str) -> Outbox:
         """Return the outbox of an outlet other than Slack."""
         return Outbox(self._db, outlet=outlet)
 
     def adopt_outlets(self, names: Sequence[str], now: float) -> None:
-        """Request notices of all that fires from new outlets, and forget the messages of those that are no longer configured."""
+        """Let new outlets hear of all that fires, and forget the notices of removed ones."""
         marks = ",".join("?" * len(names))
         self._db.execute(f"DELETE FROM outbox WHERE outlet != '' AND outlet NOT IN ({marks})", tuple(names))  # noqa: S608
         for name in names:
@@ -229,6 +231,7 @@ class Transaction:
         self._db.execute("DELETE FROM delivery WHERE seen_at < ?", (before,))
         self._db.execute("DELETE FROM incident_key WHERE incident_id NOT IN (SELECT id FROM incident)")
         self._db.execute("DELETE FROM audit WHERE at < ?", (before,))
+        self.actions.forget(before)
 
 
 class Store:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyrometer_dashboards import palette, panels, proof
+from pyrometer_dashboards import fabric_panels, palette, panels, proof
 from pyrometer_dashboards.common import CLUSTER, CLUSTERS, FABRIC, FIRING, MARKS, NODE_OF_ROW, NODE_OF_SERIES
 from pyrometer_dashboards.model import Board, Panel, Query, Reading, Row
 from pyrometer_dashboards.proof import Healthy
@@ -35,6 +35,8 @@ def board() -> Board:
             Row([_by_switch(), _over_time()], height=8),
             Row([_received(), _sent(), _waits()], height=8),
             Row([_congested(), _states()], height=9),
+            Row([fabric_panels.events(), fabric_panels.hot_modules()], height=8),
+            Row([fabric_panels.roce()], height=8),
             Row([_slow_links(), _pinned()], height=8, title="Rates and counters that can't be read", collapsed=True),
         ],
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyrometer_dashboards import node_panels, palette, panels
+from pyrometer_dashboards import hardware_panels, node_panels, palette, panels
 from pyrometer_dashboards.common import CLUSTERS, DEPLOYS, GPUS, NODE, NODE_IS, NODES, RESTARTS, RUN_OF_SERIES, fired
 from pyrometer_dashboards.grafana_defaults import NO_DATA_MAPPING
 from pyrometer_dashboards.model import Annotation, Board, Override, Panel, Query, Reading, Row
@@ -35,13 +35,24 @@ def board() -> Board:
         variables=[CLUSTERS, NODES, GPUS],
         annotations=[_HERE, RESTARTS, DEPLOYS],
         rows=[
-            Row([_answers(), _gpus(), _alerts(), _straggler()], height=3),
-            Row([_throttled_time(), _losses(), _memory()], height=3),
+            Row([_answers(), node_panels.gpus(), _alerts(), _straggler()], height=3),
+            Row([_throttled_time(), _losses(), _memory(), node_panels.missing()], height=4),
             Row([_deviations(), _temperature()], height=10),
             Row(panels.tiles(_clock(), _power(), _tensor()), height=8),
             Row(panels.tiles(_throttling(), _flaps(), _traffic()), height=8),
             Row(panels.tiles(_waits(), _errors(), node_panels.kernel()), height=8),
             Row(panels.tiles(node_panels.xids(), node_panels.unread()), height=8),
+            Row([hardware_panels.memory_used(), hardware_panels.memory_temperature(), hardware_panels.link_errors()]),
+            Row(
+                [hardware_panels.nvlink(), hardware_panels.pcie(), hardware_panels.energy()],
+                title="NVLink, PCIe and energy of the GPUs",
+                collapsed=True,
+            ),
+            Row(
+                [hardware_panels.correction(), hardware_panels.module_temperature(), hardware_panels.roce()],
+                title="Ports: error correction, temperature, RoCE",
+                collapsed=True,
+            ),
         ],
     )
 
@@ -64,22 +75,6 @@ def _answers() -> Panel:
             panels.state("1", "yes", palette.QUIET, 2),
         ],
         span=4,
-    )
-
-
-def _gpus() -> Panel:
-    return panels.stat(
-        "GPUs missing",
-        Reading(
-            "GPUs that this node should have and that don't answer.",
-            "0.",
-            "Drain the node: a GPU fell off the bus, or hangs.",
-            "GpuLost",
-        ),
-        f"count(gpu:pyrometer_gpu_up:missing{{{NODE_IS}}}) or 0 * count(gpu:pyrometer_gpu:expected{{{NODE_IS}}})",
-        unit="locale",
-        steps=[(None, palette.QUIET), (1, palette.WORST)],
-        span=6,
     )
 
 
@@ -108,24 +103,29 @@ def _throttled_time() -> Panel:
         decimals=0,
         steps=panels.LOST_TIME,
         name="{{who}}",
-        span=8,
+        span=6,
     )
 
 
 def _straggler() -> Panel:
     rank = panels.worst(f"rank:pyrometer_train_spare_gap:with_gpu{{{NODE_IS}}}", 0.02, "rank $1, GPU $2", "rank", "gpu")
+    # The node that fell silent first in a run that is stopped, or where a run died first.
+    stuck = f'label_replace(run:pyrometer_train_last_step:culprit{{{NODE_IS}}}, "who", "$1 is stopped", "run", "(.+)")'
+    died = f'label_replace(run:pyrometer_train_rank_end:first{{{NODE_IS}}}, "who", "$1 died here", "run", "(.+)")'
+    whole = f"0 * topk(1, {died} or on (run) {stuck}) + 1"
     # A node that is gone has no data about its ranks.
     idle = f'label_replace(0 * max(up{{job="node", {NODE_IS}}} == 1) - 1, "who", "no training here", "", "")'
+    paused = f'label_replace(0 * max(node:pyrometer_train_run:member{{{NODE_IS}}}) - 1, "who", "no step now", "", "")'
     return panels.stat(
         "The others wait for",
         Reading(
             "The rank of this node that waits least for the others, compared with its stage: the share of the time "
-            "that the others wait for it.",
+            "that the others wait for it; 100 % where a run is stopped or died and this node fell silent first.",
             "nobody, or below 5 %.",
             "Is its GPU slow (see below), or the host (CPU, memory, storage)? The last row has it over time.",
             "TrainStraggler",
         ),
-        f"{rank} or on () {idle}",
+        f"{whole} or on () ({rank}) or on () {paused} or on () {idle}",
         unit="percentunit",
         decimals=0,
         steps=panels.LOST_TIME,
@@ -148,7 +148,7 @@ def _losses() -> Panel:
         f"sum(port:pyrometer_nic_link_down_events:increase10m{{{NODE_IS}}}) unless on () {_GONE}",
         unit="locale",
         steps=[(None, palette.QUIET), (1, palette.WATCH), (3, palette.BAD), (10, palette.WORST)],
-        span=8,
+        span=5,
     )
 
 
@@ -166,7 +166,7 @@ def _memory() -> Panel:
         unit="locale",
         steps=[(None, palette.QUIET), (1, palette.WATCH), (8, palette.BAD)],
         name="{{who}}",
-        span=8,
+        span=5,
     )
 
 

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pyrometer_dashboards import collective_panels, fleet_panels, incident_panels, palette, panels, proof, run_panels
+from pyrometer_dashboards import (
+    collective_panels,
+    fleet_panels,
+    incident_panels,
+    palette,
+    panels,
+    proof,
+    run_panels,
+    slurm_panels,
+)
 from pyrometer_dashboards.common import (
     ALERTING,
     ALERTS,
@@ -53,6 +62,7 @@ def board() -> Board:
             Row([incident_panels.incidents()], height=7),
             Row([_goodput(), _throttled(), _step_rate(), _last_step(), _spares()], height=4),
             Row([_worst_gpus(), _missing(), _links()], height=8),
+            Row([slurm_panels.unavailable(), slurm_panels.queue()], height=6),
             Row([_mfu_over_time(), _steps()], height=8),
             Row(
                 [

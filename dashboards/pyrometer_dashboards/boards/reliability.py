@@ -22,7 +22,9 @@ _FAILURES = (
 )
 
 # Series recorded only for events: their absence means none, not a lack of data.
-_AGAIN: dict[str, object] = {"mappings": [absent_mapping("-")], **panels.coloured()}
+_AGAIN = failure_panels.again("node, gpu", CRITICAL, ECC)
+_AGAIN_PORTS = failure_panels.again("node, device, port", FLAPS)
+_CELL: dict[str, object] = {"mappings": [absent_mapping("-")], "links": [], **panels.coloured()}
 
 
 def board() -> Board:
@@ -239,7 +241,7 @@ def _xids_by_day() -> Panel:
         [
             Query(
                 f"sum by (class) (sum_over_time({XIDS}[$__interval])) or on () label_replace(0 * max("
-                f'{proof.GPUS}), "class", "none", "", "")',
+                f'{proof.XIDS}), "class", "none", "", "")',
                 "{{class}}",
                 step="1d",
             )
@@ -260,20 +262,20 @@ def _offenders() -> Panel:
     return panels.table(
         "GPUs that fail again",
         Reading(
-            "GPUs with most critical Xids and uncorrected memory errors in the time range, by UUID: it goes with the "
-            "board.",
+            "GPUs whose critical Xids or uncorrected memory errors in the time range are more than ten minutes apart, "
+            "by UUID: it goes with the board.",
             "'none'.",
             "Two and more in a month: take the board out.",
             "GpuXidCritical",
         ),
         [
             Query(
-                f"topk(20, sum by (node, gpu, uuid) (sum_over_time({CRITICAL}[$__range])) >= 2)",
+                f"topk(20, sum by (node, gpu, uuid) (sum_over_time({CRITICAL}[$__range])) and on (node, gpu) {_AGAIN})",
                 instant=True,
                 table=True,
             ),
             Query(
-                f"topk(20, sum by (node, gpu) (sum_over_time({ECC}[$__range])) >= 2)",
+                f"topk(20, sum by (node, gpu) (sum_over_time({ECC}[$__range])) and on (node, gpu) {_AGAIN})",
                 instant=True,
                 table=True,
             ),
@@ -285,11 +287,12 @@ def _offenders() -> Panel:
         link=GPU_OF_ROW,
         fields={
             "gpu": {"custom.width": 50},
-            "uuid": {"mappings": [absent_mapping("-")]},
-            "Xids": _AGAIN | {"custom.width": 70},
-            "memory": _AGAIN | {"custom.width": 90},
+            "uuid": {"mappings": [absent_mapping("-")], "links": []},
+            "Xids": _CELL | {"custom.width": 70},
+            "memory": _CELL | {"custom.width": 90},
         },
-        healthy=Healthy("none", proof.past(proof.GPUS)),
+        no_value=proof.NO_LOG,
+        healthy=Healthy("none", proof.XIDS_SEEN),
         span=9,
     )
 
@@ -298,14 +301,16 @@ def _ports() -> Panel:
     return panels.table(
         "Ports that fail again",
         Reading(
-            "Ports that lost their link most often in the time range, with the cable where the fabric manager told it.",
+            "Ports that lost their link most often in the time range, and again ten minutes and more after the first "
+            "time.",
             "'none'.",
             "Replace the first row's cable; if it stays, the transceivers.",
             "NicLinkFlappingChronic",
         ),
         [
             Query(
-                f"topk(20, sum by (node, device, port) (sum_over_time({FLAPS}[$__range])) >= 2)",
+                f"topk(20, sum by (node, device, port) (sum_over_time({FLAPS}[$__range])) "
+                f"and on (node, device, port) {_AGAIN_PORTS})",
                 instant=True,
                 table=True,
             )
@@ -342,6 +347,7 @@ def _xid_table() -> Panel:
         {"xid": "xid", "class": "class", "Value #A": "times", "Value #B": "GPUs"},
         unit="locale",
         sort="times",
-        healthy=Healthy("none", proof.past(proof.GPUS)),
+        no_value=proof.NO_LOG,
+        healthy=Healthy("none", proof.XIDS_SEEN),
         span=7,
     )

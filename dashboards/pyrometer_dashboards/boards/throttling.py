@@ -14,10 +14,19 @@ from pyrometer_dashboards.common import (
     THROTTLING,
     link,
 )
-from pyrometer_dashboards.model import Board, Panel, Query, Reading, Row
+from pyrometer_dashboards.model import Board, Panel, Query, Reading, Row, Variable
 from pyrometer_dashboards.proof import Healthy
 
 _SLOWED = f'gpu:pyrometer_gpu_clock_event_seconds:rate1m{{{CLUSTER}, reason!="power_cap"}}'
+# The worst 40 nodes of the range: the counters of all nodes are too many to look back on for hours.
+_SLOWED_NODES = Variable(
+    "slowed",
+    query=f"query_result(topk(40, sum by (node) (sum_over_time({_SLOWED}[$__range]))))",
+    regex='/node="([^"]+)"/',
+    every=True,
+    hidden=True,
+)
+_LOST = f'pyrometer_gpu_clock_event_seconds_total{{{CLUSTER}, node=~"$slowed", reason!~"power_cap|gpu_idle"}}'
 _GPU = "{{node}} GPU {{gpu}} {{reason}}"
 
 
@@ -30,7 +39,7 @@ def board() -> Board:
         tags=["hardware"],
         time_from="now-3h",
         refresh="1m",
-        variables=[CLUSTERS],
+        variables=[CLUSTERS, _SLOWED_NODES],
         annotations=[*MARKS, FIRING],
         rows=[
             Row([_count(), _lost(), _worst(), _capped()], height=4),
@@ -100,16 +109,15 @@ def _table() -> Panel:
     return panels.table(
         "GPUs that lost time in the range",
         Reading(
-            "The 20 GPUs that lost most time to one reason in the time range, and their share of the last minute. "
-            "The normal "
-            "power cap is left out.",
+            "The 20 GPUs that lost most time to one reason in the time range, from the counters themselves, and their "
+            "share of the last minute. The normal power cap is left out.",
             "'none'.",
             "Drain the first row's node if it stays; one reason on a whole rack is power or air.",
             "GpuThrottledThermal",
         ),
         [
-            Query(f"topk(20, 15 * sum_over_time({_SLOWED}[$__range]))", instant=True, table=True),
-            Query(_SLOWED, instant=True, table=True),
+            Query(f"topk(20, max by (node, gpu, reason) (increase({_LOST}[$__range])) > 0)", instant=True, table=True),
+            Query(f"max by (node, gpu, reason) ({_SLOWED})", instant=True, table=True),
         ],
         {"node": "node", "gpu": "gpu", "reason": "reason", "Value #A": "lost", "Value #B": "now"},
         unit="s",

@@ -133,8 +133,14 @@ def _batches(node: Expression, target: Json) -> Iterator[tuple[str, str]]:
 
 
 def _whole_fleet(node: Expression) -> Iterator[tuple[str, str]]:
-    """Yield raw series of all nodes in a panel that is queried whenever the board opens."""
-    pinned = any(label == "node" and operator == "=" for label, operator, _ in node.matchers)
+    """Yield raw series of all nodes in a panel that is queried whenever the board opens.
+
+    A variable of several nodes is a choice of the board's own, which is not all of them.
+    """
+    pinned = any(
+        label == "node" and (operator == "=" or (operator == "=~" and value.startswith("$")))
+        for label, operator, value in node.matchers
+    )
     batches = node.name.startswith(_BATCHES)
     if ":" not in node.name and node.name.startswith(_FLEET) and not pinned and not batches:
         remedy = 'Record it in alert_rules/, pin node="$node", or move the panel into a folded row.'

@@ -70,6 +70,7 @@ class NodeMetrics:
             yield family("pyrometer_collector_duration_seconds", labels, alive * 0.003, slow=True)
         kinds = [f'{target},kind="oom_kill"' for target in self.targets]
         yield family("pyrometer_kernel_events_total", kinds, alive * self._killed, slow=True)
+        yield family("pyrometer_kernel_log_lost_records_total", self.targets, alive * 0, slow=True)
         lost = [f'{self.targets[node]},collector="gpu",part="{gpu}",reason="gpu_is_lost"' for node, gpu in self._where]
         yield family("pyrometer_down_reason_info", lost, nan_where(~self._lost, 1.0))
 
@@ -88,7 +89,7 @@ class NodeMetrics:
     def dcgm(self) -> Iterator[Family]:
         """Yield the GPUs' metrics under dcgm-exporter's names."""
         labels = [
-            f'{self.targets[node]},gpu="{gpu}",UUID="{_uuid(node, gpu)}",'
+            f'{self.targets[node]},gpu="{gpu}",UUID="{gpu_uuid(node, gpu)}",'
             f'pci_bus_id="00000000:{0x18 + 16 * gpu:02X}:00.0",'
             f'device="nvidia{gpu}",modelName="{MODEL}",Hostname="host",DCGM_FI_DRIVER_VERSION="{DRIVER}"'
             for node, gpu in self._where
@@ -125,7 +126,7 @@ class NodeMetrics:
     def gpus(self) -> Iterator[Family]:
         """Yield the GPUs' metrics under our own names."""
         plan, since = self._plan, self._plan.faults.since
-        labels = [f'{self.targets[node]},gpu="{gpu}",uuid="{_uuid(node, gpu)}"' for node, gpu in self._where]
+        labels = [f'{self.targets[node]},gpu="{gpu}",uuid="{gpu_uuid(node, gpu)}"' for node, gpu in self._where]
         here = nan_where(self._gone, 1.0)
         answering = nan_where(np.arange(plan.nodes) == self.dead, float(plan.gpus))
         # A GPU that falls off the bus under load stays in both counts until the driver is reloaded.
@@ -133,11 +134,21 @@ class NodeMetrics:
             present = [f'{target},source="{source}"' for target in self.targets]
             yield family("pyrometer_gpus_present", present, answering, slow=True)
         yield family("pyrometer_gpu_up", labels, nan_where(self._silent, np.where(self._lost, 0.0, 1.0)))
-        rest = f'pci_bus_id="0000:18:00.0",model="{MODEL}",serial="1",vbios="96.00",driver="{DRIVER}"'
-        yield family("pyrometer_gpu_info", [f"{each},{rest}" for each in labels], here, slow=True)
+        # A lost GPU stays as it was when it was opened.
+        parts = [
+            f'{each},pci_bus_id="0000:{0x18 + 16 * gpu:02x}:00.0",model="{MODEL}",serial="16549{node:05d}{gpu:02d}",'
+            f'vbios="96.00",driver="{DRIVER}"'
+            for each, (node, gpu) in zip(labels, self._where, strict=True)
+        ]
+        yield family("pyrometer_gpu_info", parts, nan_where(self._silent, 1.0), slow=True)
         jobs = [f'{each},job_id="4711",user="ml",job_name=""' for each in labels]
         yield family("pyrometer_gpu_job_info", jobs, nan_where(~self._busy | self._gone, 1.0), slow=True)
         yield family("pyrometer_gpu_energy_joules_total", labels, counter(here * 600), slow=True)
+        yield family("pyrometer_gpu_nvlink_transmitted_bytes_total", labels, counter(here * self._busy * 9e10, 0))
+        yield family("pyrometer_gpu_pcie_received_bytes_total", labels, counter(here * self._busy * 6e9, 0), slow=True)
+        replays = [f'{each},error="replay"' for each in labels]
+        again = event_counter(self._memory / 30, since)
+        yield family("pyrometer_gpu_pcie_errors_total", replays, lambda at: here * again(at), slow=True)
         shares = {"power_cap": 0.3 * self._busy, "gpu_idle": 1.0 * ~self._busy, "hw_thermal": 0.8 * self._hot}
         for reason in REASONS:
             named = [f'{each},reason="{reason}"' for each in labels]
@@ -189,6 +200,13 @@ class NodeMetrics:
         for way in ("received", "transmitted"):
             yield family(f"pyrometer_nic_port_data_{way}_bytes_total", labels, counter(busy * 14e9, 0))
         yield family("pyrometer_nic_port_transmit_wait_total", labels, counter(busy * 2e5, 0))
+        for name, rate in _ROCE.items():
+            yield family(f"pyrometer_nic_{name}_total", labels, counter(busy * rate, 0), slow=True)
+        worn = event_counter(here * flapping * 0.2, since)
+        yield family("pyrometer_nic_fec_uncorrectable_blocks_total", labels, worn, slow=True)
+        devices = [f'{self.targets[node]},device="mlx5_{port}",sensor="module0"' for node, port in where]
+        heat = here * np.where(flapping, 74.0, 52.0)
+        yield family("pyrometer_nic_temperature_celsius", devices, heat, slow=True)
         for name, rate in _PORT_ERRORS.items():
             yield family(
                 f"pyrometer_nic_{name}_total",
@@ -198,6 +216,14 @@ class NodeMetrics:
             )
 
 
+_ROCE = {
+    "fec_corrected_blocks": 900.0,
+    "roce_adp_retransmits": 0.0,
+    "out_of_sequence_packets_received": 0.0,
+    "np_ecn_marked_roce_packets_received": 3.0,
+    "rp_cnp_packets_handled": 3.0,
+    "tx_pause_storm_warning_events": 0.0,
+}
 _PORT_ERRORS = {
     "symbol_error": 0.05,
     "link_error_recovery": 1 / _FLAP_EVERY,
@@ -208,5 +234,6 @@ _PORT_ERRORS = {
 }
 
 
-def _uuid(node: int, gpu: int) -> str:
+def gpu_uuid(node: int, gpu: int) -> str:
+    """Return the UUID of the GPU of a node, by its number and the node's index."""
     return f"GPU-{node:08x}-0000-4000-8000-{gpu:012x}"

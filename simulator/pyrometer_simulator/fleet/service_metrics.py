@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from pyrometer_simulator.fleet.plan import Plan, Run
-from pyrometer_simulator.fleet.series import Family, Values, counter, counter_with_turn, family, flatten
+from pyrometer_simulator.fleet.series import Family, Values, counter, counter_with_turn, event_counter, family, flatten
 from pyrometer_simulator.fleet.training_metrics import CHECKPOINT_SECONDS
 
 # Shares of a run's time in the goodput ledger.
@@ -33,7 +33,14 @@ def service_families(plan: Plan, names: Sequence[str] = ()) -> list[Family]:
     """Return the families of the services that exist once per cluster; ``names`` replace the plan's nodes."""
     fabric = _fabric(plan, names or plan.names())
     return flatten(
-        _alerting(plan), _incidents(plan), _signatures(plan), _alertmanager(plan), fabric, _slurm(plan), _ledger(plan)
+        _alerting(plan),
+        _incidents(plan),
+        _signatures(plan),
+        _alertmanager(plan),
+        fabric,
+        _slurm(plan),
+        _ufm(plan),
+        _ledger(plan),
     )
 
 
@@ -119,7 +126,8 @@ def _fabric(plan: Plan, names: Sequence[str]) -> Iterator[Family]:
 
 
 def _slurm(plan: Plan) -> Iterator[Family]:
-    states = {"idle": plan.idle, "allocated": plan.nodes - plan.idle, "drained": 0}
+    drained = [plan.faults.lost[0]] if plan.faults.lost else []
+    states = {"idle": plan.idle, "allocated": plan.nodes - plan.idle - len(drained), "draining": len(drained)}
     labels = [f'{_cluster_exporter(plan)},state="{state}"' for state in states]
     yield family("pyrometer_slurm_nodes", labels, np.array([float(count) for count in states.values()]), slow=True)
     jobs = [
@@ -128,6 +136,31 @@ def _slurm(plan: Plan) -> Iterator[Family]:
         for at, run in enumerate(plan.runs())
     ]
     yield family("pyrometer_slurm_run_job_info", jobs, np.ones(len(jobs)), slow=True)
+    answers = [f'{_cluster_exporter(plan)},command="{command}"' for command in ("squeue", "sinfo")]
+    yield family("pyrometer_slurm_answer_timestamp_seconds", answers, lambda at: np.array([at - 5, at - 5]))
+    queue = [f'{_cluster_exporter(plan)},partition="gpu",state="{state}"' for state in ("RUNNING", "PENDING")]
+    yield family("pyrometer_slurm_jobs", queue, np.array([float(len(jobs)), 3.0]), slow=True)
+    unavailable = [(plan.faults.dead, "drained", "no answer, under repair", "ada")] if plan.faults.dead else []
+    unavailable += [(node, "draining", "GPU fell off the bus", "ops") for node in drained]
+    where = [f'{_cluster_exporter(plan)},node="{node}"' for node, *_ in unavailable]
+    why = [
+        f'{each},state="{state}",reason="{reason}",user="{user}"'
+        for each, (_, state, reason, user) in zip(where, unavailable, strict=True)
+    ]
+    yield family("pyrometer_slurm_node_unavailable_info", why, np.ones(len(why)), slow=True)
+    since = np.full(len(where), plan.faults.since)
+    yield family("pyrometer_slurm_node_unavailable_timestamp_seconds", where, since, slow=True)
+
+
+def _ufm(plan: Plan) -> Iterator[Family]:
+    """Yield the events of a link that is lost again and again."""
+    where, since = _cluster_exporter(plan), plan.faults.since
+    yield family("pyrometer_ufm_log_unread_bytes", [where], np.zeros(1), slow=True)
+    if plan.faults.flapping is not None:
+        node, port = plan.faults.flapping
+        place = f'node="{node}",device="mlx5_{port}",port="1",switch="leaf-{port}-00",switch_port="1"'
+        event = f'{where},event="link_down",event_id="329",reason="",{place}'
+        yield family("pyrometer_ufm_port_events_total", [event], event_counter(np.array([1 / 120]), since))
 
 
 def _ledger(plan: Plan) -> Iterator[Family]:
@@ -137,6 +170,8 @@ def _ledger(plan: Plan) -> Iterator[Family]:
         stopped = plan.stopped(run)
         yield family("pyrometer_run_seconds_total", labels, counter_with_turn(moving, still, stopped), slow=True)
         own = [f'{_cluster_exporter(plan)},run="{run.name}"']
+        ends = [f'{own[0]},basis="elapsed"']
+        yield family("pyrometer_run_estimated_end_timestamp_seconds", ends, lambda at: np.array([at + 9 * 86400.0]))
         yield family("pyrometer_run_unsaved_seconds", own, _unsaved(stopped))
         yield family("pyrometer_run_checkpoint_interval_seconds", own, np.array([float(CHECKPOINT_SECONDS)]), slow=True)
         yield family("pyrometer_run_last_checkpoint_timestamp_seconds", own, _last_checkpoint(stopped))

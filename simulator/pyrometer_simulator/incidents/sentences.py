@@ -15,6 +15,10 @@ from pyrometer_simulator.incidents.world import Truth, World
 
 PRECISION = 65.0  # two scrapes of 15 s, an evaluation and the smoothing of the onset's curve
 LEAST_HOURS = 0.3  # of a GPU: less is told as nothing
+WELL, WELL_SECONDS = (
+    0.97,
+    120.0,
+)  # of the usual MFU, so long: an earlier spell that no rule reported has a cost of its own
 _LOWER = re.compile(r"clock down to (\d+) MHz against (\d+) MHz(?: before the drop and (\d+) MHz)?")
 _OF_RUN = re.compile(r"(\d+) of the run's (?:other )?(\d+) (GPUs|nodes)(?! there)")
 _OTHERS = re.compile(r"(?:run's other|the other) (\d+) GPUs")
@@ -122,12 +126,24 @@ def lost_gpu_hours(world: World, begin: float, end: float) -> float:
     return max(end - begin - useful, 0.0) * layout.ranks / 3600.0
 
 
+def loss_began(world: World, fired: float) -> float:
+    """Return when the loss that was alerted on began: the fault, or its first spell after the run was well for long."""
+    began = well_since = world.at
+    for attempt in world.attempts:
+        inside = (attempt.ends > world.at) & (attempt.ends <= fired)
+        slow = attempt.ends[inside & (attempt.mfu < WELL * world.layout.mfu)]
+        for at in slow:
+            began = float(at) if at - well_since >= WELL_SECONDS else began
+            well_since = float(at)
+    return began
+
+
 def _of_cost(world: World, watched: Watched) -> Iterator[str]:
-    """Yield the last cost that was told if it is not within 25 % of what was lost since the fault."""
+    """Yield the last cost that was told if it is not within 25 % of what was lost since the loss began."""
     told = [look for look in watched.looks if look.diagnosis.cost]
-    if not told or world.truth_benign or world.script.restart is not None:
+    if not told or watched.webhook is None or world.truth_benign or world.script.restart is not None:
         return
-    cost, begin = told[-1].diagnosis.cost, world.at
+    cost, begin = told[-1].diagnosis.cost, loss_began(world, watched.webhook)
     if cost is None or cost.until <= begin + 60.0:
         return
     lost = lost_gpu_hours(world, begin, cost.until)

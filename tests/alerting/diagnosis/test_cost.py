@@ -11,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyrometer_alerting.diagnosis.cost import add_up, lost_seconds
+from pyrometer_alerting.diagnosis.curve_features import first_stall
 from pyrometer_alerting.diagnosis.investigation import chart_curve
 from pyrometer_alerting.model.incident import Cost
+from pyrometer_alerting.sources.batches import MfuCurve
 from pyrometer_kit.prometheus import Series
 
 
@@ -133,3 +135,22 @@ def test_the_small_curve_has_no_more_points_than_slack_takes() -> None:
     assert drawn.at[0] > START + 600
     assert chart_curve(batches.head(1), 0.4, START) is None
     assert chart_curve(batches[batches["tagged"]], 0.4, START) is None
+
+
+def stalls(every: int, first: int, count: int = 200) -> MfuCurve:
+    ratio = np.ones(count)
+    ratio[first::every] = 0.2
+    at = START + 5.0 * np.arange(count)
+    return MfuCurve(at, ratio, np.arange(float(count)), np.zeros(count, dtype=np.int64))
+
+
+def test_stalls_that_return_count_from_the_first_one() -> None:
+    assert first_stall(stalls(every=8, first=40), latest=START + 900) == START + 200
+
+
+def test_stalls_after_the_drop_do_not_delay_its_beginning() -> None:
+    assert first_stall(stalls(every=8, first=150), latest=START + 300) == START + 300
+
+
+def test_a_curve_without_a_stall_begins_with_the_drop() -> None:
+    assert first_stall(stalls(every=8, first=500), latest=START + 300) == START + 300

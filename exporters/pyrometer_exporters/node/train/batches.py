@@ -37,7 +37,8 @@ GRAD_NORM = Family(
 TAG = Family(
     "pyrometer_train_batch_tag",
     "gauge",
-    "1 at each batch that was tagged (checkpoint, eval, warmup, ramp, restart), timestamped; absent at others.",
+    "1 at each batch that was tagged (checkpoint, eval, warmup, ramp, restart, skipped), timestamped; absent at "
+    "others.",
     (*_RUN, "tag"),
 )
 STEPS = Family(

@@ -38,6 +38,7 @@ from pyrometer_exporters.node.train.families import (
     LAST_GC_STEP,
     LAST_STEP,
     LAST_STEP_NUMBER,
+    LINK_INFO,
     LONGEST_TICK,
     MFU_SUSPECT,
     MFU_UNKNOWN,
@@ -56,6 +57,7 @@ from pyrometer_exporters.node.train.families import (
     SKIPPED_STEPS,
     STEP_SECONDS,
     STEPS,
+    TIMING_INFO,
     TOKENS,
 )
 from pyrometer_exporters.node.train.flight_recorder import FLIGHT_RECORDER_FAMILIES, FlightRecorder, Writer
@@ -65,6 +67,7 @@ from pyrometer_exporters.node.train.mfu import unknown_reasons
 from pyrometer_exporters.node.train.points import PointStore
 from pyrometer_exporters.node.train.rank import CHANGING_TEXTS, Rank
 from pyrometer_exporters.node.train.stacks import STACK_INFO, Stacks
+from pyrometer_exporters.node.train.timing import NAMES as TIMINGS
 from pyrometer_exporters.node.train.tracker import Tracker
 from pyrometer_kit.http_message import Request
 
@@ -259,7 +262,15 @@ class Descriptions:
         before, self._cache = self._cache, {}
         for rank in ranks:
             header, check = rank.header, rank.mfu_check
-            known = bool(header.flops_extra), bool(header.tokens_extra), rank.peak, check.refused, check.suspect
+            known = (
+                bool(header.flops_extra),
+                bool(header.tokens_extra),
+                rank.peak,
+                check.refused,
+                check.suspect,
+                header.timing,
+                rank.links,
+            )
             state = (*(rank.text(name) for name in CHANGING_TEXTS), rank.text("gpu_model"), known)
             cached = before.get(rank)
             if cached is None or cached[0] != state:
@@ -276,6 +287,10 @@ def _description(rank: Rank) -> Iterator[Sample]:
     yield RUN_INFO.sample(1, meta.run, meta.attempt, str(meta.world_size or ""), *texts, meta.source)
     if meta.expected_mfu is not None:
         yield EXPECTED_MFU.sample(meta.expected_mfu, meta.run, meta.attempt)
+    for name, url in rank.links:
+        yield LINK_INFO.sample(1, meta.run, meta.attempt, name, url)
+    if meta.reporting and meta.source == "client" and header.timing in TIMINGS:
+        yield TIMING_INFO.sample(1, meta.run, meta.attempt, TIMINGS[header.timing])
     if meta.reporting:
         for reason in unknown_reasons(meta, header, rank.peak, rank.mfu_check):
             yield MFU_UNKNOWN.sample(1, meta.run, meta.attempt, reason)

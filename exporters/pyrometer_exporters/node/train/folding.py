@@ -20,10 +20,11 @@ def fold(points: Sequence[Point], limit: int) -> tuple[Point, ...]:
     while len(points) > limit * size:
         size *= 2
     groups = groupby(points, key=lambda point: (point.ring, point.tags, point.sequence // size))
-    return tuple(_mean(list(group)) for _, group in groups)[:limit]
+    return tuple(mean(list(group)) for _, group in groups)[:limit]
 
 
-def _mean(points: list[Point]) -> Point:
+def mean(points: Sequence[Point]) -> Point:
+    """Return the mean of steps that follow each other, with their number; a single one as it is."""
     last = points[-1]
     if len(points) == 1:
         return last

@@ -12,12 +12,16 @@ from pyrometer import ring
 from pyrometer_exporters.node.train.description import Meta
 from pyrometer_exporters.node.train.mfu import MfuCheck
 from pyrometer_exporters.node.train.peaks import peak_flops
+from pyrometer_exporters.node.train.point import Point
 from pyrometer_exporters.node.train.points import LOSS, RunKey
 from pyrometer_exporters.node.train.rank_exit import HeldProcess, told
 from pyrometer_exporters.node.train.rings import Header, Record, RingFile
+from pyrometer_exporters.node.train.timing import LaunchSpan, Settling
 
 CHANGING_TEXTS = ("global_batch_size", "sequence_length", "recompute")
 """Texts that may change with each step."""
+# The client looks for ten seconds or 1,000 steps; a ring holds 4,096.
+_LINKED_STEPS = ring.CAPACITY
 _BETWEEN_TICKS = {ring.NAMED: "step", ring.UNNAMED: "between_ticks"}
 
 
@@ -40,6 +44,9 @@ class Rank:
     nan_losses: int = 0
     last_loss: int = -1
     mfu_check: MfuCheck = field(default_factory=MfuCheck)
+    settling: Settling = field(default_factory=Settling)
+    launches: LaunchSpan = field(default_factory=LaunchSpan)
+    links: tuple[tuple[str, str], ...] = ()
 
     @cached_property
     def ring(self) -> str:
@@ -105,6 +112,20 @@ class Rank:
                 self.last_loss = record.sequence
                 self.nan_losses += not math.isfinite(record.loss)
 
+    def judged(self, point: Point) -> Point:
+        """Return a batch with its MFU, where that is known and can be true."""
+        rate = point.flops_per_second
+        mfu = self.mfu_check.accept(None if rate is None or self.peak is None else rate / self.peak, self.meta)
+        return replace(point, mfu=mfu)
+
+    def add_launch(self, point: Point) -> list[Point]:
+        """Add a step that was only launched; return the batches that stand for the spans that have ended."""
+        return [self.judged(one) for one in self.launches.add(point)]
+
+    def end_span(self) -> list[Point]:
+        """Return the batch of the last span: no further step comes."""
+        return [self.judged(one) for one in self.launches.end()]
+
     def learn_gpu_model(self) -> None:
         """Take the GPU's name from the first step where the rank didn't know it at its start.
 
@@ -117,6 +138,16 @@ class Rank:
         if name := self.file.gpu_model():
             self.file.meta = replace(self.meta, texts={**self.meta.texts, "gpu_model": name})
             self.peak = peak_of(self.meta)
+
+    def learn_links(self) -> None:
+        """Take the pages of the run in trackers, which may be opened after its start; they are read once.
+
+        Raises:
+            OSError: the file can't be read.
+            BadRingError: it is cut short.
+        """
+        if self.meta.reporting and not self.links and self.header.count <= _LINKED_STEPS:
+            self.links = self.file.links()
 
     def release(self) -> None:
         """Close the file and release the process."""

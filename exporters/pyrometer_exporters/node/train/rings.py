@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pyrometer import ring
-from pyrometer_exporters.node.train.description import MAX_NUMBER, BadRingError, Meta, padded_text, parse_meta
+from pyrometer_exporters.node.train.description import MAX_NUMBER, BadRingError, Meta, links_of, padded_text, parse_meta
 
 _HEADER = struct.Struct(
     f"<{ring.FLOPS_EXTRA_SLOT}qd{ring.LONGEST_TICK_SLOT - ring.FLOPS_EXTRA_SLOT}q"
-    f"{8 * (ring.NAMED_PART_TOTALS_SLOT - ring.LONGEST_TICK_SLOT - 1)}x{ring.MAX_NAMED_PARTS}qq"
+    f"{8 * (ring.NAMED_PART_TOTALS_SLOT - ring.LONGEST_TICK_SLOT - 1)}x{ring.MAX_NAMED_PARTS}q3q"
 )
 _VALUES = struct.Struct(f"<{ring.MAX_METRICS}d")
 _COUNT = struct.Struct("<q")
@@ -34,7 +34,7 @@ _RECORDS = {
 _FLOPS = struct.Struct("<d")
 _RARE = (
     ring.FLAG_GLOBAL_BATCH_SIZE | ring.FLAG_SEQUENCE_LENGTH | ring.FLAG_RECOMPUTE | ring.FLAG_STEPS
-    | ring.FLAG_REPORTED_FLOPS | ring.FLAG_REPORTED_MFU
+    | ring.FLAG_REPORTED_FLOPS | ring.FLAG_REPORTED_MFU | ring.FLAG_DEVICE
 )  # fmt: skip
 _HEADER_TRIES = 3
 
@@ -62,6 +62,8 @@ class Header:
     longest_tick: int
     named_part_totals: tuple[int, ...]
     skipped: int
+    timing: int
+    settled: int
 
     @property
     def steps(self) -> int:
@@ -70,7 +72,10 @@ class Header:
 
 
 class Record(NamedTuple):
-    """One finished step, or the steps that a log's line stands for; ``sequence`` counts from 0 within the ring."""
+    """One finished step, or the steps that a log's line stands for; ``sequence`` counts from 0 within the ring.
+
+    ``device`` is its start and end on the GPU, where it was timed there.
+    """
 
     sequence: int
     start: int
@@ -88,6 +93,11 @@ class Record(NamedTuple):
     reported_flops: float | None = None
     reported_mfu: float | None = None
     metrics: tuple[tuple[str, float], ...] = ()
+    device: tuple[int, int] | None = None
+
+    def on_device(self) -> Record:
+        """Return the record with the times of the GPU, where it has them."""
+        return self if self.device is None else self._replace(start=self.device[0], end=self.device[1])
 
 
 class RingFile:
@@ -156,8 +166,10 @@ class RingFile:
             steps_extra=slots[ring.STEPS_EXTRA_SLOT],
             ticking=slots[ring.TICKING_SLOT],
             longest_tick=slots[ring.LONGEST_TICK_SLOT],
-            named_part_totals=slots[ring.LONGEST_TICK_SLOT + 1 : -1],
-            skipped=slots[-1],
+            named_part_totals=slots[ring.LONGEST_TICK_SLOT + 1 : -3],
+            skipped=slots[-3],
+            timing=slots[-2],
+            settled=slots[-1],
         )
 
     def records(self, first: int, count: int) -> Iterator[Record]:
@@ -178,7 +190,7 @@ class RingFile:
                 if number > oldest_whole and slots[ring.SEQUENCE] == number + 1:
                     record = self._with_metrics(_record(slots), slots)
                     if self._shift:
-                        record = record._replace(start=self._here(record.start), end=self._here(record.end))
+                        record = self._shifted(record)
                     yield record
 
     def last_words(self) -> str:
@@ -210,6 +222,15 @@ class RingFile:
         """
         return padded_text(self._read(8 * ring.GPU_MODEL_SLOT, ring.GPU_MODEL_BYTES))
 
+    def links(self) -> tuple[tuple[str, str], ...]:
+        """Return names and addresses of the run's pages in trackers, of those that are web addresses.
+
+        Raises:
+            OSError: the file can't be read.
+            BadRingError: it is cut short.
+        """
+        return links_of(padded_text(self._read(8 * ring.LINKS_SLOT, ring.LINKS_BYTES), ring.LINKS_BYTES))
+
     def last_part(self) -> str:
         """Return the part that an exception left in the step that was the last; empty where none did.
 
@@ -239,6 +260,10 @@ class RingFile:
     def _here(self, time: int) -> int:
         """Return one of the rank's times by our clock; 0 is none."""
         return time + self._shift if time and self._shift else time
+
+    def _shifted(self, record: Record) -> Record:
+        device = record.device and (self._here(record.device[0]), self._here(record.device[1]))
+        return record._replace(start=self._here(record.start), end=self._here(record.end), device=device)
 
     def _name(self, first: int, number: int, count: int) -> str:
         """Return a name that the job chose; one that was read stays as it is."""
@@ -342,6 +367,7 @@ def _record(slots: tuple[Any, ...]) -> Record:
             step=_changed(slots, ring.STEP, ring.FLAG_STEPS),
             reported_flops=_double(slots, ring.REPORTED_FLOPS, ring.FLAG_REPORTED_FLOPS),
             reported_mfu=_double(slots, ring.REPORTED_MFU, ring.FLAG_REPORTED_MFU),
+            device=_device(slots),
         )
     )
 
@@ -351,6 +377,13 @@ def _double(slots: tuple[Any, ...], place: int, flag: int) -> float | None:
         return None
     (value,) = _FLOPS.unpack(struct.pack("<q", slots[place]))
     return float(value) if math.isfinite(value) else None
+
+
+def _device(slots: tuple[Any, ...]) -> tuple[int, int] | None:
+    if len(slots) <= ring.DEVICE_END or not slots[ring.FLAGS] & ring.FLAG_DEVICE:
+        return None
+    start, end = slots[ring.DEVICE_START], slots[ring.DEVICE_END]
+    return (start, end) if 0 < start < end else None
 
 
 def _changed(slots: tuple[Any, ...], place: int, flag: int) -> int | None:

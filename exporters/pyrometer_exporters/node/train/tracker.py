@@ -26,6 +26,7 @@ from pyrometer_exporters.node.train.rank_exit import Ends, can_hold, hold
 from pyrometer_exporters.node.train.ring_folder import Listed, RingFolder
 from pyrometer_exporters.node.train.rings import Record, RingFile
 from pyrometer_exporters.node.train.run_names import Holder, Newcomer, RunNames
+from pyrometer_exporters.node.train.timing import is_launch
 from pyrometer_kit.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -132,7 +133,7 @@ class Tracker:
                 continue
             with self._reporting(name):
                 self._follow(rank, now, limits.get(name, ring.CAPACITY))
-                if rank.reports and rank.next_record < rank.header.count:
+                if rank.reports and rank.next_record < rank.settling.ready(rank.header, now):
                     behind.add(rank.points_key)
                 elif self._expired(rank, now):
                     self._drop(name)
@@ -235,7 +236,12 @@ class Tracker:
         if rank.header.closed or not rank.file.alive():
             rank.header = rank.file.header()  # its last words, written since the header was read
             if rank.header.count > rank.next_record:
+                if not rank.settling.final:
+                    rank.settling.final = True
+                    self._read_on(rank, limit)
                 return
+            for point in rank.end_span():
+                self._store.add(rank.points_key, point, rank.file.uid)
             # For a ring found after a restart of the exporter the end lies in the past: after its last step.
             found_dead = rank.last_end and not rank.seen_alive
             rank.ended_at = min(now, max(rank.last_end, rank.header.created) / 1e9) if found_dead else end_of(rank, now)
@@ -249,19 +255,30 @@ class Tracker:
     def _read_on(self, rank: Rank, limit: int) -> None:
         """Read up to ``limit`` new records of the reporting rank, and only the latest of any other."""
         rank.learn_gpu_model()
+        rank.learn_links()
         count = rank.header.count
         first = max(rank.next_record, count - ring.CAPACITY) if rank.reports else count - 1
-        until = min(count, first + limit) if rank.reports else count
-        latest_end = (self._clock.monotonic() + AHEAD_SECONDS) * 1e9
-        for record in rank.file.records(min(first, until - 1), until):
-            if record.end > latest_end:
-                self.future += record.sequence >= first
-                continue
-            rank.latest = record
+        ready = rank.settling.ready(rank.header, self._clock.monotonic()) if rank.reports else count
+        until = max(first, min(ready, first + limit)) if rank.reports else count
+        for record in self._past(rank, min(first, until - 1), until):
             rank.count_loss(record)
             if rank.reports and record.sequence >= first:
-                self._store.add(rank.points_key, to_point(record, rank, self.offset()), rank.file.uid)
+                for point in to_points(record, rank, self.offset()):
+                    self._store.add(rank.points_key, point, rank.file.uid)
+        if ready < count:
+            for _ in self._past(rank, count - 1, count):
+                pass
         rank.next_record = until
+
+    def _past(self, rank: Rank, first: int, until: int) -> Iterator[Record]:
+        """Yield records, and take each for the latest; those that end in the future are left out."""
+        latest_end = (self._clock.monotonic() + AHEAD_SECONDS) * 1e9
+        for record in rank.file.records(first, until):
+            if max(record.end, record.on_device().end) > latest_end:
+                self.future += record.sequence >= rank.next_record
+                continue
+            rank.latest = record
+            yield record
 
     def offset(self) -> int:
         """Return the wall clock less CLOCK_MONOTONIC in ms; it changes only when the clock is set."""
@@ -288,6 +305,15 @@ class Tracker:
         return Down("rings", reason_of(error), f"{self._folder}: {error.strerror}")
 
 
+def to_points(record: Record, rank: Rank, offset_ms: int) -> list[Point]:
+    """Convert a record to a batch; launches to the mean of their span, which is empty until the span ends."""
+    return (
+        rank.add_launch(_point(record, rank, offset_ms))
+        if is_launch(record, rank.header)
+        else [to_point(record, rank, offset_ms)]
+    )
+
+
 def to_point(record: Record, rank: Rank, offset_ms: int) -> Point:
     """Convert a record to a batch, a log's line to the mean of its steps.
 
@@ -295,17 +321,21 @@ def to_point(record: Record, rank: Rank, offset_ms: int) -> Point:
 
     MFU = model FLOPs of the step / (step seconds x GPUs x peak FLOP/s of one GPU).
     """
+    return rank.judged(_point(record, rank, offset_ms))
+
+
+def _point(record: Record, rank: Rank, offset_ms: int) -> Point:
     meta = rank.meta
-    seconds = max(1, record.end - record.start) / 1e9
+    timed = record.on_device()
+    seconds = max(1, timed.end - timed.start) / 1e9
     flops = _flops(record, meta)
-    rate = None if flops is None or not meta.world_size else flops / seconds / meta.world_size
     return Point(
-        timestamp=record.end // 1_000_000 + offset_ms,
+        timestamp=timed.end // 1_000_000 + offset_ms,
         sequence=record.sequence,
         step=meta.first_step + record.sequence if record.step is None else record.step,
         seconds=seconds / record.steps,
-        mfu=rank.mfu_check.accept(None if rate is None or rank.peak is None else rate / rank.peak, meta),
-        flops_per_second=rate,
+        mfu=None,
+        flops_per_second=None if flops is None or not meta.world_size else flops / seconds / meta.world_size,
         loss=record.loss,
         grad_norm=record.grad_norm,
         tags=_tags(record, meta),

@@ -1,0 +1,255 @@
+"""The Helm chart: rendered, checked by the real schemas, and the same as the files for kustomize.
+
+Where Helm, kubeconform or kustomize is missing, what needs it is skipped: `make chart-programs` builds them.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from tools import chart
+
+from pyrometer_dashboards.prometheus_rules import Wrapping, wrapped
+
+ROOT = Path(__file__).resolve().parents[2]
+BASE = ROOT / "compose/kubernetes"
+VERSION = (ROOT / "VERSION").read_text(encoding="utf-8").strip()
+# Every switch away from its default, and every option that adds something.
+EVERYTHING = (
+    "--set=image.registry=registry.example.org/gpu/,image.pullSecrets[0].name=pull,node.kernelLog=true",
+    "--set=node.webConfig.secret=web,clusterExporter.webConfig.secret=web,alerting.webConfig.secret=web",
+    "--set=alerting.slack.channel=#gpu,alerting.slack.secret=slack,alerting.slack.buttons=true",
+    "--set=alerting.config.notice=TEST,alertmanagerConfig.enabled=true,monitors.host.enabled=true",
+    "--set=monitors.consumers={prom-a,prom-b},monitors.endpoint.scheme=https",
+    "--set=networkPolicy.from[0].namespaceSelector.matchLabels.name=ingress,boards.namespace=monitoring",
+    "--set=alerting.persistence.storageClass=fast,clusterExporter.persistence.enabled=false,grafana.externalUrl=https://g",
+)
+LESS = (
+    "--set=" + ",".join(f"{part}.enabled=false" for part in ("node", "alerting", "rules", "boards", "networkPolicy")),
+)
+
+
+def need(name: str) -> str:
+    found = chart.program(name)
+    if found is None:
+        pytest.skip(f"no {name}: `make chart-programs` builds it")
+    return str(found)
+
+
+def rendered(*arguments: str) -> list[dict[str, Any]]:
+    need("helm")
+    return [each for each in yaml.safe_load_all(chart.template(*arguments)) if each]
+
+
+def named(objects: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
+    found = {(each["kind"], each["metadata"]["name"]): each for each in objects}
+    assert len(found) == len(objects)
+    return found
+
+
+def values() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((chart.CHART / "values.yaml").read_text(encoding="utf-8"))
+    return found
+
+
+def schema() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((chart.CHART / "values.schema.json").read_text(encoding="utf-8"))
+    return found
+
+
+def test_the_files_for_kustomize_are_those_of_this_chart() -> None:
+    """Without Helm: each names the digest of what it was rendered from."""
+    for name in chart.RENDERED:
+        head = (BASE / f"{name}.yaml").read_text(encoding="utf-8").partition("\n")[0]
+        assert f"digest {chart.digest()}:" in head, f"{name}.yaml is stale: run `make kubernetes`"
+
+
+def test_the_files_for_kustomize_are_what_helm_renders() -> None:
+    need("helm")
+    assert {name: (BASE / name).read_text(encoding="utf-8") for name in chart.rendered()} == chart.rendered()
+
+
+def test_the_chart_has_the_version_of_everything_else() -> None:
+    found = yaml.safe_load((chart.CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    assert (found["version"], found["appVersion"]) == (VERSION, VERSION)
+    kustomization = yaml.safe_load((BASE / "kustomization.yaml").read_text(encoding="utf-8"))
+    assert {image["newTag"] for image in kustomization["images"]} == {VERSION}
+
+
+def test_rules_and_boards_are_those_of_the_tree() -> None:
+    assert (chart.CHART / "files/rules").resolve() == ROOT / "alert_rules"
+    assert (chart.CHART / "files/boards").resolve() == ROOT / "dashboards/json"
+
+
+def test_every_default_fits_the_schema_and_is_in_it() -> None:
+    jsonschema.Draft7Validator.check_schema(schema())
+    jsonschema.validate(values(), schema())
+
+    def absent(found: dict[str, Any], known: dict[str, Any], place: str) -> list[str]:
+        inner = known.get("properties")
+        if inner is None:
+            return []
+        return [
+            line
+            for key, value in found.items()
+            for line in ([f"{place}.{key}"] if key not in inner else absent(value, inner[key], f"{place}.{key}"))
+            if isinstance(value, dict) or key not in inner
+        ]
+
+    assert absent(values(), schema(), "") == []
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("node.prot", 9935),
+        ("node.port", 99350),
+        ("cluster", ""),
+        ("monitors.interval", "5"),
+        ("prometheus.url", "prometheus:9090"),
+        ("alerting.slack.channel", "gpu-alerts"),
+        ("monitors.consumers", []),
+        ("clusterExporter.extraArgs", ["no-collector.slurm"]),
+        ("image.pullPolicy", "Sometimes"),
+    ],
+)
+def test_a_slip_in_the_values_is_refused(path: str, value: object) -> None:
+    found = values()
+    *parents, last = path.split(".")
+    place = found
+    for name in parents:
+        place = place[name]
+    place[last] = value
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(found, schema())
+
+
+def test_lint_has_nothing_to_say() -> None:
+    need("helm")
+    said = chart.helm("lint", "--strict", str(chart.CHART))
+    assert "0 chart(s) failed" in said
+    assert "[WARNING]" not in said
+
+
+@pytest.mark.parametrize("options", [(), EVERYTHING, LESS], ids=["defaults", "everything", "less"])
+def test_every_object_fits_the_schemas_of_kubernetes_and_of_the_operator(
+    tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    kubeconform = need("kubeconform")
+    places = chart.schemas()
+    if len(places) < 2:
+        pytest.skip("no schemas: `make chart-programs` fetches them")
+    named(rendered(*options))
+    (tmp_path / "all.yaml").write_text(chart.template(*options), encoding="utf-8")
+    locations = [f"-schema-location={place}" for place in places]
+    answer = subprocess.run(
+        [kubeconform, "-strict", "-summary", *locations, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert answer.returncode == 0, answer.stdout
+    assert "Invalid: 0, Errors: 0, Skipped: 0" in answer.stdout
+
+
+def test_another_name_of_the_release_is_on_everything() -> None:
+    need("helm")
+    text = chart.helm("template", "gpu", str(chart.CHART), f"--kube-version={chart.KUBERNETES}", *EVERYTHING)
+    names = [each["metadata"]["name"] for each in yaml.safe_load_all(text) if each]
+    assert [name for name in names if not name.startswith("gpu-pyrometer")] == []
+
+
+def test_rules_are_the_same_by_helm_and_by_the_command() -> None:
+    by_helm = {name: each for (kind, name), each in named(rendered()).items() if kind == "PrometheusRule"}
+    texts = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "alert_rules").glob("*.rules.yaml")}
+    files = wrapped(texts, Wrapping(labels={"release": "kube-prometheus-stack"}))
+    by_command = [yaml.safe_load(text) for name, text in files.items() if name != "kustomization.yaml"]
+    assert {each["metadata"]["name"]: each["spec"] for each in by_command} == {
+        name: each["spec"] for name, each in by_helm.items()
+    }
+    assert all(each["metadata"]["labels"]["release"] == "kube-prometheus-stack" for each in by_helm.values())
+
+
+def test_boards_are_those_of_the_tree_byte_for_byte() -> None:
+    boards = [each for (kind, name), each in named(rendered()).items() if kind == "ConfigMap" and "-board-" in name]
+    found = {name: text for each in boards for name, text in each["data"].items()}
+    assert found == {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "dashboards/json").glob("*.json")}
+    assert all(each["metadata"]["labels"]["grafana_dashboard"] == "1" for each in boards)
+
+
+def test_the_release_fits_into_the_secret_that_helm_keeps_it_in() -> None:
+    """Chart and objects as JSON, gzip, base64, as helm.sh/helm/v3/pkg/storage/driver writes them: 1 MiB at most."""
+    manifest = chart.template() if chart.program("helm") else ""
+    paths = [path for path in chart.CHART.rglob("*") if path.is_file()]
+    paths += [path for folder in ("files/rules", "files/boards") for path in (chart.CHART / folder).glob("*.*")]
+    files = [{"name": str(path), "data": base64.b64encode(path.read_bytes()).decode()} for path in paths]
+    release = base64.b64encode(gzip.compress(json.dumps({"chart": files, "manifest": manifest}).encode()))
+    assert len(release) < 0.75 * 2**20
+
+
+def test_kustomize_builds_the_same_objects(tmp_path: Path) -> None:
+    """With the rules written and the kernel's log asked for, as the comments in kustomization.yaml say."""
+    kustomize = need("kustomize")
+    tree = _copied(tmp_path)
+    answer = subprocess.run([kustomize, "build", tree], capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stderr
+    built = named(list(yaml.safe_load_all(answer.stdout)))
+    wanted = named(rendered("--set=node.kernelLog=true"))
+    assert set(built) - set(wanted) == {("Namespace", "pyrometer")}
+    assert set(wanted) - set(built) == set()
+    for key, found in wanted.items():
+        if key[0] == "ConfigMap":
+            assert built[key]["data"] == found["data"]
+        elif key[0] != "PrometheusRule":  # whose labels differ; compared above
+            assert in_order(built[key]) == in_order(found), key
+
+
+def in_order(found: Any) -> Any:
+    """Sort lists of what has a name, as a patch puts its own first."""
+    if isinstance(found, dict):
+        return {key: in_order(value) for key, value in found.items()}
+    if isinstance(found, list):
+        ordered = [in_order(each) for each in found]
+        return (
+            sorted(ordered, key=lambda each: str(each["name"]))
+            if ordered and isinstance(ordered[0], dict) and "name" in ordered[0]
+            else ordered
+        )
+    return found
+
+
+def _copied(tmp_path: Path) -> Path:
+    """The tree's files that kustomize reads, with its two comments taken out."""
+    tree = tmp_path / "compose/kubernetes"
+    tree.mkdir(parents=True)
+    (tmp_path / "dashboards").mkdir()
+    boards = tmp_path / "dashboards/json"
+    boards.mkdir()
+    for source, into in ((BASE, tree), (ROOT / "dashboards/json", boards)):
+        for path in (each for each in source.iterdir() if each.is_file()):
+            (into / path.name).write_bytes(path.read_bytes())
+    texts = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "alert_rules").glob("*.rules.yaml")}
+    (tree / "rules").mkdir()
+    for name, text in wrapped(texts, Wrapping()).items():
+        (tree / "rules" / name).write_text(text, encoding="utf-8")
+    path = tree / "kustomization.yaml"
+    text = path.read_text(encoding="utf-8").replace("  # - rules", "  - rules").replace("  # - {path", "  - {path")
+    path.write_text(text, encoding="utf-8")
+    return tree
+
+
+PAGE = (ROOT / "docs/howto/kubernetes.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("title", ["values.yaml", "values.yaml, TLS"])
+def test_the_pages_values_are_good_and_change_the_objects(tmp_path: Path, title: str) -> None:
+    block = PAGE.partition(f'```yaml title="{title}"\n')[2].partition("```")[0]
+    found = yaml.safe_load(block)
+    jsonschema.validate(found, schema())
+    (tmp_path / "values.yaml").write_text(block, encoding="utf-8")
+    assert chart.program("helm") is None or named(rendered(f"--values={tmp_path / 'values.yaml'}")) != named(rendered())

@@ -1,0 +1,106 @@
+"""Man pages and completions have every flag of every command, and the shells take them."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from tools import command_files, completions, reference
+
+NAMES = [script.name for script in reference.commands()]
+
+
+def completed(tmp_path: Path, *words: str) -> list[str]:
+    """Return the words that bash offers for the last of these, --flag=value as its three words."""
+    (tmp_path / "completion").write_text(completions.bash(command_files.command(words[0])), encoding="utf-8")
+    script = (
+        'source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$((${#COMP_WORDS[@]} - 1));'
+        ' "_${1//-/_}"; printf "%s\\n" "${COMPREPLY[@]}"'
+    )
+    command = ["bash", "-c", script, "bash", str(tmp_path / "completion"), *words]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert answer.stderr == ""
+    return answer.stdout.split()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_flag_of_every_command_is_in_all_four(name: str) -> None:
+    found = command_files.command(name)
+    texts = command_files.files([name])
+    assert len(texts) == 4
+    parsers = [reference.parser_of({each.name: each for each in reference.commands()}[name].load(), name)]
+    parsers += [
+        sub
+        for action in parsers[0]._actions
+        if isinstance(action, argparse._SubParsersAction)
+        for sub in action.choices.values()
+    ]
+    for parser in parsers:
+        for action in parser._actions:
+            if action.help == argparse.SUPPRESS:
+                continue
+            for flag in action.option_strings:
+                assert any(flag in each.names for part in found.parts for each in part.flags)
+                for path, text in texts.items():
+                    written = flag.replace("-", "\\-") if "/man1/" in path else flag
+                    written = f"-l {flag[2:]}" if path.endswith(".fish") and flag.startswith("--") else written
+                    written = f"-s {flag[1:]}" if path.endswith(".fish") and not flag.startswith("--") else written
+                    assert written in text, path
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("shell", "flags", "path"), [
+    ("bash", "-n", "bash-completion/completions/{}"), ("zsh", "-n", "zsh/site-functions/_{}"),
+    ("fish", "--no-execute", "fish/vendor_completions.d/{}.fish"),
+])  # fmt: skip
+def test_each_shell_reads_its_completion(tmp_path: Path, name: str, shell: str, flags: str, path: str) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"no {shell}: apt-get install {shell}")
+    (tmp_path / "file").write_text(command_files.files([name])[path.format(name)], encoding="utf-8")
+    answer = subprocess.run([shell, flags, str(tmp_path / "file")], capture_output=True, text=True, check=False)
+    assert (answer.returncode, answer.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(("words", "offered"), [
+    (("pyrometer-node-exporter", "--log.level", ""), {"debug", "info", "warn", "error"}),
+    (("pyrometer-node-exporter", "--log.level", "=", "d"), {"debug"}),
+    (("pyrometer-node-exporter", "--no-collector.k"), {"--no-collector.kernel"}),
+    (("pyrometer-alerting", "che"), {"check-config", "check-slack"}),
+    (("pyrometer-alerting", "check-slack", "--p"), {"--post", "--prometheus.url", "--prometheus.external-url"}),
+    (("pyrometer-alerting", "digest", "--w"), {"--weekly"}),
+    (("pyrometer-dashboards", "see", "--theme", ""), {"dark", "light"}),
+    (("pyrometer-alerting", "--slack.channel", ""), set()),
+])  # fmt: skip
+def test_bash_completes_commands_flags_and_choices(tmp_path: Path, words: tuple[str, ...], offered: set[str]) -> None:
+    assert set(completed(tmp_path, *words)) == offered
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_man_reads_every_page_without_a_warning(tmp_path: Path, name: str) -> None:
+    if shutil.which("groff") is None:
+        pytest.skip("no groff: apt-get install groff-base")
+    page = tmp_path / f"{name}.1"
+    page.write_text(command_files.files([name])[f"man/man1/{name}.1"], encoding="utf-8")
+    # Not the warning that a line with a long address can't be adjusted.
+    command = ["groff", "-man", "-Tutf8", "-ww", "-Wbreak", "-rLL=120n", str(page)]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert answer.stderr == ""
+    shown = " ".join(re.sub(r"\x1b\[[\d;]*m|.\x08", "", answer.stdout).split())
+    assert f"{name} - " in shown
+    assert all(heading in shown for heading in ("SYNOPSIS", "OPTIONS", "EXIT STATUS"))
+
+
+def test_a_default_and_choices_are_in_the_page() -> None:
+    page = command_files.man_page(command_files.command("pyrometer-node-exporter"))
+    assert "\\fIdebug|info|warn|error\\fR" in page
+    assert "(default: 127.0.0.1:9935)" in page
+
+
+def test_no_command_is_a_clear_error() -> None:
+    with pytest.raises(LookupError, match="no command pyrometer-nothing: known are pyrometer-alerting"):
+        command_files.command("pyrometer-nothing")
+    assert command_files.main([]) == 2
