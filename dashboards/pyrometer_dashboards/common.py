@@ -16,6 +16,13 @@ GPU_MATRIX = "pyrometer-gpu-matrix"
 RELIABILITY = "pyrometer-reliability"
 ALERTS = "pyrometer-alerts"
 STACK_HEALTH = "pyrometer-stack-health"
+NODES_AND_SPARES = "pyrometer-nodes"
+COLLECTIVES = "pyrometer-collectives"
+HOSTS = "pyrometer-hosts"
+GPU_DETAIL = "pyrometer-gpu"
+JOB = "pyrometer-job"
+RACKS = "pyrometer-racks"
+COMPARE = "pyrometer-compare-runs"
 
 CLUSTER = 'cluster="$cluster"'
 NODE_IS = 'cluster="$cluster", node="$node"'

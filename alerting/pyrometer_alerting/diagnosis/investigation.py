@@ -72,8 +72,10 @@ def _onset(before: Diagnosis | None, evidence: Evidence) -> float | None:
     """Return the onset of the episode's first drop, which is found once; None in an episode without an answer yet."""
     known = before.onset if before is not None else None
     seen = before.drops if before is not None else ()
-    fresh = evidence.drops[len(seen) :] if known is None else ()
-    return fresh[0] if fresh else known
+    if known is not None:
+        return known
+    fresh = evidence.drops[len(seen) :] or evidence.drops[-1:]  # the same drop, of a run that stands since then
+    return fresh[0] if fresh else None
 
 
 def chart_curve(frame: pd.DataFrame, expected: float, begin: float) -> ChartCurve | None:

@@ -89,7 +89,7 @@ class NodeMetrics:
     def dcgm(self) -> Iterator[Family]:
         """Yield the GPUs' metrics under dcgm-exporter's names."""
         labels = [
-            f'{self.targets[node]},gpu="{gpu}",UUID="{_uuid(node, gpu)}",'
+            f'{self.targets[node]},gpu="{gpu}",UUID="{gpu_uuid(node, gpu)}",'
             f'pci_bus_id="00000000:{0x18 + 16 * gpu:02X}:00.0",'
             f'device="nvidia{gpu}",modelName="{MODEL}",Hostname="host",DCGM_FI_DRIVER_VERSION="{DRIVER}"'
             for node, gpu in self._where
@@ -126,7 +126,7 @@ class NodeMetrics:
     def gpus(self) -> Iterator[Family]:
         """Yield the GPUs' metrics under our own names."""
         plan, since = self._plan, self._plan.faults.since
-        labels = [f'{self.targets[node]},gpu="{gpu}",uuid="{_uuid(node, gpu)}"' for node, gpu in self._where]
+        labels = [f'{self.targets[node]},gpu="{gpu}",uuid="{gpu_uuid(node, gpu)}"' for node, gpu in self._where]
         here = nan_where(self._gone, 1.0)
         answering = nan_where(np.arange(plan.nodes) == self.dead, float(plan.gpus))
         # A GPU that falls off the bus under load stays in both counts until the driver is reloaded.
@@ -234,5 +234,6 @@ _PORT_ERRORS = {
 }
 
 
-def _uuid(node: int, gpu: int) -> str:
+def gpu_uuid(node: int, gpu: int) -> str:
+    """Return the UUID of the GPU of a node, by its number and the node's index."""
     return f"GPU-{node:08x}-0000-4000-8000-{gpu:012x}"
