@@ -183,7 +183,7 @@ def table(
     value: dict[str, Any] = {"unit": unit} | ({} if decimals is None else {"decimals": decimals})
     # A cell without its label is not an empty answer, which is what noValue describes.
     numbers = [
-        Override(heading, value if name.startswith("Value") else {"noValue": NO_NAME, "mappings": [_BLANK]})
+        Override(heading, value if name.startswith("Value") else {"noValue": NO_NAME, "mappings": [BLANK]})
         for name, heading in columns.items()
     ]
     return Panel(
@@ -206,7 +206,7 @@ def table(
 
 # A cell without its label: a word would look like a part, and lead nowhere.
 NO_NAME = "\u00a0"
-_BLANK = absent_mapping(NO_NAME)
+BLANK = absent_mapping(NO_NAME)
 
 
 def _saying(words: str, settings: Mapping[str, Any]) -> Json:
