@@ -28,7 +28,7 @@ from pyrometer_exporters.node.train.peak_table import PEAKS, Peak
 
 ROOT = Path(__file__).resolve().parents[1]
 # Commands that hand some first words to a parser of their own.
-SUBCOMMANDS = {"pyrometer-alerting": ("check-slack", "digest", "explain", "replay")}
+SUBCOMMANDS = {"pyrometer-alerting": ("check-outlets", "check-slack", "digest", "explain", "replay")}
 NOTES = {
     "pyrometer-alerting": "`pyrometer-alerting check-config`, with the same flags, checks them and the configuration"
     " file and starts nothing.\n\n"
@@ -80,6 +80,11 @@ the figures with sparsity, which are twice as high. A GPU or type that isn't lis
 but no MFU, unless they give `peak_flops=`. GeForce cards aren't listed, nor vGPU and MIG names, nor boards made for one
 customer whose peak nobody states.
 `pyrometer-doctor` names GPUs whose power limit or clocks keep them from their peak.
+
+Compared, dense and within 2.5 %, with tables of others (`tests/exporters/node/train/test_peaks.py` names each): A100,
+H100 SXM and PCIe, H200, H20, L40, L40S, B200, GB200, MI250, MI250X, MI300X. By SMs or CUs x clock x operations per
+clock: V100, A100, H100 SXM and PCIe, RTX A6000, MI300X, MI350X, MI355X. By datasheet alone, not compared: A800, H800,
+H100 and H200 NVL, RTX PRO, MI325X and the others.
 
 | GPU | BF16 | FP16 | TF32 | FP8 | FP4 | source |
 |---|---|---|---|---|---|---|

@@ -82,10 +82,28 @@ SCHEMAS: dict[str, Any] = {
         "images": [{"name": str, "newName": str, "newTag": str}],
         "patches": [{"target": {"kind": str, "name": str}, "patch": str, "path": str}],
     },
+    "ServiceAccount": {"apiVersion": str, "kind": str, "metadata": META},
+    "ClusterRole": {"apiVersion": str, "kind": str, "metadata": META,
+        "rules": [{"apiGroups": [str], "resources": [str], "verbs": [str]}],
+    },
+    "ClusterRoleBinding": {"apiVersion": str, "kind": str, "metadata": META, "roleRef": TEXTS, "subjects": [TEXTS]},
+    "ValidatingAdmissionPolicy": {"apiVersion": str, "kind": str, "metadata": META, "spec": {
+        "failurePolicy": str, "matchConditions": [TEXTS], "variables": [TEXTS], "validations": [TEXTS],
+        "matchConstraints": {"resourceRules": [
+            {"apiGroups": [str], "apiVersions": [str], "operations": [str], "resources": [str]},
+        ]},
+    }},
+    "ValidatingAdmissionPolicyBinding": {"apiVersion": str, "kind": str, "metadata": META, "spec": {
+        "policyName": str, "validationActions": [str],
+    }},
 }  # fmt: skip
 VERSIONS = {
+    "ServiceAccount": "v1", "ClusterRole": "rbac.authorization.k8s.io/v1",
+    "ClusterRoleBinding": "rbac.authorization.k8s.io/v1",
+    "ValidatingAdmissionPolicy": "admissionregistration.k8s.io/v1",
+    "ValidatingAdmissionPolicyBinding": "admissionregistration.k8s.io/v1",
     "DaemonSet": "apps/v1", "Deployment": "apps/v1", "Service": "v1", "Namespace": "v1", "Pod": "v1",
-    "PersistentVolumeClaim": "v1", "NetworkPolicy": "networking.k8s.io/v1",
+    "PersistentVolumeClaim": "v1", "NetworkPolicy": "networking.k8s.io/v1", "PodMonitor": "monitoring.coreos.com/v1",
     "ServiceMonitor": "monitoring.coreos.com/v1",
     "Kustomization": "kustomize.config.k8s.io/v1beta1",
 }  # fmt: skip

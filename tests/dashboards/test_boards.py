@@ -26,10 +26,17 @@ COMMITTED = PROJECT / "dashboards" / "json"
 # Fixed for good: other programs and people's bookmarks lead to them.
 UIDS = {
     "alerts.json": "pyrometer-alerts",
+    "collectives.json": "pyrometer-collectives",
+    "compare-runs.json": "pyrometer-compare-runs",
     "fabric.json": "pyrometer-fabric",
+    "gpu-detail.json": "pyrometer-gpu",
     "gpu-matrix.json": "pyrometer-gpu-matrix",
+    "hosts.json": "pyrometer-hosts",
+    "job.json": "pyrometer-job",
     "node.json": "pyrometer-node",
+    "nodes-and-spares.json": "pyrometer-nodes",
     "overview.json": "pyrometer-overview",
+    "racks.json": "pyrometer-racks",
     "reliability.json": "pyrometer-reliability",
     "stack-health.json": "pyrometer-stack-health",
     "throttling.json": "pyrometer-throttling",
@@ -139,7 +146,7 @@ def test_wrong_arguments_end_in_one_line(arguments: list[str], capsys: pytest.Ca
 
 def test_checking_ours_says_so_and_ends_well(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check"]) == 0
-    assert "9 boards, 0 findings" in capsys.readouterr().err
+    assert f"{len(UIDS)} boards, 0 findings" in capsys.readouterr().err
 
 
 def test_checking_somebody_elses_board_has_a_line_per_finding(

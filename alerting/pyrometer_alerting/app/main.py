@@ -11,7 +11,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
-from pyrometer_alerting.app import commands, settings
+from pyrometer_alerting.app import commands, outlet_settings, settings
 from pyrometer_alerting.app.service import Service
 from pyrometer_alerting.app.settings import DIGEST_SECONDS, PROG, QUERY_SECONDS, Settings
 from pyrometer_alerting.deliver.courier import TERMINAL
@@ -20,6 +20,7 @@ from pyrometer_alerting.deliver.terminal import TerminalSlack
 from pyrometer_alerting.digest.scheduler import Digests
 from pyrometer_alerting.model import routing
 from pyrometer_alerting.model.links import without_credentials
+from pyrometer_alerting.policy import rules
 from pyrometer_alerting.render import runbooks
 from pyrometer_alerting.render.messages import Style
 from pyrometer_alerting.sources.alertmanager import HttpAlertmanager
@@ -72,14 +73,16 @@ def run(arguments: Sequence[str], environment: Mapping[str, str], stop: threadin
 
 
 class _Configuration:
-    """Everything that is read again without a restart: web configuration, tokens, routing, people who may act."""
+    """Everything that is read again without a restart: web configuration, tokens, routing, people, policy."""
 
     def __init__(self, chosen: Settings) -> None:
         self.web = webconfig.load(chosen.web_config)
         self.tokens = BearerTokens()
+        self.policy = rules.Policy()
         self._chosen = chosen
         self._web_reload = WebConfigReload(chosen.web_config, self.web)
-        self._secrets = FileWatch(filter(None, [chosen.bearer_file]))
+        secrets = [chosen.bearer_file, *outlet_settings.secret_files(chosen.config_file)]
+        self._secrets = FileWatch(filter(None, secrets))
         self.read()  # before anything is opened
 
     def changed(self) -> bool:
@@ -97,9 +100,10 @@ class _Configuration:
         if chosen.slack_app_token and not users:
             raise UsageError("--slack.app-token-file: slack-users in --config.file must say who may press buttons")
         routes = routing.load(chosen.config_file, _channel(chosen))
+        policy = rules.load(chosen.policy_file)
         tokens = settings.bearer_tokens(chosen.bearer_file) if chosen.bearer_file is not None else []
         self._web_reload.apply(self._web_reload.read())
-        self.tokens.tokens = tokens
+        self.tokens.tokens, self.policy = tokens, policy
         return routes, users
 
 
@@ -117,9 +121,11 @@ def _service(chosen: Settings, configuration: _Configuration) -> Service:
         tokens=configuration.tokens,
         alertmanagers=[HttpAlertmanager(url) for url in chosen.alertmanager_urls],
         reload=configuration.read,
+        outlets=lambda: outlet_settings.load(chosen.config_file),
         app_token=chosen.slack_app_token,
         digests=Digests(chosen.schedules, chosen.zone, _prometheus(chosen, DIGEST_SECONDS)),
         page_url=_page_url(chosen, encrypted=configuration.web.tls is not None),
+        policy=lambda: configuration.policy,
     )
 
 

@@ -11,7 +11,10 @@ from functools import partial
 from pyrometer_alerting.app import api
 from pyrometer_alerting.app.analysis import AnalysisWorkers
 from pyrometer_alerting.app.readiness import Readiness
+from pyrometer_alerting.app.trouble import trouble_lines
 from pyrometer_alerting.deliver.courier import Courier
+from pyrometer_alerting.deliver.outlets.couriers import OutletCouriers
+from pyrometer_alerting.deliver.outlets.notice import Entry
 from pyrometer_alerting.deliver.slack import Slack, WebSlack
 from pyrometer_alerting.diagnosis.diagnostician import Diagnostician
 from pyrometer_alerting.digest.scheduler import Digests
@@ -24,7 +27,10 @@ from pyrometer_alerting.intake.webhook import BadDelivery
 from pyrometer_alerting.interact.interactions import Interactions
 from pyrometer_alerting.interact.socket_mode import Listener
 from pyrometer_alerting.model.routing import Routing
-from pyrometer_alerting.model.text import duration
+from pyrometer_alerting.policy.gauges import policy_gauges
+from pyrometer_alerting.policy.page import policy_page
+from pyrometer_alerting.policy.rules import Policy
+from pyrometer_alerting.policy.worker import PolicyWorker
 from pyrometer_alerting.render import document, page, runbooks
 from pyrometer_alerting.render.messages import Style, ThreadReplies, build
 from pyrometer_alerting.sources.alertmanager import Alertmanager
@@ -49,7 +55,6 @@ _METRICS = "text/plain; version=0.0.4; charset=utf-8"
 _OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 _CLEAN_UP_SECONDS = 3600.0
 _FIRST_BACKUP_SECONDS = 60.0
-_WATCHDOG_SECONDS = 180.0  # it arrives every minute; two may be lost to a restart
 
 
 class Service:
@@ -67,18 +72,19 @@ class Service:
         tokens: BearerTokens | None = None,
         alertmanagers: Sequence[Alertmanager] = (),
         reload: Callable[[], tuple[Routing, frozenset[str]]] = lambda: (Routing(), frozenset()),
+        outlets: Callable[[], Sequence[Entry]] = tuple,
         app_token: str = "",
         digests: Digests | None = None,
         page_url: str = "",
+        policy: Callable[[], Policy] = Policy,
     ) -> None:
         self.metrics, self._page_url = Metrics(), page_url
         self._store, self._style, self._clock, self._tokens = store, style, clock, tokens
         replies = ThreadReplies(style)
         self.courier = Courier(store, slack, channel, style=style, clock=clock, metrics=self.metrics)
+        self.outlets = OutletCouriers(store, style=style, clock=clock, metrics=self.metrics, prometheus=prometheus)
         self.diagnostician = (
-            Diagnostician(
-                store, prometheus, replies=replies, clock=clock, metrics=self.metrics, changed=self.courier.wake
-            )
+            Diagnostician(store, prometheus, replies=replies, clock=clock, metrics=self.metrics, changed=self._wake)
             if prometheus is not None
             else None
         )
@@ -90,7 +96,7 @@ class Service:
             style=style,
             clock=clock,
             metrics=self.metrics,
-            changed=self.courier.wake,
+            changed=self._wake,
             breaker=self.courier.limits.breaker,
         )
         self._intake = Intake(
@@ -110,17 +116,26 @@ class Service:
             metrics=self.metrics,
             changed=self._changed,
         )
+        self.policy = PolicyWorker(
+            store,
+            prometheus,
+            clock=clock,
+            page_url=page_url,
+            changed=self.courier.wake,
+            has_buttons=bool(app_token),
+        )
         self._listener: Listener | None = None
         self._interactions: Interactions | None = None
         if app_token and isinstance(slack, WebSlack):
             self._interactions = Interactions(
                 store, slack, alertmanagers, style=style, clock=clock, metrics=self.metrics, changed=self._acted
             )
+            self._interactions.confirm = self.policy.confirm
             self._listener = Listener(
                 app_token, slack.client, self._interactions, breaker=self.courier.limits.breaker, clock=clock
             )
             self.courier.composer.buttons = True
-        self._reload = reload
+        self._reload, self._read_outlets, self._load_policy = reload, outlets, policy
         self._reload_successful = True
         self.reload()
         self.metrics.serve_gauges(self._gauges)
@@ -134,18 +149,25 @@ class Service:
             UsageError: something is wrong with one of them.
         """
         self._reload_successful = False
+        outlets = self._read_outlets()
         routing, users = self._reload()
+        policy = self._load_policy()
         self._reload_successful = True
+        self.policy.replace(policy, routing)
         self._intake.routing = self.courier.composer.routing = routing
         if self.diagnostician is not None:
             self.diagnostician.routing = routing
         if self._interactions is not None:
             self._interactions.users, self._interactions.routing = users, routing
+        try:
+            self.outlets.apply(outlets)
+        except StoreError as error:
+            raise UsageError(f"{error}: the outlets are as they were") from None
 
     def start(self) -> None:
         """Run delivery, diagnosis and clean-up."""
         targets: list[Callable[[], None]] = [
-            *(self.deliveries.run, self.courier.run, self.reconciler.run, self._clean_up)
+            *(self.deliveries.run, self.courier.run, self.reconciler.run, self.policy.run, self._clean_up)
         ]
         targets += self.analysis.targets()
         if self.diagnostician is not None:
@@ -155,13 +177,16 @@ class Service:
         self._threads = [threading.Thread(target=target, daemon=True, name=target.__qualname__) for target in targets]
         for thread in self._threads:
             thread.start()
+        self.outlets.start()
 
     def stop(self) -> None:
         """Finish the call in progress, keep the rest for the next start."""
         self._stopping.set()
         self.deliveries.stop()
         self.courier.stop()
+        self.outlets.stop()
         self.reconciler.stop()
+        self.policy.stop()
         if self._listener is not None:
             self._listener.stop()
         if self.diagnostician is not None:
@@ -169,6 +194,7 @@ class Service:
         self.analysis.stop()
         for thread in self._threads:
             thread.join(timeout=15.0)
+        self.outlets.join(15.0)
         self._store.close()
 
     def routes(self) -> dict[str, BlockingRoute]:
@@ -181,6 +207,8 @@ class Service:
             "/api/v1/incidents": lambda: self._query(lambda tx: api.incidents(tx, self._style)),
             "/api/v1/dead": lambda: self._query(api.dead),
             "/api/v1/audit": lambda: self._query(api.audit),
+            "/api/v1/policy": lambda: self._query(api.policy),
+            "/policy": lambda: self._query(self._policy_page),
         }
         routes = {path: BlockingRoute(partial(_read, page)) for path, page in (pages | runbooks.pages()).items()}
         routes["/metrics"] = BlockingRoute(self._metrics)
@@ -236,11 +264,16 @@ class Service:
                 self.diagnostician.poke(incident_id)
         if outcome.has_parked:
             self.reconciler.poke()
+        self._wake()
+
+    def _wake(self) -> None:
+        """Let Slack and all outlets look at the outbox now."""
         self.courier.wake()
+        self.outlets.wake()
 
     def _acted(self) -> None:
         """Update the message and poll Alertmanager after somebody has acted."""
-        self.courier.wake()
+        self._wake()
         self.reconciler.poke()
 
     def _reloaded(self, _request: Request) -> Response:
@@ -264,7 +297,7 @@ class Service:
         now = self._clock.wall()
         with self._store.snapshot() as tx:
             pairs = [(incident, tx.outbox.root(incident.id)) for incident in tx.incidents(50)]
-            trouble = self._trouble(tx, now)
+            trouble = trouble_lines(tx, self.courier, self.outlets, self.policy.trouble, now)
         cards = [page.Card(incident, build(incident, self._style), _delivery(root)) for incident, root in pairs]
         banner = page.Banner(self._style.notice, trouble)
         return document.response(page.render(cards, banner, now))
@@ -275,24 +308,8 @@ class Service:
         body = page_html if page_html is not None else "The digest is being prepared; this page reloads in 3 s."
         return document.response(body, refresh="" if page_html is not None else "3")
 
-    def _trouble(self, tx: Transaction, now: float) -> tuple[str, ...]:
-        depth, oldest, dead = tx.outbox.depth()
-        heartbeat = tx.fact(WATCHDOG_FACT)
-        lines = []
-        if heartbeat is not None and now - float(heartbeat) > _WATCHDOG_SECONDS:
-            lines.append(
-                f"No Watchdog for {duration(now - float(heartbeat))}: Prometheus, Alertmanager or the path from them is"
-                " broken, and no other alert can be trusted to arrive."
-            )
-        if self.courier.blocked:
-            lines.append(f"Slack refuses everything: {self.courier.blocked}. {depth} messages are queued.")
-        elif oldest is not None and now - oldest > 30:
-            lines.append(f"{depth} messages wait for Slack, the oldest for {now - oldest:.0f} s.")
-        for channel, why in self.courier.parked.items():
-            lines.append(f"{channel} cannot be reached ({why}): new messages go to the service's own channel.")
-        if dead:
-            lines.append(f"{dead} messages were refused by Slack for good: pyrometer-alerting replay retries them.")
-        return tuple(lines)
+    def _policy_page(self, tx: Transaction) -> Response:
+        return document.response(policy_page(self.policy, tx.actions.newest(), self._clock.wall()))
 
     def _query(self, query: Callable[[Transaction], Response]) -> Response:
         with self._store.snapshot() as tx:
@@ -313,12 +330,16 @@ class Service:
                 depth, oldest, dead = tx.outbox.depth()
                 firing, watchdog = tx.firing_count(), tx.fact(WATCHDOG_FACT)
                 incidents = tx.recent_incidents(float("inf"))
+                outlets = self.outlets.gauges(tx, self._clock.wall())
+                of_policy = policy_gauges(self.policy, tx.actions)
         except StoreError:
             return reloaded
         age = self._clock.wall() - oldest if oldest is not None else 0.0
         gauges = (
             reloaded
             | incident_gauges(incidents, self._page_url)
+            | outlets
+            | of_policy
             | {
                 "pyrometer_alerting_incidents_open": {(("severity", name),): count for name, count in firing.items()},
                 "pyrometer_alerting_outbox_depth": {(): depth},

@@ -89,7 +89,7 @@ class NodeMetrics:
     def dcgm(self) -> Iterator[Family]:
         """Yield the GPUs' metrics under dcgm-exporter's names."""
         labels = [
-            f'{self.targets[node]},gpu="{gpu}",UUID="{_uuid(node, gpu)}",'
+            f'{self.targets[node]},gpu="{gpu}",UUID="{gpu_uuid(node, gpu)}",'
             f'pci_bus_id="00000000:{0x18 + 16 * gpu:02X}:00.0",'
             f'device="nvidia{gpu}",modelName="{MODEL}",Hostname="host",DCGM_FI_DRIVER_VERSION="{DRIVER}"'
             for node, gpu in self._where
@@ -126,7 +126,7 @@ class NodeMetrics:
     def gpus(self) -> Iterator[Family]:
         """Yield the GPUs' metrics under our own names."""
         plan, since = self._plan, self._plan.faults.since
-        labels = [f'{self.targets[node]},gpu="{gpu}",uuid="{_uuid(node, gpu)}"' for node, gpu in self._where]
+        labels = [f'{self.targets[node]},gpu="{gpu}",uuid="{gpu_uuid(node, gpu)}"' for node, gpu in self._where]
         here = nan_where(self._gone, 1.0)
         answering = nan_where(np.arange(plan.nodes) == self.dead, float(plan.gpus))
         # A GPU that falls off the bus under load stays in both counts until the driver is reloaded.
@@ -141,7 +141,13 @@ class NodeMetrics:
             for each, (node, gpu) in zip(labels, self._where, strict=True)
         ]
         yield family("pyrometer_gpu_info", parts, nan_where(self._silent, 1.0), slow=True)
-        jobs = [f'{each},job_id="4711",user="ml",job_name=""' for each in labels]
+        numbers = {
+            node: 4711 + at for at, run in enumerate(plan.runs()) for node in range(run.first, run.first + run.nodes)
+        }
+        jobs = [
+            f'{each},job_id="{numbers.get(node, 4711)}",user="ml",job_name=""'
+            for each, (node, _) in zip(labels, self._where, strict=True)
+        ]
         yield family("pyrometer_gpu_job_info", jobs, nan_where(~self._busy | self._gone, 1.0), slow=True)
         yield family("pyrometer_gpu_energy_joules_total", labels, counter(here * 600), slow=True)
         yield family("pyrometer_gpu_nvlink_transmitted_bytes_total", labels, counter(here * self._busy * 9e10, 0))
@@ -234,5 +240,6 @@ _PORT_ERRORS = {
 }
 
 
-def _uuid(node: int, gpu: int) -> str:
+def gpu_uuid(node: int, gpu: int) -> str:
+    """Return the UUID of the GPU of a node, by its number and the node's index."""
     return f"GPU-{node:08x}-0000-4000-8000-{gpu:012x}"
