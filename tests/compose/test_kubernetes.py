@@ -25,7 +25,7 @@ PROBE = {
 }  # fmt: skip
 CONTAINER = {
     "name": str, "image": str, "imagePullPolicy": str, "command": [str], "args": [str],
-    "env": [{"name": str, "value": str}],
+    "env": [{"name": str, "value": str, "valueFrom": {"fieldRef": {"fieldPath": str}}}],
     "ports": [{"name": str, "containerPort": int, "hostPort": int, "protocol": str}],
     "securityContext": {
         "runAsUser": int, "runAsGroup": int, "runAsNonRoot": bool, "allowPrivilegeEscalation": bool,
