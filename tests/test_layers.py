@@ -20,6 +20,7 @@ ROOMS = (
     "diagnosis",
     "render",
     "deliver",
+    "policy",
     "interact",
     "digest",
     "app",

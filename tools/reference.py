@@ -81,6 +81,11 @@ but no MFU, unless they give `peak_flops=`. GeForce cards aren't listed, nor vGP
 customer whose peak nobody states.
 `pyrometer-doctor` names GPUs whose power limit or clocks keep them from their peak.
 
+Compared, dense and within 2.5 %, with tables of others (`tests/exporters/node/train/test_peaks.py` names each): A100,
+H100 SXM and PCIe, H200, H20, L40, L40S, B200, GB200, MI250, MI250X, MI300X. By SMs or CUs x clock x operations per
+clock: V100, A100, H100 SXM and PCIe, RTX A6000, MI300X, MI350X, MI355X. By datasheet alone, not compared: A800, H800,
+H100 and H200 NVL, RTX PRO, MI325X and the others.
+
 | GPU | BF16 | FP16 | TF32 | FP8 | FP4 | source |
 |---|---|---|---|---|---|---|
 """

@@ -27,7 +27,7 @@ _now = time.monotonic_ns
 # A GPU's queue holds about a thousand kernels, which is less than a hundred steps of any model worth timing. Without a
 # free event the step's time is that of a span of several.
 _MOST_EVENTS = 128
-# What a host needs from one step to the next; less than it takes to launch an evaluation.
+# A host needs less from one step to the next, and more to launch an evaluation.
 _GAP_NS = 100_000
 # By then a job has initialised CUDA or never will.
 _FIRST_STEPS = 100
@@ -120,7 +120,7 @@ class DeviceTimes:
             self._fail()
 
     def stop(self) -> None:
-        """Let go of the events, without a call of CUDA: this may be a forked child."""
+        """Release the events without a call of CUDA: this may be a forked child."""
         self._torch = self._last = self._began = None
         self._free.clear()
         self._pending.clear()
@@ -165,7 +165,7 @@ class DeviceTimes:
         return event
 
     def _forget_last(self) -> None:
-        """Let go of the event at the end of the step before; where that step is not settled, that releases it."""
+        """Release the event at the end of the step before; where that step is not settled, settling does."""
         if not self._pending:
             self._release(self._last)
         self._last = None

@@ -1,4 +1,4 @@
-"""Find out at the first steps: the name of the GPU, and whether anybody reads the ring."""
+"""Find out at the first steps: the GPU's name, the run's page in a tracker, and whether anybody reads the ring."""
 
 from __future__ import annotations
 
@@ -52,7 +52,12 @@ class Reading:
 
 
 def observer(
-    run: Run, description: dict[str, object], say: Callable[[str], None], announce: Callable[[str], None]
+    run: Run,
+    description: dict[str, object],
+    say: Callable[[str], None],
+    announce: Callable[[str], None],
+    *,
+    links: bool = False,
 ) -> Callable[[], bool]:
     """Return what is to be called after each of the first steps, as long as it returns True. It never raises.
 
@@ -61,10 +66,11 @@ def observer(
         description: Its description.
         say: Writes one line, from one rank of a node.
         announce: Writes one line, from whichever rank.
+        links: Whether to detect the run's pages in W&B and MLflow.
     """
     reading = Reading(run.descriptor)
     started, warmup = time.monotonic_ns(), int(str(description["warmup_steps"]))
-    named = [bool(description["gpu_model"])]
+    named, linked = [bool(description["gpu_model"])], [not links]
     found = weakref.ref(run)  # a run that nobody holds any more is closed at once
 
     def observe() -> bool:
@@ -74,6 +80,8 @@ def observer(
                 return False
             if not named[0]:
                 named[0] = _write_gpu_model(run)
+            if not linked[0]:
+                linked[0] = _write_links(run)
             elapsed, steps = time.monotonic_ns() - started, run.steps_finished()
             if steps < warmup or (elapsed < _PATIENCE_NS and steps < _MOST_STEPS):
                 return True
@@ -104,6 +112,18 @@ def _write_gpu_model(run: Run) -> bool:
         return False
     run.write_text(ring.GPU_MODEL_SLOT, ring.GPU_MODEL_BYTES, str(torch.cuda.get_device_name()))
     return True
+
+
+def _write_links(run: Run) -> bool:
+    """Write the pages of the run that loaded trackers have open; they may be opened after ``start``."""
+    if "wandb" not in sys.modules and "mlflow" not in sys.modules:
+        return False
+    from pyrometer._links import detected, packed  # noqa: PLC0415  needed by few
+
+    found = detected()
+    if found:
+        run.write_text(ring.LINKS_SLOT, ring.LINKS_BYTES, packed(found)[0])
+    return bool(found)
 
 
 def _owner(pid: int) -> str:

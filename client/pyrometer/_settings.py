@@ -9,6 +9,7 @@ from pyrometer import _environment
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any, TypedDict
 
     class StartSettings(TypedDict, total=False):
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
         rings: str | None
         group: str | None
         stacks: object
+        links: Mapping[str, str] | None
 
     class RunSettings(StartSettings, total=False):
         """Add the run's name to the settings."""
@@ -57,9 +59,9 @@ class Settings:
 
     __slots__ = (
         "attempt", "convention", "dtype", "expected_mfu", "first_step", "flops_per_token", "global_batch_size", "gpu",
-        "gpu_model", "group", "job_id", "local_rank", "micro_batch_size", "model", "peak_flops", "rank", "recompute",
-        "replica", "reporting_rank", "rings", "run", "sequence_length", "stacks", "stage", "tokens_per_step", "uuid",
-        "warmup_steps", "world_size",
+        "gpu_model", "group", "job_id", "links", "local_rank", "micro_batch_size", "model", "peak_flops", "rank",
+        "recompute", "replica", "reporting_rank", "rings", "run", "sequence_length", "stacks", "stage",
+        "tokens_per_step", "uuid", "warmup_steps", "world_size",
     )  # fmt: skip
 
     def __init__(
@@ -93,6 +95,7 @@ class Settings:
         rings: str | None = None,
         group: str | None = None,
         stacks: object = None,
+        links: Mapping[str, str] | None = None,
     ) -> None:
         self.run = run
         self.flops_per_token = flops_per_token
@@ -122,6 +125,7 @@ class Settings:
         self.rings = rings
         self.group = group
         self.stacks = stacks
+        self.links = links
 
 
 def describe(settings: Settings) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 
-from pyrometer import _environment
+from pyrometer import _environment, ring
 from pyrometer._ring_file import create_ring, default_folder, remove_stale_rings, safe_name
 from pyrometer._run import Run
 from pyrometer._settings import WARMUP_STEPS, Settings, describe
@@ -15,7 +15,7 @@ from pyrometer._step import scratch_memory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from typing import Any, ParamSpec
 
     P = ParamSpec("P")
@@ -91,6 +91,7 @@ def start(
     rings: str | None = None,
     group: str | None = None,
     stacks: object = None,
+    links: Mapping[str, str] | None = None,
 ) -> Run:
     """Start reporting; call once per rank, before the loop.
 
@@ -131,6 +132,8 @@ def start(
             node.
         stacks: True to have the exporter request this rank's stacks when the run hangs, with SIGUSR2; a signal's number
             for another signal; by default on with PYROMETER_STACKS=1. The job must not use that signal itself.
+        links: Pages of the run elsewhere, such as ``{"wandb": url}``: http or https, without query; by default those
+            of W&B's and MLflow's open runs, where they are loaded.
 
     Returns:
         The run; its ``disabled`` is None while records are written, else the reason.
@@ -142,7 +145,7 @@ def start(
         reporting_rank=reporting_rank,
         global_batch_size=global_batch_size, micro_batch_size=micro_batch_size, sequence_length=sequence_length,
         recompute=recompute, job_id=job_id, gpu=gpu, uuid=uuid, first_step=first_step, warmup_steps=warmup_steps,
-        rings=rings, group=group, stacks=stacks,
+        rings=rings, group=group, stacks=stacks, links=links,
     )  # fmt: skip
     try:
         return _start(settings)
@@ -176,7 +179,8 @@ def _start(settings: Settings) -> Run:
     _enable_stack_dumps(run, settings)
     _detect_waits(run, settings, description)
     _time_on_device(run, description)
-    _observe_first_steps(run, description)
+    _link(run, settings, description)
+    _observe_first_steps(run, settings, description)
     try:
         remove_stale_rings(folder)
     except OSError:
@@ -199,7 +203,7 @@ def _group(settings: Settings) -> str:
     return str(os.environ.get("PYROMETER_GROUP", "") if settings.group is None else settings.group)
 
 
-def _observe_first_steps(run: Run, description: dict[str, Any]) -> None:
+def _observe_first_steps(run: Run, settings: Settings, description: dict[str, Any]) -> None:
     from pyrometer._first_steps import observer  # noqa: PLC0415  would add to what `import pyrometer` costs
 
     def say(line: str) -> None:
@@ -209,10 +213,30 @@ def _observe_first_steps(run: Run, description: dict[str, Any]) -> None:
         _write("run {0}: {1}", description["run"], line)
 
     run.say_through(say)
+    detects_links = description["reporting"] and settings.links is None
     try:
-        run.observe(observer(run, description, say, announce))
+        run.observe(observer(run, description, say, announce, links=detects_links))
     except Exception:  # noqa: BLE001  the promise of this module
         pass
+
+
+def _link(run: Run, settings: Settings, description: dict[str, Any]) -> None:
+    if settings.links is None:
+        return  # detected at the first steps, when the trackers are open
+    try:
+        from pyrometer._links import packed  # noqa: PLC0415  needed by few
+
+        text, dropped = packed(settings.links)
+        run.write_text(ring.LINKS_SLOT, ring.LINKS_BYTES, text)
+        if dropped:
+            _warn(
+                description["local_rank"],
+                "no links to {0}: an address is http or https, names have letters and digits, and {1} bytes fit in all",
+                ", ".join(dropped),
+                ring.LINKS_BYTES,
+            )
+    except Exception as error:  # noqa: BLE001  the promise of this module
+        _warn(description["local_rank"], 'no links: give {{"wandb": address}}: {0}', type(error).__name__)
 
 
 def _time_on_device(run: Run, description: dict[str, Any]) -> None:

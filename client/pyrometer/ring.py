@@ -68,6 +68,9 @@ SETTLED_SLOT = (
     58  # with DEVICE_TIME, how many records have their final times; with LAUNCH_TIME, how many are no launches
 )
 NAMED_PART_TOTALS_SLOT = 48  # ns per part at PART_NAMES_SLOT, one slot each
+LINKS_SLOT = 60  # LINKS_BYTES of UTF-8, padded with zeros: a line "name address" per page of the run in a tracker
+LINKS_BYTES = 512
+LINK_NAME_BYTES = 16
 # Written at the start, and replaced where an exception or sys.exit ends the process: a signal leaves no time for it.
 SUDDEN_EXIT = b"signal or os._exit"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from pyrometer_dashboards import palette
 from pyrometer_dashboards.model import Annotation, Variable
 
@@ -14,6 +16,13 @@ GPU_MATRIX = "pyrometer-gpu-matrix"
 RELIABILITY = "pyrometer-reliability"
 ALERTS = "pyrometer-alerts"
 STACK_HEALTH = "pyrometer-stack-health"
+NODES_AND_SPARES = "pyrometer-nodes"
+COLLECTIVES = "pyrometer-collectives"
+HOSTS = "pyrometer-hosts"
+GPU_DETAIL = "pyrometer-gpu"
+JOB = "pyrometer-job"
+RACKS = "pyrometer-racks"
+COMPARE = "pyrometer-compare-runs"
 
 CLUSTER = 'cluster="$cluster"'
 NODE_IS = 'cluster="$cluster", node="$node"'
@@ -45,6 +54,52 @@ RUN_OF_ROW = ("Open run ${__data.fields.run}", link(TRAINING_RUN, run="${__data.
 RUNBOOK_OF_ROW = ("Open the runbook", "${alerting:raw}/runbooks/${__data.fields.alert}")
 MESSAGE_OF_ROW = ("Open the message", "${__data.fields.link:raw}")
 RUN_OF_SERIES = ("Open run ${__field.labels.run}", link(TRAINING_RUN, run="${__field.labels.run}"))
+
+# Families of alerts, and the board that shows each where the alert names neither a run nor a node; the last one counts.
+_BOARDS = (
+    (".*", STACK_HEALTH),
+    ("Gpu.*", GPU_MATRIX),
+    ("Gpu(Throttled|PowerCap|Clock|Limit|Thermal).*", THROTTLING),
+    ("(NodeExporter)?Nic.*|Fabric.*", FABRIC),
+    ("(Train|Nccl).*", OVERVIEW),
+)
+_OF_RUNS = "(?:Train|Nccl).*"
+
+
+def board_of(alert: str) -> str:
+    """Return the board that shows an alert which names no part."""
+    return [board for names, board in _BOARDS if re.fullmatch(names, alert)][-1]
+
+
+def with_targets(alerts: str, name: str = "alertname") -> str:
+    """Return alerts with labels for the links of their rows, which thus never lead to a part that a row has not.
+
+    Each is a board and its variables: ``to`` for the alert in the label ``name``, ``to_node`` and ``to_run`` for its
+    node and run, or the same as ``to``; ``book`` is the text of the link to the runbook.
+    """
+    run, node = f"{TRAINING_RUN}?var-run=$1", f"{NODE}?var-node=$1"
+    found = alerts
+    for names, board in _BOARDS:
+        found = f'label_replace({found}, "to", "{board}?", "{name}", "{names}")'
+    found = f'label_replace({found}, "to", "{node}", "node", "(.+)")'
+    # For an alert of a run, the run says more than the node where it was read.
+    of_run = f'label_join({found}, "at", "/", "{name}", "run")'
+    found = f'label_replace({of_run}, "to", "{run}", "at", "{_OF_RUNS}/(.+)")'
+    for label, there in (("node", node), ("run", run)):
+        same = f'label_replace({found}, "to_{label}", "$1", "to", "(.+)")'
+        found = f'label_replace({same}, "to_{label}", "{there}", "{label}", "(.+)")'
+    return f'label_replace({found}, "book", "runbook", "", "")'
+
+
+def _target(label: str, title: str) -> tuple[str, str]:
+    return title, f"/d/${{__data.fields.{label}:raw}}&{_KEPT}&{_TIME}"
+
+
+ALERT_OF_ROW = _target("to", "Open the board that shows it")
+NODE_OF_ALERT = _target("to_node", "Open the node")
+RUN_OF_ALERT = _target("to_run", "Open the run")
+# Columns of these labels, for a table's own.
+TARGETS = {"to": "to", "to_node": "to_node", "to_run": "to_run"}
 
 CLUSTERS = Variable("cluster", "Cluster", 'label_values(up{job="node"}, cluster)')
 ALERTING = Variable("alerting", "Alerting", 'label_values(pyrometer_alerting_page_info{url!=""}, url)', hidden=True)

@@ -144,12 +144,14 @@ def runs(*, span: int = 24) -> Panel:
             "MFU": {"unit": "percentunit", "decimals": 1, "custom.width": 66},
             "of best": below(*panels.KEPT, unit="percentunit", **{"custom.width": 88}),
             "waits for": {"custom.width": 160},
-            "costs": below(*panels.LOST_TIME, unit="percentunit", **{"custom.width": 64, "mappings": _UNNAMED}),
-            "for": {"custom.width": 80, "decimals": 1, "mappings": _UNNAMED},
+            "costs": below(
+                *panels.LOST_TIME, unit="percentunit", **{"custom.width": 64, "mappings": _UNNAMED, "links": []}
+            ),
+            "for": {"custom.width": 80, "decimals": 1, "mappings": _UNNAMED, "links": []},
             "last step": below(
                 (None, palette.QUIET), (60, palette.WATCH), (300, palette.WORST), **{"custom.width": 76}
             ),
-            "ends in": {"custom.width": 76, "decimals": 1, "mappings": _UNNAMED},
+            "ends in": {"custom.width": 76, "decimals": 1, "mappings": _UNNAMED, "links": []},
             "owner": {"custom.width": 70},
         },
         no_value="no data of a run: docs/tutorial.md says how a job reports its steps",

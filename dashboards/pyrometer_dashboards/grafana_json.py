@@ -18,6 +18,7 @@ from grafanalib import core
 
 from pyrometer_dashboards import grafana_defaults as defaults
 from pyrometer_dashboards import palette
+from pyrometer_dashboards.common import ALERTING, RUNBOOK_OF_ROW
 from pyrometer_dashboards.grafana_defaults import Json, merged
 from pyrometer_dashboards.model import Annotation, Board, Override, Panel, Query, Row, Variable
 
@@ -41,8 +42,8 @@ _DASHBOARD_KEYS = (
 )  # fmt: skip
 _ROW_KEYS = ("collapsed", "gridPos", "id", "panels", "title", "type")
 _PANEL_KEYS = (
-    "datasource", "description", "fieldConfig", "gridPos", "id", "interval", "maxDataPoints", "options", "targets",
-    "timeFrom", "title", "transformations", "type",
+    "datasource", "description", "fieldConfig", "gridPos", "id", "interval", "links", "maxDataPoints", "options",
+    "targets", "timeFrom", "title", "transformations", "type",
 )  # fmt: skip
 _TARGET_KEYS = ("datasource", "expr", "format", "instant", "interval", "legendFormat", "refId")
 _VARIABLE_KEYS = {
@@ -82,9 +83,16 @@ def _dashboard(board: Board) -> core.Dashboard:
         timezone="utc",
         links=[_menu()],
         annotations=core.Annotations([_BUILT_IN, *map(_annotation, board.annotations)]),
-        templating=core.Templating([_datasource(), *map(_variable, board.variables)]),
+        templating=core.Templating([_datasource(), *map(_variable, _variables(board))]),
         panels=_layout(board.rows),
     )
+
+
+def _variables(board: Board) -> list[Variable]:
+    """Return the board's variables, with the address of the runbooks where a panel has one."""
+    own = list(board.variables)
+    needed = any(panel.reading.runbook for row in board.rows for panel in row.panels)
+    return [*own, ALERTING] if needed and ALERTING not in own else own
 
 
 def _menu() -> core.DashboardLink:
@@ -147,8 +155,16 @@ def _panel(panel: Panel, position: core.GridPos) -> core.Panel:
         interval=panel.step or None,
         maxDataPoints=panel.max_points,
         timeFrom=panel.time_from or None,
+        links=_runbook(panel),
         extraJson=own,
     )
+
+
+def _runbook(panel: Panel) -> list[core.DataLink]:
+    """Return the link in a panel's head to the runbook of its alert: one click."""
+    name = panel.reading.runbook
+    url = RUNBOOK_OF_ROW[1].replace("${__data.fields.alert}", name)
+    return [core.DataLink(title=f"Runbook: {name}", linkUrl=url, isNewTab=True)] if name else []
 
 
 def _target(query: Query, number: int) -> core.Target:

@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from pyrometer_dashboards import palette, panels, proof
-from pyrometer_dashboards.common import CLUSTER, MESSAGE_OF_ROW, NODE_OF_ROW, RUN_OF_ROW, RUNBOOK_OF_ROW
+from pyrometer_dashboards.common import (
+    ALERT_OF_ROW,
+    CLUSTER,
+    MESSAGE_OF_ROW,
+    NODE_OF_ALERT,
+    RUN_OF_ALERT,
+    RUN_OF_ROW,
+    RUNBOOK_OF_ROW,
+    TARGETS,
+    with_targets,
+)
 from pyrometer_dashboards.model import Panel, Query, Reading
 from pyrometer_dashboards.proof import Healthy
 
@@ -27,19 +37,17 @@ def incidents(*, span: int = 24, height: int = 0) -> Panel:
     severities = tuple(name for name, _ in _URGENCIES)
     states = [panels.state(str(at), name, colour, at) for at, (name, colour) in enumerate(_URGENCIES)]
 
-    def to(link: tuple[str, str], **more: object) -> dict[str, object]:
-        return {"links": [{"title": link[0], "url": link[1]}], **more}
-
     return panels.table(
         "Open incidents: who did it, and why",
         Reading(
             "What is wrong now, one row for each message in the channel: the part to blame, the likely cause and how "
             "sure the diagnosis is, who has taken it, and since when.",
             "'no open incident'.",
-            "Click the part for its node, the cause for the message with the evidence, the alert for the runbook.",
+            "Click the part for its node, the cause for the message with the evidence, the alert for the board that "
+            "shows it, 'runbook' for what to do.",
             "TrainMfuDropped",
         ),
-        [Query(urgency(f"time() - ({_STARTED})", severities), instant=True, table=True)],
+        [Query(with_targets(urgency(f"time() - ({_STARTED})", severities), "alert"), instant=True, table=True)],
         {
             "urgency": "severity",
             "run": "run",
@@ -49,23 +57,25 @@ def incidents(*, span: int = 24, height: int = 0) -> Panel:
             "alert": "alert",
             "acknowledged": "taken by",
             "Value": "for",
-            "node": "node",
+            "book": "to do",
             "link": "link",
+            **TARGETS,
         },
         unit="s",
         sort="severity",
         falling=False,
         fields={
             "severity": panels.coloured() | {"custom.width": 94, "mappings": states},
-            "run": to(RUN_OF_ROW, **{"custom.width": 120}),
-            "part": to(NODE_OF_ROW, **{"custom.width": 160}),
-            "likely cause": to(MESSAGE_OF_ROW),
+            "run": {"custom.width": 110, **panels.linked(RUN_OF_ALERT)},
+            "part": {"custom.width": 145, **panels.linked(NODE_OF_ALERT)},
+            "likely cause": panels.linked(MESSAGE_OF_ROW),
             "sure": {"custom.width": 60},
-            "alert": to(RUNBOOK_OF_ROW, **{"custom.width": 175}),
+            "alert": {"custom.width": 165, **panels.linked(ALERT_OF_ROW)},
             "taken by": {"custom.width": 75},
             "for": {"custom.width": 85, "decimals": 1},
-            "node": panels.HIDDEN,
+            "to do": {"custom.width": 75, **panels.linked(RUNBOOK_OF_ROW)},
             "link": panels.HIDDEN,
+            **dict.fromkeys(TARGETS.values(), panels.HIDDEN),
         },
         no_value="no data: is the alerting service scraped?",
         healthy=NO_INCIDENT,

@@ -33,9 +33,9 @@ def gpus() -> Panel:
 
 
 def missing() -> Panel:
-    """Return which GPUs of the node don't answer: what to tell the data centre."""
+    """Return which GPUs of the node don't answer, with their serial numbers."""
     lost = f"group by (gpu) (gpu:pyrometer_gpu_up:missing{{{NODE_IS}}})"
-    # What the GPU said when it was last opened.
+    # As the GPU was when it was last opened.
     known = f"max by (gpu, pci_bus_id, serial) (last_over_time(pyrometer_gpu_info{{{NODE_IS}}}[$__range]))"
     why = (
         f"max by (gpu, reason) (label_replace(node:pyrometer_down_reason:info{{{NODE_IS}, "

@@ -29,7 +29,9 @@ KNOWN_METRICS = re.compile(
     | pyrometer_gpu_(sram_ecc_threshold_exceeded|unrepairable_memory|repair_pending|bank_remapping_pending)
     | pyrometer_kernel_(log_lost_records_total|uncorrected_events_total|event_last_timestamp_seconds)
     | pyrometer_exporter_web_config_last_reload_successful | pyrometer_alerting_config_last_reload_successful
-    | node_filesystem_(avail_bytes|size_bytes|readonly)
+    | node_filesystem_(avail_bytes|size_bytes|readonly) | node_memory_Mem(Total|Available)_bytes
+    | node_pressure_(cpu_waiting|memory_stalled|io_stalled)_seconds_total
+    | node_disk_(io_time_seconds|(read|written)_bytes)_total
     | pyrometer_gpu_(nvlink_(transmitted|received)_bytes_total|pcie_\w+_bytes_total)
     | pyrometer_gpu_(nvlink_up|nvlinks_up|recovery_action|driver_info|driver_mismatch)
     | pyrometer_gpus_present
@@ -42,7 +44,7 @@ KNOWN_METRICS = re.compile(
     | pyrometer_nic_(tx_pause_storm_(warning|error)_events|rp_cnp_packets_handled)_total
     | pyrometer_nic_(np_ecn_marked_roce_packets_received_total|temperature(_critical)?_celsius)
     | pyrometer_node_maintenance
-    | pyrometer_slurm_node_unavailable_info
+    | pyrometer_slurm_node_unavailable_(info|timestamp_seconds)
     | node_(bonding_(active|slaves)|network_info|infiniband_physical_state_id)
     | node_infiniband_(link_downed_total|state_id|symbol_error_total|rate_bytes_per_second)
     | node_(network_carrier_down_changes_total|boot_time_seconds)

@@ -82,10 +82,28 @@ SCHEMAS: dict[str, Any] = {
         "images": [{"name": str, "newName": str, "newTag": str}],
         "patches": [{"target": {"kind": str, "name": str}, "patch": str, "path": str}],
     },
+    "ServiceAccount": {"apiVersion": str, "kind": str, "metadata": META},
+    "ClusterRole": {"apiVersion": str, "kind": str, "metadata": META,
+        "rules": [{"apiGroups": [str], "resources": [str], "verbs": [str]}],
+    },
+    "ClusterRoleBinding": {"apiVersion": str, "kind": str, "metadata": META, "roleRef": TEXTS, "subjects": [TEXTS]},
+    "ValidatingAdmissionPolicy": {"apiVersion": str, "kind": str, "metadata": META, "spec": {
+        "failurePolicy": str, "matchConditions": [TEXTS], "variables": [TEXTS], "validations": [TEXTS],
+        "matchConstraints": {"resourceRules": [
+            {"apiGroups": [str], "apiVersions": [str], "operations": [str], "resources": [str]},
+        ]},
+    }},
+    "ValidatingAdmissionPolicyBinding": {"apiVersion": str, "kind": str, "metadata": META, "spec": {
+        "policyName": str, "validationActions": [str],
+    }},
 }  # fmt: skip
 VERSIONS = {
+    "ServiceAccount": "v1", "ClusterRole": "rbac.authorization.k8s.io/v1",
+    "ClusterRoleBinding": "rbac.authorization.k8s.io/v1",
+    "ValidatingAdmissionPolicy": "admissionregistration.k8s.io/v1",
+    "ValidatingAdmissionPolicyBinding": "admissionregistration.k8s.io/v1",
     "DaemonSet": "apps/v1", "Deployment": "apps/v1", "Service": "v1", "Namespace": "v1", "Pod": "v1",
-    "PersistentVolumeClaim": "v1", "NetworkPolicy": "networking.k8s.io/v1",
+    "PersistentVolumeClaim": "v1", "NetworkPolicy": "networking.k8s.io/v1", "PodMonitor": "monitoring.coreos.com/v1",
     "ServiceMonitor": "monitoring.coreos.com/v1",
     "Kustomization": "kustomize.config.k8s.io/v1beta1",
 }  # fmt: skip
@@ -223,5 +241,6 @@ def test_kustomization_names_files_that_exist_and_patches_the_cluster() -> None:
 def test_every_board_is_in_a_config_map_of_its_own() -> None:
     found = yaml.safe_load((BOARDS / "kustomization.yaml").read_text(encoding="utf-8"))
     listed = {each["name"]: each["files"] for each in found["configMapGenerator"]}
-    assert listed == {f"pyrometer-board-{path.stem}": [path.name] for path in BOARDS.glob("*.json")}
+    wanted = {f"pyrometer-board-{path.stem}": [path.name] for path in BOARDS.glob("*.json")}
+    assert listed == wanted, "dashboards/json/kustomization.yaml is outdated; run: make reference"
     assert max(path.stat().st_size for path in BOARDS.glob("*.json")) < 262_144  # what kubectl apply notes beside it

@@ -18,8 +18,8 @@ from pyrometer_simulator.stack.promtool import objections
 RULES = [
     Path(__file__).parents[2] / "alert_rules" / f"{name}.rules.yaml"
     for name in (
-        "fleet_gpu", "fleet_history", "fleet_map", "fleet_nic", "fleet_train", "gpu", "gpu_health", "nccl",
-        "nccl_inspector", "nic", "stack",
+        "fleet_gpu", "fleet_history", "fleet_hosts", "fleet_map", "fleet_nic", "fleet_nodes", "fleet_train", "gpu",
+        "gpu_health", "nccl", "nccl_inspector", "nic", "stack",
         "train", "train_died", "train_expected", "train_stalled", "train_straggler",
     )
 ]  # fmt: skip
@@ -46,6 +46,7 @@ class Shown:
         beyond: appended to the expression, such as what the panel's colours call bad.
         query: which of the panel's queries.
         at: when it is asked.
+        frame: put around the expression.
     """
 
     board: str
@@ -56,11 +57,17 @@ class Shown:
     variables: dict[str, str] = field(default_factory=dict)
     query: int = 0
     at: str = "20m"
+    frame: str = "%s"
 
     def asked(self) -> str:
         """The panel's own expression."""
         expr = expression(self.board, self.title, self.query, **self.variables)
-        return f"({expr}) {self.beyond}" if self.beyond else expr
+        framed = self.frame % expr
+        return f"({framed}) {self.beyond}" if self.beyond else framed
+
+
+# The labels that only links use.
+UNLINKED = "max without (at, to, to_node, to_run, book) (%s)"
 
 
 def where(node: str) -> str:

@@ -189,7 +189,7 @@ def test_several_lost_gpus_are_counted_and_none_is_said_so(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("series", "who", "value"), [(standing(gone=5), "r stands still", 1), (died(first=5), "r died here", 1)]
+    ("series", "who", "value"), [(standing(gone=5), "r is stopped", 1), (died(first=5), "r died here", 1)]
 )
 def test_a_node_that_a_run_waits_for_is_not_without_training(
     series: Series, who: str, value: float, tmp_path: Path

@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 
 import pytest
-from dashboards_planted import NODES, Series, Shown, answer, expression, healthy, where
+from dashboards_planted import NODES, UNLINKED, Series, Shown, answer, expression, healthy, where
 
 from pyrometer_dashboards.interpolation import interpolate
 from pyrometer_dashboards.main import rendered
@@ -63,7 +63,7 @@ def fires(alert: str, severity: str, component: str, more: str) -> Shown:
     names = f'alertname="{alert}", severity="{severity}", urgency="{urgency}", component="{component}"'
     labels = f'{{{names}, cluster="c1", {more}}}'
     beyond = f'* 0 + 1 and on (alertname) ALERTS{{alertname="{alert}"}}'
-    return Shown("alerts", "Firing now, with the part that is meant", labels, 1, beyond)
+    return Shown("alerts", "Firing now, with the part that is meant", labels, 1, beyond, frame=UNLINKED)
 
 
 RAS = 'cluster="c1", node="gpu-041", run="r", job_id="77"'

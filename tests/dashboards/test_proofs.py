@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from dashboards_planted import RULES, answer, expression, where
+from dashboards_planted import RULES, UNLINKED, answer, expression, where
 
 WHOLE = "Open incidents: who did it, and why"
 BY_HARM = "By harm in the range: incidents and their cause"
@@ -19,7 +19,8 @@ NOTHING = [{"labels": "{}", "value": -1}]
 def test_an_open_incident_of_the_stack_which_has_no_cluster_is_in_the_table(tmp_path: Path) -> None:
     series = EXPORTED | {f"pyrometer_incident_start_timestamp_seconds{{{OF_THE_STACK}}}": "600x120"}
     row = [{"labels": f'{{{OF_THE_STACK}, urgency="0"}}', "value": 600}]
-    assert answer(tmp_path, series, [{"expr": expression("alerts", WHOLE), "exp_samples": row}]) == ""
+    asked = UNLINKED % expression("alerts", WHOLE)
+    assert answer(tmp_path, series, [{"expr": asked, "exp_samples": row}]) == ""
     assert answer(tmp_path, EXPORTED, [{"expr": expression("alerts", WHOLE), "exp_samples": NOTHING}]) == ""
 
 

@@ -34,7 +34,8 @@ from pyrometer_simulator.stack import StackError, find_stack
 from pyrometer_simulator.stack.prometheus import running
 
 RULES = Path(__file__).parents[2] / "alert_rules"
-NODES = 9
+# One of them is spare.
+NODES = 12
 # Windows of two minutes have to fill; on a busy machine rules come late.
 LONGEST_SECONDS = 150.0
 
@@ -124,11 +125,12 @@ def _queries() -> Iterator[tuple[str, str, str, str, bool]]:
     for name, text in rendered().items():
         for panel in finding.panels(json.loads(text)):
             for target in finding.targets(panel):
-                places = (faults.hot[0], faults.flapping[0], faults.lost[0])
-                for node, run in product(places, ("llama3-70b", "moe-1t")):
+                places = (faults.hot, faults.flapping, faults.lost)
+                for (node, index), run in product(places, ("llama3-70b", "moe-1t")):
                     values = {
                         **builtin_variables(600), "__rate_interval": "10s", "cluster": "atlas", "node": node,
-                        "gpu": ".+",
+                        "gpu": ".+", "index": str(index), "job": "4711",
+                        "rack": "r001", "switch": ".+", "other": "llama3-70b",
                         "run": ".+" if "$run" in text and name == "overview.json" else run,
                         "points": "600", "mfu": "pyrometer_train_batch_mfu_ratio",
                         "steps": "pyrometer_train_batch_step", "what": "temperature",

@@ -28,6 +28,11 @@ TROUBLE: Series = {
     f"pyrometer_train_batch_step_seconds{{{RUN}}}": "15x120",
     f"pyrometer_train_last_step_timestamp_seconds{{{RANK}}}": "0+15x120",
     f'pyrometer_train_run_info{{{RUN}, model="m", world_size="6"}}': "1x120",
+    f"node_memory_MemTotal_bytes{{{where('gpu-042')}}}": "100x120",
+    f"node_memory_MemAvailable_bytes{{{where('gpu-042')}}}": "4x120",
+    f"node_pressure_io_stalled_seconds_total{{{where('gpu-042')}}}": "0+6x120",
+    f'node_filesystem_avail_bytes{{{where("gpu-042")}, mountpoint="/", fstype="xfs"}}': "1e11x120",
+    f'node_filesystem_size_bytes{{{where("gpu-042")}, mountpoint="/", fstype="xfs"}}': "1e12x120",
 }
 AT_FAULT = {"node": "gpu-042", "run": "r"}
 

@@ -20,7 +20,7 @@ from pyrometer_simulator.fleet.training_metrics import batches
 NOW = EPOCH + 86400
 TARGET = {"cluster", "node", "rack", "instance", "job"}
 OTHERS = re.compile(
-    r"up|scrape_duration_seconds|process_\w+|pyrometer_alerting_\w+|pyrometer_run_signature|alertmanager_\w+"
+    r"up|scrape_duration_seconds|process_\w+|pyrometer_alerting_\w+|pyrometer_run_signature|alertmanager_\w+|node_\w+"
 )
 
 
@@ -54,9 +54,11 @@ def test_a_dead_node_tells_nothing_and_a_lost_gpu_only_that_it_is() -> None:
     plan = Plan(nodes=3, faults=Faults(dead="gpu-002", lost=("gpu-003", 6)))
     lines = told(plan)
     dead = {name for name, _ in parsed([line for line in lines if 'node="gpu-002"' in line])}
-    assert dead == {"up", "scrape_duration_seconds", "pyrometer_fabric_port_info"}
+    of_slurm = {f"pyrometer_slurm_node_unavailable_{what}" for what in ("info", "timestamp_seconds")}
+    assert dead == {"up", "scrape_duration_seconds", "pyrometer_fabric_port_info"} | of_slurm
     lost = [line for line in lines if 'node="gpu-003"' in line and 'gpu="6"' in line]
     assert {line.split("{")[0] for line in lost} == {
+        "pyrometer_gpu_info",
         "pyrometer_gpu_up",
         "pyrometer_gpu_xid_errors_total",
         "pyrometer_gpu_xid_critical_errors_total",

@@ -40,6 +40,11 @@ def audit(tx: Transaction) -> Response:
     return _answer({"audit": [dict(zip(names, row, strict=True)) for row in tx.audits()]})
 
 
+def policy(tx: Transaction) -> Response:
+    """Answer GET /api/v1/policy: what was done to nodes, newest first."""
+    return _answer({"actions": [vars(action) for action in tx.actions.newest()]})
+
+
 def _answer(document: dict[str, Any]) -> Response:
     return Response(200, json.dumps(document).encode(), _JSON, {"Cache-Control": "no-store"})
 

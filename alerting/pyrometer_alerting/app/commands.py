@@ -16,6 +16,7 @@ from pyrometer_alerting.diagnosis import account
 from pyrometer_alerting.digest.message import build_digest
 from pyrometer_alerting.digest.scheduler import Digests, DigestScheduler
 from pyrometer_alerting.model import routing
+from pyrometer_alerting.policy import rules
 from pyrometer_alerting.render.messages import Style
 from pyrometer_alerting.state.store import Store
 from pyrometer_kit import webconfig
@@ -74,6 +75,7 @@ def check_config(arguments: Sequence[str], environment: Mapping[str, str]) -> in
         settings.bearer_tokens(chosen.bearer_file)
     routing.load(chosen.config_file, chosen.slack_channel)
     routing.load_users(chosen.config_file)
+    rules.load(chosen.policy_file)
     _say(["the configuration is good"])
     return 0
 

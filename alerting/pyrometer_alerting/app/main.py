@@ -20,6 +20,7 @@ from pyrometer_alerting.deliver.terminal import TerminalSlack
 from pyrometer_alerting.digest.scheduler import Digests
 from pyrometer_alerting.model import routing
 from pyrometer_alerting.model.links import without_credentials
+from pyrometer_alerting.policy import rules
 from pyrometer_alerting.render import runbooks
 from pyrometer_alerting.render.messages import Style
 from pyrometer_alerting.sources.alertmanager import HttpAlertmanager
@@ -72,11 +73,12 @@ def run(arguments: Sequence[str], environment: Mapping[str, str], stop: threadin
 
 
 class _Configuration:
-    """Everything that is read again without a restart: web configuration, tokens, routing, people who may act."""
+    """Everything that is read again without a restart: web configuration, tokens, routing, people, policy."""
 
     def __init__(self, chosen: Settings) -> None:
         self.web = webconfig.load(chosen.web_config)
         self.tokens = BearerTokens()
+        self.policy = rules.Policy()
         self._chosen = chosen
         self._web_reload = WebConfigReload(chosen.web_config, self.web)
         self._secrets = FileWatch(filter(None, [chosen.bearer_file]))
@@ -97,9 +99,10 @@ class _Configuration:
         if chosen.slack_app_token and not users:
             raise UsageError("--slack.app-token-file: slack-users in --config.file must say who may press buttons")
         routes = routing.load(chosen.config_file, _channel(chosen))
+        policy = rules.load(chosen.policy_file)
         tokens = settings.bearer_tokens(chosen.bearer_file) if chosen.bearer_file is not None else []
         self._web_reload.apply(self._web_reload.read())
-        self.tokens.tokens = tokens
+        self.tokens.tokens, self.policy = tokens, policy
         return routes, users
 
 
@@ -120,6 +123,7 @@ def _service(chosen: Settings, configuration: _Configuration) -> Service:
         app_token=chosen.slack_app_token,
         digests=Digests(chosen.schedules, chosen.zone, _prometheus(chosen, DIGEST_SECONDS)),
         page_url=_page_url(chosen, encrypted=configuration.web.tls is not None),
+        policy=lambda: configuration.policy,
     )
 
 

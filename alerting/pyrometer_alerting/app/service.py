@@ -25,6 +25,10 @@ from pyrometer_alerting.interact.interactions import Interactions
 from pyrometer_alerting.interact.socket_mode import Listener
 from pyrometer_alerting.model.routing import Routing
 from pyrometer_alerting.model.text import duration
+from pyrometer_alerting.policy.gauges import policy_gauges
+from pyrometer_alerting.policy.page import policy_page
+from pyrometer_alerting.policy.rules import Policy
+from pyrometer_alerting.policy.worker import PolicyWorker
 from pyrometer_alerting.render import document, page, runbooks
 from pyrometer_alerting.render.messages import Style, ThreadReplies, build
 from pyrometer_alerting.sources.alertmanager import Alertmanager
@@ -70,6 +74,7 @@ class Service:
         app_token: str = "",
         digests: Digests | None = None,
         page_url: str = "",
+        policy: Callable[[], Policy] = Policy,
     ) -> None:
         self.metrics, self._page_url = Metrics(), page_url
         self._store, self._style, self._clock, self._tokens = store, style, clock, tokens
@@ -110,17 +115,26 @@ class Service:
             metrics=self.metrics,
             changed=self._changed,
         )
+        self.policy = PolicyWorker(
+            store,
+            prometheus,
+            clock=clock,
+            page_url=page_url,
+            changed=self.courier.wake,
+            has_buttons=bool(app_token),
+        )
         self._listener: Listener | None = None
         self._interactions: Interactions | None = None
         if app_token and isinstance(slack, WebSlack):
             self._interactions = Interactions(
                 store, slack, alertmanagers, style=style, clock=clock, metrics=self.metrics, changed=self._acted
             )
+            self._interactions.confirm = self.policy.confirm
             self._listener = Listener(
                 app_token, slack.client, self._interactions, breaker=self.courier.limits.breaker, clock=clock
             )
             self.courier.composer.buttons = True
-        self._reload = reload
+        self._reload, self._load_policy = reload, policy
         self._reload_successful = True
         self.reload()
         self.metrics.serve_gauges(self._gauges)
@@ -135,7 +149,9 @@ class Service:
         """
         self._reload_successful = False
         routing, users = self._reload()
+        policy = self._load_policy()
         self._reload_successful = True
+        self.policy.replace(policy, routing)
         self._intake.routing = self.courier.composer.routing = routing
         if self.diagnostician is not None:
             self.diagnostician.routing = routing
@@ -145,7 +161,7 @@ class Service:
     def start(self) -> None:
         """Run delivery, diagnosis and clean-up."""
         targets: list[Callable[[], None]] = [
-            *(self.deliveries.run, self.courier.run, self.reconciler.run, self._clean_up)
+            *(self.deliveries.run, self.courier.run, self.reconciler.run, self.policy.run, self._clean_up)
         ]
         targets += self.analysis.targets()
         if self.diagnostician is not None:
@@ -162,6 +178,7 @@ class Service:
         self.deliveries.stop()
         self.courier.stop()
         self.reconciler.stop()
+        self.policy.stop()
         if self._listener is not None:
             self._listener.stop()
         if self.diagnostician is not None:
@@ -181,6 +198,8 @@ class Service:
             "/api/v1/incidents": lambda: self._query(lambda tx: api.incidents(tx, self._style)),
             "/api/v1/dead": lambda: self._query(api.dead),
             "/api/v1/audit": lambda: self._query(api.audit),
+            "/api/v1/policy": lambda: self._query(api.policy),
+            "/policy": lambda: self._query(self._policy_page),
         }
         routes = {path: BlockingRoute(partial(_read, page)) for path, page in (pages | runbooks.pages()).items()}
         routes["/metrics"] = BlockingRoute(self._metrics)
@@ -275,6 +294,9 @@ class Service:
         body = page_html if page_html is not None else "The digest is being prepared; this page reloads in 3 s."
         return document.response(body, refresh="" if page_html is not None else "3")
 
+    def _policy_page(self, tx: Transaction) -> Response:
+        return document.response(policy_page(self.policy, tx.actions.newest(), self._clock.wall()))
+
     def _trouble(self, tx: Transaction, now: float) -> tuple[str, ...]:
         depth, oldest, dead = tx.outbox.depth()
         heartbeat = tx.fact(WATCHDOG_FACT)
@@ -288,6 +310,7 @@ class Service:
             lines.append(f"Slack refuses everything: {self.courier.blocked}. {depth} messages are queued.")
         elif oldest is not None and now - oldest > 30:
             lines.append(f"{depth} messages wait for Slack, the oldest for {now - oldest:.0f} s.")
+        lines += [f"Policy: {line}." for line in self.policy.trouble]
         for channel, why in self.courier.parked.items():
             lines.append(f"{channel} cannot be reached ({why}): new messages go to the service's own channel.")
         if dead:
@@ -313,12 +336,14 @@ class Service:
                 depth, oldest, dead = tx.outbox.depth()
                 firing, watchdog = tx.firing_count(), tx.fact(WATCHDOG_FACT)
                 incidents = tx.recent_incidents(float("inf"))
+                of_policy = policy_gauges(self.policy, tx.actions)
         except StoreError:
             return reloaded
         age = self._clock.wall() - oldest if oldest is not None else 0.0
         gauges = (
             reloaded
             | incident_gauges(incidents, self._page_url)
+            | of_policy
             | {
                 "pyrometer_alerting_incidents_open": {(("severity", name),): count for name, count in firing.items()},
                 "pyrometer_alerting_outbox_depth": {(): depth},

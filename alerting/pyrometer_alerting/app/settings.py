@@ -63,6 +63,7 @@ _DEFAULTS: Mapping[str, str] = {
     "slack.app-token-file": "",
     "slack.channel": "",
     "slack.charts": "auto",
+    "policy.file": "",
     "storage.path": "./pyrometer-alerting",
     "digest.daily": "",
     "digest.weekly": "",
@@ -96,6 +97,7 @@ _HELP: Mapping[str, str] = {
     "digest.daily": "when to send the daily digest, such as 09:00; empty sends none",
     "digest.weekly": "when to send the weekly digest, such as mon 09:00; empty sends none",
     "digest.timezone": "time zone of these times and of the months, such as Europe/Zurich",
+    "policy.file": "file that says which finding drains a node (docs/policy.md); without it nothing ever does",
     "storage.path": "folder of the database; created if missing",
     "log.level": "debug, info, warn or error",
     "log.format": "logfmt or json",
@@ -133,6 +135,7 @@ class Settings:
     log_level: str
     log_format: str
     notice: str
+    policy_file: Path | None = None
     config_file: Path | None = None
 
     def __repr__(self) -> str:
@@ -222,6 +225,7 @@ def _settings(values: Mapping[str, str], environment: Mapping[str, str]) -> Sett
         log_level=values["log.level"],
         log_format=values["log.format"],
         notice=values["notice"],
+        policy_file=Path(values["policy.file"]) if values["policy.file"] else None,
     )
 
 

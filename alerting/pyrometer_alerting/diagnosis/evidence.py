@@ -103,10 +103,12 @@ def gather(
     try:
         mfu = mfu_of(prometheus, incident, now, known.onset)
         if drops and known.onset is None:  # another episode of the incident
-            drops, recovered = (*drops, next_onset(mfu, known.recovered, incident.started_at)), None
+            again = (next_onset(mfu, known.recovered, incident.started_at),) if has_run_since(mfu, drops[-1]) else ()
+            drops, recovered = (*drops, *again), None
         else:
-            drops, recovered = drops_of(mfu, drops, known.recovered)
-            onset = None if drops else job_facts.onset_without_a_fall(questions)
+            before, (drops, recovered) = drops, drops_of(mfu, drops, known.recovered)
+            is_first = not drops or (not before and job_facts.stalls(incident))
+            onset = job_facts.onset_without_a_fall(questions) if is_first else None
             drops = drops if onset is None else (onset,)
             recovered = None if job_facts.stalls(incident) else recovered
         evidence = replace(evidence, drops=drops, recovered=recovered)
@@ -238,6 +240,11 @@ def drops_of(
     if again is not None and again - known[-1] > ANOTHER_DROP_SECONDS:
         return (*known, again), None
     return tuple(known), None
+
+
+def has_run_since(mfu: pd.Series[float], drop: float) -> bool:
+    """Return whether the run has ended batches after a drop: one that stands since then has no other drop."""
+    return bool((mfu.index > drop + ANOTHER_DROP_SECONDS).any())
 
 
 def next_onset(mfu: pd.Series[float], recovered: float | None, fired: float) -> float:

@@ -124,8 +124,12 @@ def _is_whole(node: str, facts: Sequence[Fact], roster: Roster) -> bool:
 
 
 def _size(node: str, facts: Sequence[Fact], roster: Roster) -> int:
-    """Return how many such parts of the node the run uses; ports are as many as its GPUs (one NIC per GPU)."""
-    return max(len(roster.gpus.get(node, ())), len(facts), 1)
+    """Return how many such parts of the node the run uses; ports are as many as its GPUs (one NIC per GPU).
+
+    A node that the run has left had as many as the others.
+    """
+    used = len(roster.gpus[node]) if node in roster.gpus else max(map(len, roster.gpus.values()), default=0)
+    return max(used, len(facts), 1)
 
 
 def _domains(whole: Mapping[str, list[Fact]], nodes: Mapping[str, list[Fact]], roster: Roster) -> list[Group]:

@@ -17,6 +17,7 @@ from pyrometer_alerting.diagnosis.signature import Drop
 from pyrometer_alerting.model.alert_names import FELL, LOW
 from pyrometer_alerting.model.incident import ChartCurve, Cost, Diagnosis, Incident
 from pyrometer_alerting.sources.batches import Floats, active_runs
+from pyrometer_alerting.sources.run_links import run_links
 from pyrometer_kit.prometheus import Prometheus, PrometheusError
 
 __all__ = ["active_runs", "daily_wave_of_run", "examine", "investigate"]
@@ -35,7 +36,10 @@ def investigate(prometheus: Prometheus, incident: Incident, others: list[Inciden
     if incident.resolved_at is not None and incident.diagnosis is not None:
         return _closed(prometheus, incident, incident.diagnosis, incident.resolved_at)
     evidence = gather(prometheus, incident, others, now, quick=incident.diagnosis is None, drop=_drop(incident))
-    diagnosis = diagnose(incident, evidence, others, now)
+    known = incident.diagnosis.run_links if incident.diagnosis is not None else ()
+    ask = evidence.complete and not known
+    links = run_links(prometheus, incident.cluster, incident.run, now) if ask else known
+    diagnosis = replace(diagnose(incident, evidence, others, now), run_links=links)
     if evidence.looked is None:
         return diagnosis
     begin = _begin(incident, diagnosis, evidence)
@@ -68,8 +72,10 @@ def _onset(before: Diagnosis | None, evidence: Evidence) -> float | None:
     """Return the onset of the episode's first drop, which is found once; None in an episode without an answer yet."""
     known = before.onset if before is not None else None
     seen = before.drops if before is not None else ()
-    fresh = evidence.drops[len(seen) :] if known is None else ()
-    return fresh[0] if fresh else known
+    if known is not None:
+        return known
+    fresh = evidence.drops[len(seen) :] or evidence.drops[-1:]  # the same drop, of a run that stands since then
+    return fresh[0] if fresh else None
 
 
 def chart_curve(frame: pd.DataFrame, expected: float, begin: float) -> ChartCurve | None:

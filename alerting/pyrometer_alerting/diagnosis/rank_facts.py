@@ -66,7 +66,8 @@ def _aligned(questions: Questions, shares: Shares) -> Shares:
     usual = middle(means[rank] for rank in shares if rank in means)
     if not usual:
         return shares
-    return {rank: max(1 - (1 - share) * means.get(rank, usual) / usual, 0.0) for rank, share in shares.items()}
+    # Where every step takes longer since the drop, a node that was scraped later has longer steps without waiting less.
+    return {rank: max(1 - (1 - share) * means.get(rank, usual) / usual, share) for rank, share in shares.items()}
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ QUIET_SECONDS = 3.0
 EARLY_SECONDS = 300.0
 STOPPED_SECONDS = 45.0  # three scrapes of 15 s without another increment
 BLIP_SECONDS = 2.0
+LONG_WAIT, HALF_OF_MEDIAN = 0.15, 0.5  # of the step, and of what the median rank waits
 COOL_CELSIUS = 70.0  # an H100 starts to slow down at 87 C; below this heat is an unlikely explanation
 MANY = 4  # parts of the run with the same fact, at least: then one of them is like its peers
 # Alerts on something that happened within their window: they end with the window, and what they report does not.
@@ -85,6 +86,7 @@ def _weighed(
     _weigh_kind(candidate, context, case, features, against)
     _weigh_waits(candidate, facts, case, features, against)
     _weigh_turns(candidate, facts, case, features, against)
+    _weigh_own_wait(candidate, features, against)
     _weigh_curve(candidate, case, features, against)
     if candidate.labels.get("node") and case.roster.gpus and candidate.labels["node"] not in case.roster.gpus:
         features["left_by_run"] = 1.0
@@ -294,6 +296,17 @@ def _weigh_turns(
             features["takes_turns"] = 1.0
             against.append(wording.takes_turns(other))
             return
+
+
+def _weigh_own_wait(candidate: Candidate, features: dict[str, float], against: list[str]) -> None:
+    """Weigh that the ranks which wait least wait long themselves: whoever holds up all the others waits for nobody."""
+    waits = [fact for fact in candidate.facts if fact.kind == "least_wait"]
+    if len(waits) < len(candidate.facts):
+        return
+    own = min((fact for fact in waits), key=lambda fact: fact.value or 0.0, default=None)
+    if own is not None and (own.value or 0.0) >= max(LONG_WAIT, HALF_OF_MEDIAN * (own.peers or 0.0)):
+        features["waits_itself"] = 1.0
+        against.append(wording.waits_itself(own))
 
 
 def _apart(one: Fact, other: Fact) -> bool:

@@ -101,6 +101,7 @@ FEATURES: Mapping[str, float] = {
     "run_stands": 1.0,
     "symptom_names_it": 1.5,
     "takes_turns": -3.5,
+    "waits_itself": -3.5,
 }
 
 # An alert weighs as the severity that its rule has as a cause (model/named_causes.py, 0 to 120), on this scale.

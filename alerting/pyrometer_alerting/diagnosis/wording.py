@@ -309,6 +309,11 @@ def takes_turns(fact: Fact) -> str:
     return f"the ranks waited for {fact.detail} on {fact.labels.get('node', 'another node')} as well, at another time"
 
 
+def waits_itself(fact: Fact) -> str:
+    """Return how long the ranks that wait least wait themselves."""
+    return f"{fact.detail} wait {100 * (fact.value or 0.0):.1f} % of the step as well"
+
+
 def blip(seconds: float) -> str:
     """Return how short it was."""
     return f"{max(seconds, 0.1):.1f} s in all"

@@ -17,6 +17,7 @@ from pyrometer_alerting.model import text
 from pyrometer_alerting.model.incident import Incident
 from pyrometer_alerting.model.links import board_links
 from pyrometer_alerting.model.routing import Routing
+from pyrometer_alerting.policy.worker import CONFIRM_DRAIN, CONFIRM_RETURN
 from pyrometer_alerting.render.composer import (
     ACKNOWLEDGE,
     DRAIN,
@@ -84,6 +85,8 @@ class Interactions:
     ) -> None:
         self._store, self._replies, self._alertmanagers = store, replies, alertmanagers
         self._style, self._clock, self._metrics, self._changed = style, clock, metrics, changed
+        self.confirm: Callable[[str, str], str] | None = None
+        """Does what the policy asked for: set by the service, as the policy may be in force or not."""
         self.users: frozenset[str] = frozenset()
         self.routing = Routing()
 
@@ -143,7 +146,10 @@ class Interactions:
             if not self.may(person.id):
                 self._refuse(person, channel, incident_id, name)
                 continue
-            answer = self._do(name, incident_id, person, (payloads.text(payload, "trigger_id"), channel))
+            if name in (CONFIRM_DRAIN, CONFIRM_RETURN):  # its value is a question of the policy
+                answer = self.confirm(incident_id, str(person)) if self.confirm is not None else ""
+            else:
+                answer = self._do(name, incident_id, person, (payloads.text(payload, "trigger_id"), channel))
             if answer:
                 self._replies.post_ephemeral(channel, person.id, answer)
 

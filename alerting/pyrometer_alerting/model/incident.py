@@ -118,6 +118,7 @@ class Diagnosis:
     answered: Mapping[str, float] = field(default_factory=dict)
     concluded_at: float | None = None  # when the first cause became the first one
     revision: str = ""  # why the first cause was replaced the last time, for the thread
+    run_links: tuple[tuple[str, str], ...] = ()  # name and address of the run's pages in trackers
 
     @property
     def names_cause(self) -> bool:
@@ -254,6 +255,7 @@ def _diagnosis(raw: Mapping[str, Any]) -> Diagnosis:
         answered=raw.get("answered", {}),
         concluded_at=raw.get("concluded_at"),
         revision=raw.get("revision", ""),
+        run_links=tuple((name, url) for name, url in raw.get("run_links", ())),
         missing=tuple(raw["missing"]),
         onset=raw["onset"],
         told_at=raw.get("told_at"),

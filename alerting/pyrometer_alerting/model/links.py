@@ -64,6 +64,17 @@ def board_links(incident: Incident, grafana_url: str) -> list[tuple[str, str]]:
     return [(name, url) for name, url in links if len(url) <= MAX_URL]
 
 
+def tracker_links(incident: Incident) -> list[tuple[str, str]]:
+    """Return (name, URL for mrkdwn) of the run's pages in trackers; whatever a job wrote, only web addresses."""
+    given = incident.diagnosis.run_links if incident.diagnosis is not None else ()
+    names = {"wandb": "W&amp;B", "mlflow": "MLflow"}
+    return [
+        (names.get(name) or text.mrkdwn(name, 20), text.escape(url))
+        for name, url in given
+        if is_web_url(url) and len(url) <= MAX_URL
+    ]
+
+
 def alertmanager_link(incident: Incident, alertmanager_url: str) -> str:
     """Return a link to the incident's alerts in Alertmanager, where they can be silenced; empty without a base."""
     if not is_web_url(alertmanager_url):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
@@ -92,7 +92,35 @@ PAGE = Family(
     "1; the address of the service's page as browsers reach it, where boards find incidents and runbooks.",
     ("url",),
 )
+POLICY_ACTIONS = Family(
+    "pyrometer_policy_actions_total",
+    "counter",
+    "What the policy did to nodes. action: drain, return, webhook, ask, ask_return; result: done, refused, overtaken,"
+    " unknown, ended, asked, would (a dry run). Kept in the database.",
+    ("action", "result"),
+)
+POLICY_HELD = Family(
+    "pyrometer_policy_nodes_held_back",
+    "gauge",
+    "Nodes that a rule would take out of service now and a limit holds back: per_hour, percent, keep, unknown_node,"
+    " questions. Absent while the findings are unknown.",
+    ("cluster", "limit"),
+)
+POLICY_NODE = Family(
+    "pyrometer_policy_node_since_timestamp_seconds",
+    "gauge",
+    "When the policy drained a node that is out of service for it now, by which rule and why.",
+    ("cluster", "node", "rule", "reason"),
+)
+POLICY_MODE = Family("pyrometer_policy_mode_info", "gauge", "1; dry-run or on. Absent without rules.", ("mode",))
+POLICY_LOOKED = Family(
+    "pyrometer_policy_last_look_timestamp_seconds",
+    "gauge",
+    "When Prometheus and every scheduler last answered the policy; absent without rules or before the first time.",
+)
+POLICY = (POLICY_HELD, POLICY_NODE, POLICY_MODE, POLICY_LOOKED)
 GAUGES = (
+    *POLICY,
     PAGE,
     INCIDENT,
     INCIDENT_LOST,
@@ -148,6 +176,7 @@ GAUGES = (
     ),
 )
 FAMILIES = (
+    POLICY_ACTIONS,
     *(WEBHOOKS, REJECTED, ALERTS, SLACK_CALLS, DIAGNOSES, JUDGEMENTS, SIGNATURES, CORRECTIONS, PICTURES, LATENCY),
     *GAUGES,
 )
@@ -191,11 +220,12 @@ class _Gauges(Collector):
         """Return nothing at registration: the store must not be read then."""
         return []
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Yield one family per gauge that has a value."""
-        by_name = {family.name: family for family in GAUGES}
+    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+        """Yield one family per gauge that has a value, and one per counter that the database keeps."""
+        by_name = {family.name: family for family in (*GAUGES, POLICY_ACTIONS)}
         for name, values in self._source().items():
-            family_metric = GaugeMetricFamily(name, by_name[name].help, labels=by_name[name].labels)
+            kind = CounterMetricFamily if by_name[name].type == "counter" else GaugeMetricFamily
+            family_metric = kind(name, by_name[name].help, labels=by_name[name].labels)
             for key, value in values.items():
                 labels = dict(key)
                 family_metric.add_metric([labels[label] for label in by_name[name].labels], value)

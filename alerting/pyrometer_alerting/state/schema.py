@@ -35,6 +35,14 @@ CREATE TABLE IF NOT EXISTS audit (
     at REAL NOT NULL, user TEXT NOT NULL, action TEXT NOT NULL, incident_id TEXT NOT NULL, detail TEXT NOT NULL
 ) STRICT;
 CREATE TABLE IF NOT EXISTS fact (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS policy_action (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, cluster TEXT NOT NULL, node TEXT NOT NULL,
+    kind TEXT NOT NULL, state TEXT NOT NULL, rule TEXT NOT NULL, incident_id TEXT NOT NULL, reason TEXT NOT NULL,
+    by_whom TEXT NOT NULL, planned_at REAL NOT NULL, began_at REAL NOT NULL, ended_at REAL NOT NULL,
+    detail TEXT NOT NULL
+) STRICT;
+CREATE INDEX IF NOT EXISTS policy_action_by_node ON policy_action (cluster, node, planned_at);
+CREATE INDEX IF NOT EXISTS policy_action_by_state ON policy_action (state);
 """
 
 # The upgrades from schema 1 to 2, 2 to 3, and so on; SCHEMA has created new tables before.

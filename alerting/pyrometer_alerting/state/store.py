@@ -16,6 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from pyrometer_alerting.model.incident import SEVERITIES, Alert, Incident, from_json, to_json
+from pyrometer_alerting.state.actions import Actions
 from pyrometer_alerting.state.database import Database, StoreError, is_broken, reason
 from pyrometer_alerting.state.outbox import Outbox
 
@@ -36,6 +37,7 @@ class Transaction:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._db = connection
         self.outbox = Outbox(connection)
+        self.actions = Actions(connection)
 
     def is_repeated(self, group: str, digest: str, now: float) -> bool:
         """Return whether the last delivery of this group had the same digest; remember this one."""
@@ -214,6 +216,7 @@ class Transaction:
         self._db.execute("DELETE FROM delivery WHERE seen_at < ?", (before,))
         self._db.execute("DELETE FROM incident_key WHERE incident_id NOT IN (SELECT id FROM incident)")
         self._db.execute("DELETE FROM audit WHERE at < ?", (before,))
+        self.actions.forget(before)
 
 
 class Store:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from pyrometer_dashboards import incident_panels, palette, panels, proof
 from pyrometer_dashboards.common import (
+    ALERT_OF_ROW,
     ALERTING,
     ALERTS,
     CLUSTER,
     CLUSTERS,
     DEPLOYS,
-    NODE_OF_ROW,
+    NODE_OF_ALERT,
     RESTARTS,
-    RUN_OF_ROW,
+    RUN_OF_ALERT,
     RUN_OF_SERIES,
     RUNBOOK_OF_ROW,
+    TARGETS,
+    with_targets,
 )
 from pyrometer_dashboards.model import Board, Panel, Query, Reading, Row
 from pyrometer_dashboards.proof import Healthy
@@ -136,14 +139,16 @@ def _now() -> Panel:
         Reading(
             "Every alert that fires, the part that it names, and since when: the critical ones on top.",
             "'nothing fires'.",
-            "docs/alerts.md has a heading for each name: what it means, how it is measured, what to do.",
+            "Click the alert for the board that shows it, the part for its node, 'runbook' for what to do first.",
         ),
         [
             Query(
-                incident_panels.urgency(
-                    f'(time() - ALERTS_FOR_STATE{{{CLUSTER}, alertname!="Watchdog"}}) '
-                    f'and ignoring (alertstate) ALERTS{{alertstate="firing", {CLUSTER}}}',
-                    tuple(name for name, _ in _SEVERITIES),
+                with_targets(
+                    incident_panels.urgency(
+                        f'(time() - ALERTS_FOR_STATE{{{CLUSTER}, alertname!="Watchdog"}}) '
+                        f'and ignoring (alertstate) ALERTS{{alertstate="firing", {CLUSTER}}}',
+                        tuple(name for name, _ in _SEVERITIES),
+                    )
                 ),
                 instant=True,
                 table=True,
@@ -157,18 +162,22 @@ def _now() -> Panel:
             "device": "device",
             "run": "run",
             "Value": "for",
+            "book": "what to do",
+            **TARGETS,
         },
         unit="s",
         decimals=0,
         sort="severity",
         falling=False,
-        link=NODE_OF_ROW,
+        link=NODE_OF_ALERT,
         fields={
-            "alert": {"custom.width": 230, "links": [{"title": RUNBOOK_OF_ROW[0], "url": RUNBOOK_OF_ROW[1]}]},
+            "alert": {"custom.width": 230, **panels.linked(ALERT_OF_ROW)},
+            "what to do": {"custom.width": 90, **panels.linked(RUNBOOK_OF_ROW)},
+            **dict.fromkeys(TARGETS.values(), panels.HIDDEN),
             "gpu": {"custom.width": 60},
             "node": {"custom.width": 160},
             "device": {"custom.width": 100},
-            "run": {"links": [{"title": RUN_OF_ROW[0], "url": RUN_OF_ROW[1]}]},
+            "run": panels.linked(RUN_OF_ALERT),
             "for": {"custom.width": 90, "decimals": 1, "links": []},
             "severity": panels.coloured()
             | {
@@ -261,16 +270,29 @@ def _often() -> Panel:
             "candidate for a lower severity.",
         ),
         [
-            Query(f"max by (alertname) (count_over_time({_FIRING}[$__range])) * 60", instant=True, table=True),
+            Query(
+                with_targets(f"max by (alertname) (count_over_time({_FIRING}[$__range])) * 60"),
+                instant=True,
+                table=True,
+            ),
             Query(f"count_over_time(({began})[$__range:1m])", instant=True, table=True),
             Query(f"max by (alertname) (max_over_time({_FIRING}[$__range]))", instant=True, table=True),
         ],
-        {"alertname": "alert", "Value #A": "fired for", "Value #B": "began", "Value #C": "parts"},
+        {
+            "alertname": "alert",
+            "Value #A": "fired for",
+            "Value #B": "began",
+            "Value #C": "parts",
+            "book": "what to do",
+            "to": "to",
+        },
         unit="locale",
         decimals=0,
         sort="fired for",
         fields={
-            "alert": {"links": [{"title": RUNBOOK_OF_ROW[0], "url": RUNBOOK_OF_ROW[1]}]},
+            "alert": panels.linked(ALERT_OF_ROW),
+            "what to do": {"custom.width": 90, **panels.linked(RUNBOOK_OF_ROW)},
+            "to": panels.HIDDEN,
             "fired for": {"unit": "s", "decimals": 1, "custom.width": 100},
             "began": {"custom.width": 70},
             "parts": {"custom.width": 70},

@@ -109,10 +109,8 @@ def _throttled_time() -> Panel:
 
 def _straggler() -> Panel:
     rank = panels.worst(f"rank:pyrometer_train_spare_gap:with_gpu{{{NODE_IS}}}", 0.02, "rank $1, GPU $2", "rank", "gpu")
-    # Of a run that stands still, the node that fell silent first; of one that died, the node where it began.
-    stuck = (
-        f'label_replace(run:pyrometer_train_last_step:culprit{{{NODE_IS}}}, "who", "$1 stands still", "run", "(.+)")'
-    )
+    # The node that fell silent first in a run that is stopped, or where a run died first.
+    stuck = f'label_replace(run:pyrometer_train_last_step:culprit{{{NODE_IS}}}, "who", "$1 is stopped", "run", "(.+)")'
     died = f'label_replace(run:pyrometer_train_rank_end:first{{{NODE_IS}}}, "who", "$1 died here", "run", "(.+)")'
     whole = f"0 * topk(1, {died} or on (run) {stuck}) + 1"
     # A node that is gone has no data about its ranks.
@@ -122,7 +120,7 @@ def _straggler() -> Panel:
         "The others wait for",
         Reading(
             "The rank of this node that waits least for the others, compared with its stage: the share of the time "
-            "that the others wait for it; 100 % where a run stands still or died and this node fell silent first.",
+            "that the others wait for it; 100 % where a run is stopped or died and this node fell silent first.",
             "nobody, or below 5 %.",
             "Is its GPU slow (see below), or the host (CPU, memory, storage)? The last row has it over time.",
             "TrainStraggler",

@@ -24,7 +24,7 @@ _FAILURES = (
 # Series recorded only for events: their absence means none, not a lack of data.
 _AGAIN = failure_panels.again("node, gpu", CRITICAL, ECC)
 _AGAIN_PORTS = failure_panels.again("node, device, port", FLAPS)
-_CELL: dict[str, object] = {"mappings": [absent_mapping("-")], **panels.coloured()}
+_CELL: dict[str, object] = {"mappings": [absent_mapping("-")], "links": [], **panels.coloured()}
 
 
 def board() -> Board:
@@ -287,7 +287,7 @@ def _offenders() -> Panel:
         link=GPU_OF_ROW,
         fields={
             "gpu": {"custom.width": 50},
-            "uuid": {"mappings": [absent_mapping("-")]},
+            "uuid": {"mappings": [absent_mapping("-")], "links": []},
             "Xids": _CELL | {"custom.width": 70},
             "memory": _CELL | {"custom.width": 90},
         },

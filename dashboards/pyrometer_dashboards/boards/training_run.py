@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyrometer_dashboards import batch_panels, collective_panels, palette, panels, proof, run_panels
+from pyrometer_dashboards import batch_panels, collective_panels, palette, panels, proof, run_panels, tracker_panels
 from pyrometer_dashboards.common import (
     CHECKPOINTS,
     CLUSTERS,
@@ -64,6 +64,12 @@ def board() -> Board:
                 collapsed=True,
             ),
             Row([_rate(), _configuration()], height=6, title="Tokens and configuration", collapsed=True),
+            Row(
+                [tracker_panels.timing(RUN_IS), tracker_panels.pages(RUN_IS)],
+                height=5,
+                title="Timing, and the run in other tools",
+                collapsed=True,
+            ),
         ],
     )
 

@@ -20,12 +20,42 @@ def check(name: str, board: Json, context: LintContext) -> Iterator[Finding]:
     """Yield findings in the links, variables and runbooks of a board."""
     yield from _variables(name, board)
     for panel in panels(board):
+        for column in _links_of_nothing(panel):
+            remedy = "Give the column its own `links`, empty ones if it leads nowhere."
+            yield Finding(name, title(panel), f"the column {column} links also its cells without a value", remedy)
+        named = _named(panel)
+        if named and not any(
+            f"/runbooks/{alert}" in link.get("url", "") for link in panel.get("links", []) for alert in named
+        ):
+            yield Finding(name, title(panel), "its runbook is not one click away", "Link it in the panel's head.")
         for link in _links(panel):
             for problem, remedy in _link(link, context):
                 yield Finding(name, title(panel), problem, remedy)
         for heading in _RUNBOOK.findall(str(panel.get("description", ""))):
             if context.runbooks and heading not in context.runbooks:
                 yield Finding(name, title(panel), f"no runbook {heading}", "Name a heading of docs/alerts.md.")
+
+
+def _named(panel: Json) -> list[str]:
+    """Return the runbooks that a panel's description names, as their headings are spelled."""
+    linked = " ".join(str(link.get("url", "")) for link in panel.get("links", []))
+    found = _RUNBOOK.findall(str(panel.get("description", "")))
+    spelled = {each.lower(): each for each in re.findall(r"/runbooks/(\w+)", linked)}
+    return [spelled.get(heading, heading) for heading in found]
+
+
+def _links_of_nothing(panel: Json) -> Iterator[str]:
+    """Yield the columns of a table whose cells without a value say so and are links all the same."""
+    if panel.get("type") != "table":
+        return
+    configuration = panel.get("fieldConfig", {})
+    everywhere = configuration.get("defaults", {}).get("links", [])
+    for override in configuration.get("overrides", []):
+        own = {each["id"]: each["value"] for each in override.get("properties", [])}
+        absent = [each for each in own.get("mappings", []) if each["type"] == "special"]
+        says = any(each["options"]["result"].get("text", "").strip() == "-" for each in absent)
+        if says and own.get("links", everywhere):
+            yield str(override["matcher"].get("options"))
 
 
 def _links(panel: Json) -> Iterator[str]:

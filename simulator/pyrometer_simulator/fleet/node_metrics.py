@@ -89,7 +89,7 @@ class NodeMetrics:
     def dcgm(self) -> Iterator[Family]:
         """Yield the GPUs' metrics under dcgm-exporter's names."""
         labels = [
-            f'{self.targets[node]},gpu="{gpu}",UUID="{_uuid(node, gpu)}",'
+            f'{self.targets[node]},gpu="{gpu}",UUID="{gpu_uuid(node, gpu)}",'
             f'pci_bus_id="00000000:{0x18 + 16 * gpu:02X}:00.0",'
             f'device="nvidia{gpu}",modelName="{MODEL}",Hostname="host",DCGM_FI_DRIVER_VERSION="{DRIVER}"'
             for node, gpu in self._where
@@ -126,7 +126,7 @@ class NodeMetrics:
     def gpus(self) -> Iterator[Family]:
         """Yield the GPUs' metrics under our own names."""
         plan, since = self._plan, self._plan.faults.since
-        labels = [f'{self.targets[node]},gpu="{gpu}",uuid="{_uuid(node, gpu)}"' for node, gpu in self._where]
+        labels = [f'{self.targets[node]},gpu="{gpu}",uuid="{gpu_uuid(node, gpu)}"' for node, gpu in self._where]
         here = nan_where(self._gone, 1.0)
         answering = nan_where(np.arange(plan.nodes) == self.dead, float(plan.gpus))
         # A GPU that falls off the bus under load stays in both counts until the driver is reloaded.
@@ -134,7 +134,7 @@ class NodeMetrics:
             present = [f'{target},source="{source}"' for target in self.targets]
             yield family("pyrometer_gpus_present", present, answering, slow=True)
         yield family("pyrometer_gpu_up", labels, nan_where(self._silent, np.where(self._lost, 0.0, 1.0)))
-        # A lost GPU keeps what it said when it was opened.
+        # A lost GPU stays as it was when it was opened.
         parts = [
             f'{each},pci_bus_id="0000:{0x18 + 16 * gpu:02x}:00.0",model="{MODEL}",serial="16549{node:05d}{gpu:02d}",'
             f'vbios="96.00",driver="{DRIVER}"'
@@ -234,5 +234,6 @@ _PORT_ERRORS = {
 }
 
 
-def _uuid(node: int, gpu: int) -> str:
+def gpu_uuid(node: int, gpu: int) -> str:
+    """Return the UUID of the GPU of a node, by its number and the node's index."""
     return f"GPU-{node:08x}-0000-4000-8000-{gpu:012x}"

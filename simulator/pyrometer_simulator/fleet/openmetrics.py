@@ -6,10 +6,14 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TextIO
 
+from pyrometer_simulator.fleet.collective_metrics import collective_families
+from pyrometer_simulator.fleet.detail_metrics import detail_families
+from pyrometer_simulator.fleet.host_metrics import host_families
 from pyrometer_simulator.fleet.node_metrics import NodeMetrics
 from pyrometer_simulator.fleet.plan import Plan
 from pyrometer_simulator.fleet.series import Family, flatten
 from pyrometer_simulator.fleet.service_metrics import service_families
+from pyrometer_simulator.fleet.state_metrics import state_families
 from pyrometer_simulator.fleet.training_metrics import batches, rank_families
 
 # Constant series need a sample within Prometheus' lookback of 5 minutes, not more often.
@@ -20,7 +24,11 @@ def all_families(plan: Plan) -> list[Family]:
     """Return all families of a planned cluster except the batches."""
     nodes = NodeMetrics(plan)
     ranks = rank_families(plan, nodes.targets, nodes.dead)
-    return flatten(nodes.exporters(), nodes.dcgm(), nodes.gpus(), nodes.ports(), ranks) + service_families(plan)
+    of_nodes = flatten(nodes.exporters(), nodes.dcgm(), nodes.gpus(), nodes.ports(), ranks)
+    more = flatten(
+        *(each(plan, nodes.targets, nodes.dead) for each in (state_families, detail_families, host_families))
+    )
+    return of_nodes + more + flatten(collective_families(plan, nodes.targets)) + service_families(plan)
 
 
 def write_history(plan: Plan, start: float, end: float, step: float, file: TextIO) -> int:

@@ -31,6 +31,7 @@ class Faults:
         kernel: node whose kernel killed a process that ran out of memory.
         narrow: node and device whose link has half of its rate.
         pinned: node and device with a saturated counter.
+        maintained: node that its own file has in maintenance.
         stops: whether the run of the lost GPU stops from then on, as a synchronous run does until it restarts.
         since: when they begin, in s since the epoch.
     """
@@ -45,6 +46,7 @@ class Faults:
     kernel: str = ""
     narrow: tuple[str, int] | None = None
     pinned: tuple[str, int] | None = None
+    maintained: str = ""
     stops: bool = False
     since: float = EPOCH
 
@@ -138,7 +140,8 @@ def planted(nodes: int, since: float = EPOCH) -> Faults:
     at = [f"gpu-{math.ceil(nodes * share):03d}" for share in (0.082, 0.34, 0.587, 0.686)]
     return Faults(
         hot=(at[0], 3), flapping=(at[1], 5), straggler=77 if nodes > 12 else 9, dead=at[2], lost=(at[3], 6),
-        lost_batch=600, memory=(at[1], 2), kernel=at[1], narrow=(at[3], 1), pinned=(at[0], 4), since=since,
+        lost_batch=600, memory=(at[1], 2), kernel=at[1], narrow=(at[3], 1), pinned=(at[0], 4),
+        maintained=f"gpu-{nodes - 1:03d}", since=since,
     )  # fmt: skip
 
 

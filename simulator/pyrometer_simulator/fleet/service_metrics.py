@@ -126,7 +126,8 @@ def _fabric(plan: Plan, names: Sequence[str]) -> Iterator[Family]:
 
 
 def _slurm(plan: Plan) -> Iterator[Family]:
-    states = {"idle": plan.idle, "allocated": plan.nodes - plan.idle, "drained": 0}
+    drained = [plan.faults.lost[0]] if plan.faults.lost else []
+    states = {"idle": plan.idle, "allocated": plan.nodes - plan.idle - len(drained), "draining": len(drained)}
     labels = [f'{_cluster_exporter(plan)},state="{state}"' for state in states]
     yield family("pyrometer_slurm_nodes", labels, np.array([float(count) for count in states.values()]), slow=True)
     jobs = [
@@ -139,12 +140,16 @@ def _slurm(plan: Plan) -> Iterator[Family]:
     yield family("pyrometer_slurm_answer_timestamp_seconds", answers, lambda at: np.array([at - 5, at - 5]))
     queue = [f'{_cluster_exporter(plan)},partition="gpu",state="{state}"' for state in ("RUNNING", "PENDING")]
     yield family("pyrometer_slurm_jobs", queue, np.array([float(len(jobs)), 3.0]), slow=True)
-    if plan.faults.dead:
-        node = f'{_cluster_exporter(plan)},node="{plan.faults.dead}"'
-        why = f'{node},state="drained",reason="no answer, under repair",user="ada"'
-        yield family("pyrometer_slurm_node_unavailable_info", [why], np.ones(1), slow=True)
-        since = np.array([plan.faults.since])
-        yield family("pyrometer_slurm_node_unavailable_timestamp_seconds", [node], since, slow=True)
+    unavailable = [(plan.faults.dead, "drained", "no answer, under repair", "ada")] if plan.faults.dead else []
+    unavailable += [(node, "draining", "GPU fell off the bus", "ops") for node in drained]
+    where = [f'{_cluster_exporter(plan)},node="{node}"' for node, *_ in unavailable]
+    why = [
+        f'{each},state="{state}",reason="{reason}",user="{user}"'
+        for each, (_, state, reason, user) in zip(where, unavailable, strict=True)
+    ]
+    yield family("pyrometer_slurm_node_unavailable_info", why, np.ones(len(why)), slow=True)
+    since = np.full(len(where), plan.faults.since)
+    yield family("pyrometer_slurm_node_unavailable_timestamp_seconds", where, since, slow=True)
 
 
 def _ufm(plan: Plan) -> Iterator[Family]:

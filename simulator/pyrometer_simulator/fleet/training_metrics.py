@@ -35,6 +35,7 @@ def rank_families(plan: Plan, targets: Sequence[str], dead: int) -> Iterator[Fam
         yield from _current_part(plan, run, named, here)
         yield from _identity(named, where, here)
         yield _configuration(run, targets[run.first], len(where))
+        yield from _elsewhere(run, targets[run.first])
         if run.line:  # a log whose first lines have steps of no time: such batches have no MFU
             reason = f'{targets[run.first]},run="{run.name}",attempt="1",reason="implausible"'
             yield family("pyrometer_train_mfu_unknown_info", [reason], np.ones(1), slow=True)
@@ -113,6 +114,16 @@ def _configuration(run: Run, target: str, world: int) -> Family:
         f'job_id="4711",source="{"log:torchtitan" if run.line else "client"}"'
     )
     return family("pyrometer_train_run_info", [labels], np.ones(1), slow=True)
+
+
+def _elsewhere(run: Run, target: str) -> Iterator[Family]:
+    """Yield whose time the batches have, and the run's page in a tracker."""
+    if run.line:
+        return
+    named = f'{target},run="{run.name}",attempt="1"'
+    page = f'name="wandb",url="https://wandb.ai/lab/pretraining/runs/{run.name}"'
+    yield family("pyrometer_train_timing_info", [f'{named},timing="device"'], np.ones(1), slow=True)
+    yield family("pyrometer_train_run_link_info", [f"{named},{page}"], np.ones(1), slow=True)
 
 
 def batches(plan: Plan, start: float, end: float) -> Iterator[tuple[str, float, float]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from pyrometer_alerting.app import docs
-from pyrometer_alerting.state.metrics import FAMILIES, GAUGES, Metrics
+from pyrometer_alerting.state.metrics import FAMILIES, GAUGES, POLICY_ACTIONS, Metrics
 
 PAGE = Path(__file__).parents[3] / "docs/metrics.md"
 
@@ -20,7 +20,8 @@ def served() -> dict[str, tuple[str, set[str]]]:
     for counter in (value for value in vars(metrics).values() if hasattr(value, "labels")):
         if counter is not metrics.latency:
             counter.labels(*(f"some {name}" for name in counter._labelnames)).inc()
-    metrics.serve_gauges(lambda: {each.name: {tuple((name, "x") for name in each.labels): 1.0} for each in GAUGES})
+    kept = (*GAUGES, POLICY_ACTIONS)
+    metrics.serve_gauges(lambda: {each.name: {tuple((name, "x") for name in each.labels): 1.0} for each in kept})
     found = {}
     for family in text_string_to_metric_families(metrics.render().decode()):
         name = f"{family.name}_total" if family.type == "counter" else family.name

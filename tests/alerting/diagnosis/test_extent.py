@@ -85,3 +85,8 @@ def test_pressure_on_all_nodes_is_no_rack_of_them() -> None:
     slow = [Fact("pressure", {"node": node}, "memory", began=100.0) for node in NODES]
     assert parts(slow) == [{}]
     assert parts(slow[:4]) == [{"rack": "r0"}]
+
+
+def test_two_hot_gpus_of_a_node_that_the_run_has_left_are_not_the_node() -> None:
+    assert parts(hot("n1", 2), ("n2", "n3", "n4")) == [{"node": "n1", "gpu": "0"}, {"node": "n1", "gpu": "1"}]
+    assert parts(hot("n1", 5), ("n2", "n3", "n4")) == [{"node": "n1"}]

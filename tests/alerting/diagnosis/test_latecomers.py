@@ -50,3 +50,7 @@ def test_a_node_whose_scrape_is_from_before_the_stall_is_not() -> None:
 @pytest.mark.parametrize("mean", [2.0, 3.0])
 def test_later_all_have_seen_it(mean: float) -> None:
     assert blamed(Run("gpu-002", share=0.3, mean=mean), 200) == ["gpu-002"]
+
+
+def test_a_node_that_saw_more_of_longer_steps_and_waits_as_all_do_is_not() -> None:
+    assert blamed(Run("gpu-002", share=0.5, mean=3.8), 20) == []

@@ -13,6 +13,7 @@ from pyrometer_alerting.model.incident import Cause, Diagnosis
 NODE = {"node": "gpu-001"}
 ROSTER = Roster("0", {f"gpu-00{number}": tuple(map(str, range(8))) for number in range(4)})
 NOW = START + 120
+CASE = Case(NOW, (START,), None, ROSTER)
 
 
 def test_an_event_from_before_the_drop_does_not_name_what_came_with_it() -> None:
@@ -66,3 +67,14 @@ def test_what_begins_after_the_recovery_is_not_measured_by_the_drop_before_it() 
         "no drop came"
     )
     assert "began_after_drop" in _features(START + 100, Case(NOW + 600, (START,), START + 200, ROSTER))
+
+
+def waited(value: float) -> list[str]:
+    fact = Fact("least_wait", NODE, "ranks 8-15", value=value, peers=0.6, before=0.0, strength=0.85)
+    convincing, _seen = causes(candidates((fact,), CASE), CASE)
+    return [cause.part for cause in convincing]
+
+
+def test_ranks_that_wait_long_themselves_do_not_hold_up_the_others() -> None:
+    assert waited(0.05) == ["gpu-001"]
+    assert waited(0.45) == []

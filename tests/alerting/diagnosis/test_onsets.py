@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pandas as pd
 from alerting_fakes import START, FakePrometheus, alert, training_incident
 
+from pyrometer_alerting.diagnosis.evidence import has_run_since
 from pyrometer_alerting.diagnosis.job_facts import stalls, stalls_since, stopped_at
 from pyrometer_alerting.diagnosis.look import Questions
 from pyrometer_kit.prometheus import Series
@@ -61,3 +64,15 @@ def test_planned_pauses_that_became_long_began_with_the_first_long_one() -> None
 def test_only_a_firing_alert_says_that_a_run_stalls() -> None:
     assert stalls(training_incident(members=(STALLED,)))
     assert not stalls(training_incident())
+
+
+def mfu(until: float, low: float) -> pd.Series[float]:
+    """Return an MFU by time that is low from a time on, without batches after the end."""
+    at = np.arange(START, until, 5.0)
+    return pd.Series(np.where(at >= low, 0.05, 0.4), index=at)
+
+
+def test_a_run_that_stands_since_its_drop_has_no_second_one() -> None:
+    assert not has_run_since(mfu(until=START + 300, low=START + 290), START + 290)
+    assert has_run_since(mfu(until=START + 700, low=START + 290), START + 290)
+    assert not has_run_since(pd.Series(dtype=float), START)

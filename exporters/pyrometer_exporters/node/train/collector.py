@@ -38,6 +38,7 @@ from pyrometer_exporters.node.train.families import (
     LAST_GC_STEP,
     LAST_STEP,
     LAST_STEP_NUMBER,
+    LINK_INFO,
     LONGEST_TICK,
     MFU_SUSPECT,
     MFU_UNKNOWN,
@@ -268,6 +269,7 @@ class Descriptions:
                 check.refused,
                 check.suspect,
                 header.timing,
+                rank.links,
             )
             state = (*(rank.text(name) for name in CHANGING_TEXTS), rank.text("gpu_model"), known)
             cached = before.get(rank)
@@ -285,6 +287,8 @@ def _description(rank: Rank) -> Iterator[Sample]:
     yield RUN_INFO.sample(1, meta.run, meta.attempt, str(meta.world_size or ""), *texts, meta.source)
     if meta.expected_mfu is not None:
         yield EXPECTED_MFU.sample(meta.expected_mfu, meta.run, meta.attempt)
+    for name, url in rank.links:
+        yield LINK_INFO.sample(1, meta.run, meta.attempt, name, url)
     if meta.reporting and meta.source == "client" and header.timing in TIMINGS:
         yield TIMING_INFO.sample(1, meta.run, meta.attempt, TIMINGS[header.timing])
     if meta.reporting:

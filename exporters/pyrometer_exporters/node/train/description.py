@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,12 @@ from typing import Any
 MAX_TEXT = 256
 # No count of steps, ranks or restarts comes near; beyond 2**53 a number is no longer exact in a sample.
 MAX_NUMBER = 1 << 53
+MAX_LINKS = 4
+# http or https, without user or query, and nothing that could end a link in Slack or Grafana.
+_LINK = re.compile(
+    r"([a-z0-9_-]{1,16}) (https?://[A-Za-z0-9.-]+(?::[0-9]{1,5})?(?:/[A-Za-z0-9._~:/@!$&()*+,;=%-]*)?"
+    r"(?:#[A-Za-z0-9._~:/@!$&()*+,;=%-]*)?)"
+)
 _MAX_OFFSET = 1 << 61  # 73 years in ns
 
 
@@ -89,9 +96,15 @@ def _meta(found: dict[str, Any]) -> Meta:
     )
 
 
-def padded_text(data: bytes) -> str:
+def padded_text(data: bytes, most: int = MAX_TEXT) -> str:
     """Return a text of the header, which zeros fill up."""
-    return text_of(data.rstrip(b"\0").decode("utf-8", "replace"))
+    return data.rstrip(b"\0").decode("utf-8", "replace")[:most]
+
+
+def links_of(text: str) -> tuple[tuple[str, str], ...]:
+    """Return names and addresses of a text that has a line for each; anybody may have written it."""
+    found = [match for line in text.split("\n")[:MAX_LINKS] if (match := _LINK.fullmatch(line))]
+    return tuple({match[1]: match[2] for match in found}.items())
 
 
 def text_of(value: object) -> str:

@@ -121,6 +121,12 @@ TIMING_INFO = Family(
     "for it to the next.",
     ("run", "attempt", "timing"),
 )
+LINK_INFO = Family(
+    "pyrometer_train_run_link_info",
+    "gauge",
+    "1; the run's page elsewhere, in W&B (wandb) or MLflow (mlflow) for instance: a web address without its query.",
+    ("run", "attempt", "name", "url"),
+)
 PEAK_FLOPS = Family(
     "pyrometer_train_peak_flops_per_second",
     "gauge",
@@ -187,6 +193,6 @@ FAMILIES = (
     RINGS_LEFT_OUT, NAME_CLASH, BATCHES_LEFT_OUT, CONSUMERS_LEFT_OUT, STEPS, SKIPPED_STEPS, STEP_SECONDS, TOKENS, FLOPS,
     PART_SECONDS,
     LAST_STEP, LAST_STEP_NUMBER, CURRENT_PART, LONGEST_TICK, RANK_UP, RANK_END, RANK_EXIT, RANK_START,
-    GC_PAUSES, GC_PAUSE_SECONDS, LAST_GC_STEP, RANK_INFO, RUN_INFO, TIMING_INFO, PEAK_FLOPS, PEAK_UNKNOWN, GPUS_UNKNOWN,
-    MFU_UNKNOWN, MFU_SUSPECT, EXPECTED_MFU,
+    GC_PAUSES, GC_PAUSE_SECONDS, LAST_GC_STEP, RANK_INFO, RUN_INFO, TIMING_INFO, LINK_INFO, PEAK_FLOPS, PEAK_UNKNOWN,
+    GPUS_UNKNOWN, MFU_UNKNOWN, MFU_SUSPECT, EXPECTED_MFU,
 )  # fmt: skip

@@ -20,6 +20,8 @@ from pyrometer_exporters.node.train.timing import LaunchSpan, Settling
 
 CHANGING_TEXTS = ("global_batch_size", "sequence_length", "recompute")
 """Texts that may change with each step."""
+# The client looks for ten seconds or 1,000 steps; a ring holds 4,096.
+_LINKED_STEPS = ring.CAPACITY
 _BETWEEN_TICKS = {ring.NAMED: "step", ring.UNNAMED: "between_ticks"}
 
 
@@ -44,6 +46,7 @@ class Rank:
     mfu_check: MfuCheck = field(default_factory=MfuCheck)
     settling: Settling = field(default_factory=Settling)
     launches: LaunchSpan = field(default_factory=LaunchSpan)
+    links: tuple[tuple[str, str], ...] = ()
 
     @cached_property
     def ring(self) -> str:
@@ -135,6 +138,16 @@ class Rank:
         if name := self.file.gpu_model():
             self.file.meta = replace(self.meta, texts={**self.meta.texts, "gpu_model": name})
             self.peak = peak_of(self.meta)
+
+    def learn_links(self) -> None:
+        """Take the pages of the run in trackers, which may be opened after its start; they are read once.
+
+        Raises:
+            OSError: the file can't be read.
+            BadRingError: it is cut short.
+        """
+        if self.meta.reporting and not self.links and self.header.count <= _LINKED_STEPS:
+            self.links = self.file.links()
 
     def release(self) -> None:
         """Close the file and release the process."""

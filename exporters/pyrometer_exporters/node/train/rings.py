@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pyrometer import ring
-from pyrometer_exporters.node.train.description import MAX_NUMBER, BadRingError, Meta, padded_text, parse_meta
+from pyrometer_exporters.node.train.description import MAX_NUMBER, BadRingError, Meta, links_of, padded_text, parse_meta
 
 _HEADER = struct.Struct(
     f"<{ring.FLOPS_EXTRA_SLOT}qd{ring.LONGEST_TICK_SLOT - ring.FLOPS_EXTRA_SLOT}q"
@@ -221,6 +221,15 @@ class RingFile:
             BadRingError: it is cut short.
         """
         return padded_text(self._read(8 * ring.GPU_MODEL_SLOT, ring.GPU_MODEL_BYTES))
+
+    def links(self) -> tuple[tuple[str, str], ...]:
+        """Return names and addresses of the run's pages in trackers, of those that are web addresses.
+
+        Raises:
+            OSError: the file can't be read.
+            BadRingError: it is cut short.
+        """
+        return links_of(padded_text(self._read(8 * ring.LINKS_SLOT, ring.LINKS_BYTES), ring.LINKS_BYTES))
 
     def last_part(self) -> str:
         """Return the part that an exception left in the step that was the last; empty where none did.

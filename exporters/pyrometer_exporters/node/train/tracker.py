@@ -255,6 +255,7 @@ class Tracker:
     def _read_on(self, rank: Rank, limit: int) -> None:
         """Read up to ``limit`` new records of the reporting rank, and only the latest of any other."""
         rank.learn_gpu_model()
+        rank.learn_links()
         count = rank.header.count
         first = max(rank.next_record, count - ring.CAPACITY) if rank.reports else count - 1
         ready = rank.settling.ready(rank.header, self._clock.monotonic()) if rank.reports else count

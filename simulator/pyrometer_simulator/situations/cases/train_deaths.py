@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pyrometer_simulator.situations.cases.train import of_run
 from pyrometer_simulator.situations.model import MINUTE, Action, within
 from pyrometer_simulator.situations.site import Site
@@ -55,7 +57,28 @@ def short_runs(site: Site) -> None:
         site.after(60 * number + 10, trial)
 
 
+def restarted_with(loss: Callable[[int], float]) -> Action:
+    """Return a step that ends all ranks and begins the next attempt, with this loss, after 20 seconds."""
+
+    def act(site: Site) -> None:
+        site.run.kill_all()
+        site.after(20, lambda: site.train(attempt=1, loss=loss))
+
+    return act
+
+
 SITUATIONS = [
+    of_run(
+        "a restarted run has a higher loss than before, at the steps where it had been",
+        (300, restarted_with(lambda _step: 4.0)),
+        lasts=35 * MINUTE,
+        fires={"TrainLossAboveEarlier": within(28 * MINUTE, not_before=900, series=1, severity="warning")},
+    ),
+    of_run(
+        "a restarted run goes on with the loss that it had",
+        (300, restarted_with(lambda step: 2 + 8 / (1 + step))),
+        lasts=35 * MINUTE,
+    ),
     of_run(
         "somebody cancels a run of 16 ranks (scancel), and the kernel reports by which signal",
         (300, cancelled(told=True)),

@@ -57,3 +57,32 @@ def test_columns_stand_in_their_usual_ratio(name: str, peak: Peak) -> None:
 def test_a_peak_is_units_times_clock_times_operations(name: str, units: int, megahertz: int, per_clock: int) -> None:
     """SMs or CUs, boost clock, dense FP16 operations of each per clock: the whitepapers of Volta to Hopper and CDNA."""
     assert PEAKS[name].fp16 == pytest.approx(units * megahertz * per_clock / 1e6, rel=0.003)
+
+
+# Tables of others, who give dense figures or say that they are half of the sparse ones, as they print them.
+ENGINEERING = "stas00/ml-engineering, compute/accelerator/README.md, TFLOPS comparison table"
+PUBLIC = [
+    ("NVIDIA GB200", {"tf32": 1250, "fp16": 2500, "bf16": 2500, "fp8": 5000, "fp4": 10000}, ENGINEERING),
+    ("NVIDIA B200", {"tf32": 1125, "fp16": 2250, "bf16": 2250, "fp8": 4500, "fp4": 9000}, ENGINEERING),
+    ("NVIDIA H200", {"tf32": 494.5, "fp16": 989, "bf16": 989, "fp8": 1979}, ENGINEERING),
+    ("NVIDIA H100 80GB HBM3", {"tf32": 494.5, "fp16": 989, "bf16": 989, "fp8": 1979}, ENGINEERING),
+    ("NVIDIA H100 80GB HBM3", {"tf32": 494.7, "fp16": 989.4, "bf16": 989.4, "fp8": 1978.9}, "glennklockwood.com, h100"),
+    ("NVIDIA H100 PCIe", {"tf32": 378, "fp16": 756, "bf16": 756, "fp8": 1513}, ENGINEERING),
+    ("NVIDIA A100-SXM4-80GB", {"tf32": 156, "fp16": 312, "bf16": 312}, ENGINEERING),
+    ("NVIDIA L40S", {"tf32": 183, "fp16": 362, "bf16": 362, "fp8": 733}, ENGINEERING),
+    ("NVIDIA L40S", {"tf32": 183, "bf16": 362.05, "fp8": 733}, "datasheet as printed by mullet.se"),
+    ("NVIDIA L40", {"tf32": 90.5, "bf16": 181.05, "fp8": 362}, "datasheet as printed by mullet.se"),
+    ("NVIDIA H20", {"tf32": 74, "fp16": 148}, "zangshuxian.com"),
+    ("AMD Instinct MI300X", {"tf32": 653.7, "fp16": 1300, "bf16": 1300, "fp8": 2600}, ENGINEERING),
+    ("AMD Instinct MI250", {"fp16": 362 / 2, "bf16": 362 / 2}, f"{ENGINEERING}; a device is half"),
+    ("AMD Instinct MI250X", {"fp16": 383 / 2, "bf16": 383 / 2}, f"{ENGINEERING}; a device is half"),
+    ("NVIDIA GB200", {"tf32": 2500 / 2, "bf16": 5000 / 2, "fp8": 10000 / 2, "fp4": 20000 / 2}, "GB200 NVL72, sparse"),
+    ("NVIDIA B200", {"tf32": 2200 / 2, "bf16": 4500 / 2, "fp8": 9000 / 2, "fp4": 18000 / 2}, "HGX B200, sparse"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "figures", "source"), PUBLIC)
+def test_public_tables_have_the_same_peaks(name: str, figures: dict[str, float], source: str) -> None:
+    """Within 2.5 %: some round to two digits."""
+    ours = {dtype: getattr(PEAKS[name], dtype) for dtype in figures}
+    assert ours == pytest.approx(figures, rel=0.025), source

@@ -1,0 +1,251 @@
+"""Does actions at most once: each is committed before the call, confirmed after it, and settled after a crash.
+
+A crash between the two leaves the action `doing`. Then the scheduler is asked: its mark at the node says that the call
+arrived, whatever has become of the node since; without the mark it did not, and the same action is done, with the same
+mark. Nothing is concluded from silence.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from pyrometer_alerting.model import text
+from pyrometer_alerting.model.message import Block
+from pyrometer_alerting.model.routing import Routing
+from pyrometer_alerting.policy import webhook
+from pyrometer_alerting.policy.limits import HOUR_SECONDS, PER_HOUR, holding
+from pyrometer_alerting.policy.rules import Policy
+from pyrometer_alerting.policy.schedulers import NodeState, RefusedError, Scheduler, SchedulerError
+from pyrometer_alerting.state.actions import (
+    ASKED,
+    DOING,
+    DONE,
+    DRAIN,
+    ENDED,
+    OVERTAKEN,
+    REFUSED,
+    RETURN,
+    UNKNOWN,
+    WEBHOOK,
+    WOULD,
+    Action,
+)
+from pyrometer_alerting.state.store import Store, Transaction
+from pyrometer_kit.clock import Clock
+
+_log = logging.getLogger(__name__)
+
+ANSWERED = "answered"
+SERVICE = "policy"  # who did it, in the audit trail, if no person did
+# A scontrol of a service that was killed may live on for its own deadline: only then is the state settled.
+SETTLE_SECONDS = 30.0
+_DID = {
+    (DRAIN, DONE): "is drained", (DRAIN, REFUSED): "was not drained",
+    (DRAIN, OVERTAKEN): "was drained, and is back already",
+    (DRAIN, WOULD): "would be drained (dry run)", (WEBHOOK, DONE): "was told to the webhook",
+    (WEBHOOK, REFUSED): "was not taken by the webhook", (WEBHOOK, WOULD): "would be told to the webhook (dry run)",
+    (WEBHOOK, UNKNOWN): "was told to the webhook, which may not have heard it: it is not told again",
+    (RETURN, DONE): "is back in service", (RETURN, REFUSED): "was not put back into service",
+    (RETURN, OVERTAKEN): "was to go back into service, but somebody else has drained it",
+    (RETURN, WOULD): "would go back into service (dry run)",
+}  # fmt: skip
+
+
+class Executor:
+    """Begins, does and settles actions; `policy` and `schedulers` are replaced on reload."""
+
+    def __init__(self, store: Store, *, clock: Clock, page_url: str, changed: Callable[[], None]) -> None:
+        self._store, self._clock, self._page_url, self._changed = store, clock, page_url, changed
+        self.policy, self.routing = Policy(), Routing()
+        self.schedulers: Mapping[str, Scheduler] = {}
+
+    def new(self, cluster: str, node: str, kind: str, *, rule: str, what: str, incident_id: str, by: str) -> Action:
+        """Return an action that is not recorded yet."""
+        link = f" {self._page_url}/#{incident_id}" if incident_id and self._page_url else ""
+        reason = f"pyrometer: {text.plain(what, 150)}{link}"
+        return Action(
+            uuid.uuid4().hex[:12], cluster, node, kind, DOING, rule, incident_id, reason, by, self._clock.wall()
+        )
+
+    def take_out(self, action: Action, states: Mapping[str, NodeState], asked: Action | None = None) -> str:
+        """Do a drain or webhook unless a limit holds it back; return that limit, empty if it was begun.
+
+        With `asked` somebody has confirmed that question, which is closed in the same commit: twice is once.
+
+        Raises:
+            StoreError: nothing was done.
+        """
+        now = self._clock.wall()
+        with self._store.transaction() as tx:
+            if asked is not None and asked.id not in {each.id for each in tx.actions.in_state(ASKED)}:
+                return ANSWERED
+            held = self._held(tx, action, states, now)
+            if held:
+                return held
+            if asked is not None:
+                tx.actions.set_state(asked, DONE, now, action.by_whom)
+            self._begin(tx, action, now)
+        if self.policy.is_on:
+            self._do(replace(action, began_at=now))
+        return ""
+
+    def _held(self, tx: Transaction, action: Action, states: Mapping[str, NodeState], now: float) -> str:
+        limits, begun = self.policy.limits, tx.actions.begun_since(action.cluster, now - HOUR_SECONDS)
+        if action.kind == WEBHOOK and not states:  # without a scheduler nobody knows its partitions
+            return PER_HOUR if begun >= limits.per_hour else ""
+        would_since = math.inf if self.policy.is_on else now - HOUR_SECONDS
+        return holding(limits, states, action.node, tx.actions.taken(action.cluster, would_since), begun)
+
+    def bring_back(self, action: Action, asked: Action | None = None) -> str:
+        """Do a return; return ANSWERED if the question that somebody confirmed is closed already, else an empty text.
+
+        Raises:
+            StoreError: nothing was done.
+        """
+        now = self._clock.wall()
+        with self._store.transaction() as tx:
+            if asked is not None:
+                if asked.id not in {each.id for each in tx.actions.in_state(ASKED)}:
+                    return ANSWERED
+                tx.actions.set_state(asked, DONE, now, action.by_whom)
+            self._begin(tx, action, now)
+        if self.policy.is_on:
+            self._do(replace(action, began_at=now))
+        return ""
+
+    def settle(self) -> None:
+        """Finish what was being done when the service ended, as far as the scheduler says what is true.
+
+        Raises:
+            StoreError: the store cannot be used.
+        """
+        with self._store.snapshot() as tx:
+            interrupted = tx.actions.in_state(DOING)
+        for action in interrupted:
+            if self._clock.wall() - action.began_at >= SETTLE_SECONDS:
+                self._settle(action)
+
+    def _begin(self, tx: Transaction, action: Action, now: float) -> None:
+        if self.policy.is_on:
+            tx.actions.add(replace(action, state=DOING, began_at=now))
+        else:
+            tx.actions.add(replace(action, state=WOULD, began_at=now))
+            self._say(tx, action, WOULD, "")
+
+    def _do(self, action: Action) -> None:
+        try:
+            self._call(action)
+        except RefusedError as error:
+            self._end(action, REFUSED, str(error))
+        except SchedulerError as error:
+            _log.warning("policy: %s %s: %s; it is asked again", action.kind, action.node, error)
+            if action.kind == WEBHOOK:
+                self._end(action, UNKNOWN, str(error))
+        else:
+            self._confirm(action)
+
+    def _call(self, action: Action) -> None:
+        if action.kind == WEBHOOK:
+            if self.policy.webhook is None:
+                raise RefusedError("the policy has no webhook any more")
+            webhook.post(self.policy.webhook, action)
+            return
+        scheduler = self._scheduler(action)
+        if action.kind == DRAIN:
+            scheduler.drain(action.node, action.reason, action.mark)
+        else:
+            scheduler.resume(action.node, action.mark)
+
+    def _confirm(self, action: Action) -> None:
+        """Record it as done once the scheduler shows it; it stays `doing` otherwise, and is settled later."""
+        if action.kind == WEBHOOK:
+            self._end(action, DONE, "")
+            return
+        try:
+            state = self._scheduler(action).nodes().get(action.node)
+        except SchedulerError as error:
+            _log.warning("policy: %s %s: %s; it is asked again", action.kind, action.node, error)
+            return
+        if state is not None and state.held is (action.kind == DRAIN):
+            self._end(action, DONE, "")
+
+    def _settle(self, action: Action) -> None:
+        if action.kind == WEBHOOK:
+            self._end(action, UNKNOWN, "the service ended in between")
+            return
+        try:
+            states = self._scheduler(action).nodes()
+        except SchedulerError as error:
+            _log.warning("policy: %s %s is not settled: %s", action.kind, action.node, error)
+            return
+        state = states.get(action.node)
+        if state is None:
+            self._end(action, REFUSED, "the scheduler does not know the node any more")
+        elif action.mark in state.marks:  # the call arrived
+            self._end(action, DONE if state.held is (action.kind == DRAIN) else OVERTAKEN, state.why)
+        elif action.kind == DRAIN and state.held:
+            self._end(action, REFUSED, f"somebody else has drained it: {state.why}")
+        elif action.kind == RETURN and not state.held:
+            self._end(action, REFUSED, "somebody else has put it back")
+        elif not self.policy.is_on:
+            self._end(action, REFUSED, "the policy was switched to a dry run")
+        elif action.kind == RETURN and not self._is_ours(action, state):
+            self._end(action, OVERTAKEN, state.why)
+        else:
+            again = self._clock.wall()
+            with self._store.transaction() as tx:
+                tx.actions.renew(action, again)
+            self._do(replace(action, began_at=again))
+
+    def _is_ours(self, action: Action, state: NodeState) -> bool:
+        with self._store.snapshot() as tx:
+            drains = [
+                each for each in tx.actions.drained() if (each.cluster, each.node) == (action.cluster, action.node)
+            ]
+        return any(each.mark in state.why for each in drains)
+
+    def _scheduler(self, action: Action) -> Scheduler:
+        scheduler = self.schedulers.get(action.cluster)
+        if scheduler is None:
+            raise SchedulerError(f"the policy names no scheduler of cluster {action.cluster!r}")
+        return scheduler
+
+    def _end(self, action: Action, state: str, detail: str) -> None:
+        now = self._clock.wall()
+        with self._store.transaction() as tx:
+            tx.actions.set_state(action, state, now, detail)
+            if action.kind == RETURN and state == DONE:
+                for drain in tx.actions.drained():
+                    if (drain.cluster, drain.node) == (action.cluster, action.node):
+                        tx.actions.set_state(drain, ENDED, now, f"returned by {action.id}")
+            self._say(tx, action, state, detail)
+        _log.info("policy: %s of %s: %s %s", action.kind, action.node, state, detail)
+        self._changed()
+
+    def _say(self, tx: Transaction, action: Action, state: str, detail: str) -> None:
+        """Write it into the audit trail, and post it."""
+        now = self._clock.wall()
+        tx.audit(now, action.by_whom, f"{action.kind}_{state}", action.incident_id, f"{action.node}: {action.reason}")
+        said = _DID.get((action.kind, state), f"{action.kind}: {state}")
+        self.post(tx, action, state, said, detail=detail)
+
+    def post(
+        self, tx: Transaction, action: Action, state: str, said: str, *, detail: str = "", button: Block | None = None
+    ) -> None:
+        """Post a message of its own, once: there are few of them, and a reply in a thread gives way to a newer one."""
+        allowed = self.routing.rules("").labels
+        if allowed is None or "node" in allowed:
+            why = f" ({text.mrkdwn(detail, 300)})" if detail else ""
+            line = f"\U0001f6e0 *{text.mrkdwn(action.node, 100)}* {said}: {text.mrkdwn(action.reason, 400)}{why}"
+        else:
+            line = f"\U0001f6e0 A node {said}"
+        if action.by_whom != SERVICE:
+            line += f", by {text.mrkdwn(action.by_whom, 120)}"
+        section = {"type": "section", "text": {"type": "mrkdwn", "text": line, "verbatim": True}}
+        body = json.dumps({"text": line, "blocks": [section, *([button] if button else [])]})
+        tx.outbox.post_once(f"policy:{action.id}:{state}", body, self._clock.wall())

@@ -1,0 +1,147 @@
+"""Kubernetes through its API: cordon, taint, and an annotation that is the action's mark, all in one patch.
+
+Three calls (list, get and patch of nodes) over `requests`, which the service has already. The official client would
+bring 30 MB of generated models and several packages for them, which somebody must keep free of known faults; what it is
+good at (watches, leader election, every kind of resource) is not needed here.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import requests
+
+from pyrometer_alerting.model import text
+from pyrometer_alerting.policy.rules import KubernetesSettings
+from pyrometer_alerting.policy.schedulers import NodeState, RefusedError, SchedulerError
+
+TAINT = "pyrometer.io/unfit"
+MARK = "pyrometer.io/policy-action"
+REASON = "pyrometer.io/policy-reason"
+MAX_ANSWER_BYTES = 64 << 20  # a node is some 20 kB: images and conditions
+_PAGE = 500  # the API's own clients ask for so many at once
+_STRATEGIC = "application/strategic-merge-patch+json"  # it merges the list of taints by key: those of others stay
+_CONFLICT = 409
+
+
+class Kubernetes:
+    """The scheduler of a cluster with Kubernetes."""
+
+    name = "Kubernetes"
+
+    def __init__(self, settings: KubernetesSettings) -> None:
+        self._settings = settings
+        self._session = requests.Session()
+        self._session.trust_env = False  # no proxy and no .netrc between a service account and its own API server
+
+    def nodes(self) -> Mapping[str, NodeState]:
+        """List the nodes.
+
+        Raises:
+            SchedulerError: there was no usable answer.
+        """
+        found: dict[str, NodeState] = {}
+        more = ""
+        while True:
+            query = urlencode({"limit": _PAGE, "labelSelector": self._settings.selector, "continue": more})
+            answer = self._ask("GET", f"/api/v1/nodes?{query}")
+            try:
+                states = [_node(item, self._settings.pool) for item in answer["items"]]
+                more = answer["metadata"].get("continue") or ""
+            except (KeyError, TypeError, AttributeError):
+                raise SchedulerError("Kubernetes' answer could not be read") from None
+            found |= {each.name: each for each in states}
+            if not more:
+                return found
+
+    def drain(self, node: str, reason: str, mark: str) -> None:
+        """Cordon and taint one node; its pods stay.
+
+        Raises:
+            RefusedError: Kubernetes said no.
+            SchedulerError: it is not known whether it was done.
+        """
+        taint = {"key": TAINT, "effect": "NoSchedule"}
+        notes = {MARK: mark, REASON: f"{text.plain(reason, 1000)} [{mark}]"}
+        self._patch(node, notes, {"unschedulable": True, "taints": [taint]})
+
+    def resume(self, node: str, mark: str) -> None:
+        """Remove the taint and the cordon.
+
+        Raises:
+            RefusedError: Kubernetes said no.
+            SchedulerError: it is not known whether it was done.
+        """
+        gone = {"key": TAINT, "effect": "NoSchedule", "$patch": "delete"}
+        self._patch(node, {MARK: mark, REASON: None}, {"unschedulable": None, "taints": [gone]})
+
+    def _patch(self, node: str, annotations: Mapping[str, str | None], spec: Mapping[str, object]) -> None:
+        path = f"/api/v1/nodes/{quote(node, safe='')}"
+        # With its version, so that a change by somebody else in between is a conflict and not overwritten.
+        version = self._ask("GET", path).get("metadata", {}).get("resourceVersion")
+        document = {"metadata": {"annotations": annotations, "resourceVersion": version}, "spec": spec}
+        self._ask("PATCH", path, document)
+
+    def _ask(self, method: str, path: str, document: object = None) -> dict[str, Any]:
+        settings = self._settings
+        try:
+            token = settings.token_file.read_text("ascii").strip()  # it is renewed every hour
+        except (OSError, ValueError):
+            raise RefusedError(f"the token in {settings.token_file} can't be read") from None
+        headers = {"Authorization": f"Bearer {token}", "Accept": "application/json", "Content-Type": _STRATEGIC}
+        body = None if document is None else json.dumps(document)
+        until = time.monotonic() + settings.seconds
+        try:
+            with self._session.request(
+                method, settings.url + path, data=body, headers=headers, timeout=settings.seconds,
+                verify=str(settings.ca_file), stream=True, allow_redirects=False,
+            ) as answer:  # fmt: skip
+                content = _bounded(answer, until)
+                status = answer.status_code
+        except (requests.RequestException, OSError) as error:
+            raise SchedulerError(f"Kubernetes did not answer ({type(error).__name__})") from None
+        return _read(status, content)
+
+
+def _bounded(answer: requests.Response, until: float) -> bytes:
+    content = bytearray()
+    for chunk in answer.iter_content(1 << 16):
+        content += chunk
+        if time.monotonic() > until or len(content) > MAX_ANSWER_BYTES:
+            raise SchedulerError("Kubernetes' answer is too slow or too large")
+    return bytes(content)
+
+
+def _read(status: int, content: bytes) -> dict[str, Any]:
+    try:
+        document = json.loads(content)
+    except (ValueError, RecursionError):
+        document = None
+    if 200 <= status < 300 and isinstance(document, dict):
+        return document
+    said = document.get("message", "") if isinstance(document, dict) else ""
+    why = f"Kubernetes: {status} {text.plain(str(said), 200)}".strip()
+    # 409: somebody changed the node meanwhile, nothing was done; the next look decides again.
+    raise RefusedError(why) if 400 <= status < 500 and status != _CONFLICT else SchedulerError(why)
+
+
+def _node(item: Mapping[str, Any], pool: str) -> NodeState:
+    metadata, spec = item["metadata"], item.get("spec") or {}
+    annotations, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
+    conditions = (item.get("status") or {}).get("conditions") or []
+    is_ready = any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
+    keys = [str(taint.get("key")) for taint in spec.get("taints") or ()]
+    cordoned = bool(spec.get("unschedulable"))
+    return NodeState(
+        name=str(metadata["name"]),
+        in_service=is_ready and not cordoned and TAINT not in keys,
+        held=cordoned or TAINT in keys,
+        pools=(f"{pool}={labels.get(pool, '')}" if pool else "all nodes",),
+        # Without our taint it is somebody else's cordon, whatever the annotation says.
+        why=str(annotations.get(REASON, "")) if TAINT in keys else "cordoned" if cordoned else "",
+        marks=str(annotations.get(MARK, "")),
+    )
