@@ -25,7 +25,14 @@ _PLACES = {"node": NODE_OF_ALERT, "run": RUN_OF_ALERT}
 
 
 def firing(
-    title: str, which: str, columns: Mapping[str, str], *, runbook: str, span: int = 8, matchers: str = CLUSTER
+    title: str,
+    which: str,
+    columns: Mapping[str, str],
+    *,
+    runbook: str,
+    span: int = 8,
+    matchers: str = CLUSTER,
+    only: str = "",
 ) -> Panel:
     """Return the alerts that fire, the critical ones first.
 
@@ -36,12 +43,13 @@ def firing(
         runbook: the heading that the panel's description names.
         span: width in columns.
         matchers: which series of the alerts.
+        only: appended to the alerts' series, such as ``and on (node) ...``.
     """
     labels = ", ".join(("alertname", "severity", *columns))
     own = f'alertname=~"{which}", {matchers}'
     alerts = (
         f"time() - max by ({labels}) (ALERTS_FOR_STATE{{{own}}} "
-        f'and ignoring (alertstate) ALERTS{{alertstate="firing", {own}}})'
+        f'and ignoring (alertstate) ALERTS{{alertstate="firing", {own}}} {only})'
     )
     states = [panels.state(str(at), name, colour, at) for at, (name, colour) in enumerate(_SEVERITIES)]
     return panels.table(

@@ -51,7 +51,8 @@ GPU_OF_ROW = (
 NODE_OF_SERIES = ("Open ${__field.labels.node}", link(NODE, node="${__field.labels.node}"))
 RUN_OF_ROW = ("Open run ${__data.fields.run}", link(TRAINING_RUN, run="${__data.fields.run}"))
 # The page of the alerting service has the messages and the runbooks; ``$alerting`` is its address.
-RUNBOOK_OF_ROW = ("Open the runbook", "${alerting:raw}/runbooks/${__data.fields.alert}")
+RUNBOOKS = "${alerting:raw}/runbooks"
+RUNBOOK_OF_ROW = ("Open the runbook", f"{RUNBOOKS}/${{__data.fields.alert}}")
 MESSAGE_OF_ROW = ("Open the message", "${__data.fields.link:raw}")
 RUN_OF_SERIES = ("Open run ${__field.labels.run}", link(TRAINING_RUN, run="${__field.labels.run}"))
 

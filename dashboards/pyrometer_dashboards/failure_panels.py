@@ -73,7 +73,7 @@ def links() -> Panel:
 def memory() -> Panel:
     """Return the uncorrected memory errors of each month."""
     return _month(
-        "Uncorrected memory errors, 30 days each",
+        "Memory errors, 30 days each",
         f"sum(sum_over_time({ECC}[30d]))",
         "memory errors",
         palette.REASONS["hw_power_brake"],

@@ -154,7 +154,7 @@ def runs(*, span: int = 24) -> Panel:
             "ends in": {"custom.width": 76, "decimals": 1, "mappings": _UNNAMED, "links": []},
             "owner": {"custom.width": 70},
         },
-        no_value="no data of a run: docs/tutorial.md says how a job reports its steps",
+        no_value="no data: this board needs a job that reports its steps, and the node exporter (docs/no-data.md)",
         span=span,
     )
 

@@ -10,18 +10,23 @@ doubled steps), and leave out what Grafana has added since; ``_normalise`` turns
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from grafanalib import core
 
 from pyrometer_dashboards import grafana_defaults as defaults
 from pyrometer_dashboards import palette
-from pyrometer_dashboards.common import ALERTING, RUNBOOK_OF_ROW
+from pyrometer_dashboards.common import ALERTING, RUNBOOK_OF_ROW, RUNBOOKS
 from pyrometer_dashboards.grafana_defaults import Json, merged
 from pyrometer_dashboards.model import Annotation, Board, Override, Panel, Query, Row, Variable
 
+_HELP = "docs/no-data.md"
+# Kinds of panel with room for a sentence.
+_LARGE = ("table", "timeseries")
 DATASOURCE: Json = {"type": "prometheus", "uid": "${datasource}"}
 WIDTH = 24
 # Grafana shows a variable without its label, or not at all.
@@ -81,23 +86,45 @@ def _dashboard(board: Board) -> core.Dashboard:
         schemaVersion=defaults.SCHEMA_VERSION,
         time=core.Time(board.time_from, "now"),
         timezone="utc",
-        links=[_menu()],
+        links=[_menu(), *([_help(board)] if board.needs else [])],
         annotations=core.Annotations([_BUILT_IN, *map(_annotation, board.annotations)]),
         templating=core.Templating([_datasource(), *map(_variable, _variables(board))]),
-        panels=_layout(board.rows),
+        panels=_layout(_explained(board)),
     )
 
 
 def _variables(board: Board) -> list[Variable]:
     """Return the board's variables, with the address of the runbooks where a panel has one."""
     own = list(board.variables)
-    needed = any(panel.reading.runbook for row in board.rows for panel in row.panels)
+    needed = bool(board.needs) or any(panel.reading.runbook for row in board.rows for panel in row.panels)
     return [*own, ALERTING] if needed and ALERTING not in own else own
 
 
 def _menu() -> core.DashboardLink:
     """Return the menu of all other boards, which keeps variables and time."""
     return core.DashboardLink(asDropdown=True, includeVars=True, keepTime=True, tags=["pyrometer"], title="Boards")
+
+
+def _help(board: Board) -> core.DashboardLink:
+    """Return the link to the manual's page for a board without data, which the alerting service serves."""
+    name = re.sub(r"\W+", "-", board.title.rpartition("/")[2].strip().lower())
+    return core.DashboardLink(
+        title="No data?", type="link", uri=f"{RUNBOOKS}/docs/no-data.md#{name}", tooltip=board.needs, targetBlank=True
+    )
+
+
+def _explained(board: Board) -> list[Row]:
+    """Return the rows, of which the first large panel without data says what the board needs."""
+    rows = list(board.rows)
+    if any(_HELP in panel.no_value for row in rows for panel in row.panels):
+        return rows
+    for at, row in enumerate(rows):
+        for place, panel in enumerate(row.panels):
+            if board.needs and panel.kind in _LARGE and panel.no_value == "no data":
+                said = replace(panel, no_value=f"no data: this board needs {board.needs} ({_HELP})")
+                rows[at] = replace(row, panels=[*row.panels[:place], said, *row.panels[place + 1 :]])
+                return rows
+    return rows
 
 
 def _layout(rows: Sequence[Row]) -> list[core.Panel]:

@@ -159,6 +159,7 @@ def _add_see(see: argparse.ArgumentParser) -> None:
     add("--to", "end of the time range (default: now)", dest="end", default="now")
     add("--rounds", "number of times that each board is opened (default: 1)", metavar="N", type=int, default=1)
     add("--write", f"write the load times to FILE as a table, between {BEGIN} and {END}", metavar="FILE", type=Path)
+    add("--texts", "write the text that can be read on each screen to FILE, as JSON", metavar="FILE", type=Path)
     add("--variable", "value of a board variable; may be repeated", metavar="NAME=VALUE", **again)
     several = "a named set of variable values; repeat it to open the boards with each set in turn"
     add("--case", several, metavar="CASE:NAME=VALUE[,...]", **again)
@@ -231,6 +232,9 @@ def _see(flags: argparse.Namespace) -> int:
             sys.stdout.write(visit.line() + "\n")
             sys.stdout.flush()
             visits.append(visit)
+        if flags.texts is not None:
+            texts = {visit.view.label(visit.board): visit.page.texts for visit in visits}
+            flags.texts.write_text(json.dumps(texts, indent=2) + "\n", encoding="utf-8")
         if flags.write is not None:
             replace_between_marks(flags.write, timing_table(visits, views[0].size))
     except (BrowserError, OSError, ValueError) as error:

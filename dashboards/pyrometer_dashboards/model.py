@@ -139,12 +139,13 @@ class Annotation:
 
 @dataclass(frozen=True)
 class Board:
-    """One board and the one question that it answers."""
+    """One board and the one question that it answers; ``needs`` is where its data comes from, in words."""
 
     uid: str
     title: str
     question: str
     rows: Sequence[Row]
+    needs: str = ""
     variables: Sequence[Variable] = ()
     annotations: Sequence[Annotation] = ()
     tags: Sequence[str] = ()

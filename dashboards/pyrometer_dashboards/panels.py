@@ -183,7 +183,7 @@ def table(
     value: dict[str, Any] = {"unit": unit} | ({} if decimals is None else {"decimals": decimals})
     # A cell without its label is not an empty answer, which is what noValue describes.
     numbers = [
-        Override(heading, value if name.startswith("Value") else {"noValue": NO_NAME, "mappings": [_BLANK]})
+        Override(heading, value if name.startswith("Value") else {"noValue": NO_NAME, "mappings": [BLANK]})
         for name, heading in columns.items()
     ]
     return Panel(
@@ -206,7 +206,7 @@ def table(
 
 # A cell without its label: a word would look like a part, and lead nowhere.
 NO_NAME = "\u00a0"
-_BLANK = absent_mapping(NO_NAME)
+BLANK = absent_mapping(NO_NAME)
 
 
 def _saying(words: str, settings: Mapping[str, Any]) -> Json:
@@ -340,15 +340,30 @@ def heatmap(
     """Return rows over time, each cell a colour on a fixed scale; a cell without data is empty."""
     colour = {"min": limits[0], "max": limits[1]}
     options = {"color": colour, "cellValues": {"unit": unit}, "legend": {"show": True}}
-    return Panel(title, "heatmap", reading, [query], options=options, unit=unit, max_points=max_points, span=span)
+    # Grafana has only an error for a heatmap without rows, and draws no cell for 0.
+    empty = 'label_replace(vector(0), "rack", "no data", "", "")'
+    asked = [replace(query, expr=f"{query.expr} or on () {empty}")]
+    return Panel(title, "heatmap", reading, asked, options=options, unit=unit, max_points=max_points, span=span)
+
+
+# The state of a timeline without data.
+_NO_STATE = -2
+
+
+def _row_without_data(value: int, queries: Sequence[Query]) -> Query:
+    """Return a query for one row where the others find nothing: Grafana has only an error for a chart without rows."""
+    found = "".join(f" unless on () ({query.expr})" for query in queries)
+    return Query(f"vector({value}){found}", "no data", step=queries[0].step)
 
 
 def timeline(
     title: str, reading: Reading, queries: Sequence[Query], states: Sequence[Json], **more: Unpack[More]
 ) -> Panel:
     """Return states over time in rows. The colour mode must stay *fixed*, or Grafana drops the mappings."""
-    panel = Panel(title, "state-timeline", reading, queries, **more)
-    return replace(panel, mappings=states, step=panel.step or "15s")
+    absent = state(str(_NO_STATE), "no data", palette.NO_DATA, len(states) + 1)
+    asked = [*queries, _row_without_data(_NO_STATE, queries)]
+    panel = Panel(title, "state-timeline", reading, asked, **more)
+    return replace(panel, mappings=[*states, absent], step=panel.step or "15s")
 
 
 def state(value: str, text: str, colour: str, index: int) -> Json:

@@ -43,7 +43,7 @@ KNOWN_METRICS = re.compile(
     | pyrometer_nic_(link_down_reason_info|pcie_link_width(_max)?|settling_info|missing_info)
     | pyrometer_nic_(tx_pause_storm_(warning|error)_events|rp_cnp_packets_handled)_total
     | pyrometer_nic_(np_ecn_marked_roce_packets_received_total|temperature(_critical)?_celsius)
-    | pyrometer_node_maintenance
+    | pyrometer_node_maintenance | pyrometer_gpu_fabric_info
     | pyrometer_slurm_node_unavailable_(info|timestamp_seconds)
     | node_(bonding_(active|slaves)|network_info|infiniband_physical_state_id)
     | node_infiniband_(link_downed_total|state_id|symbol_error_total|rate_bytes_per_second)

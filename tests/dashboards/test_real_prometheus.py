@@ -130,7 +130,8 @@ def _queries() -> Iterator[tuple[str, str, str, str, bool]]:
                     values = {
                         **builtin_variables(600), "__rate_interval": "10s", "cluster": "atlas", "node": node,
                         "gpu": ".+", "index": str(index), "job": "4711",
-                        "rack": "r001", "switch": ".+", "other": "llama3-70b",
+                        "serial": f"16549{int(node[-3:]) - 1:05d}{index:02d}", "rack": "r001",
+                        "switch": ".+", "other": "llama3-70b",
                         "run": ".+" if "$run" in text and name == "overview.json" else run,
                         "points": "600", "mfu": "pyrometer_train_batch_mfu_ratio",
                         "steps": "pyrometer_train_batch_step", "what": "temperature",

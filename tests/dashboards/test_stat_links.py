@@ -27,13 +27,14 @@ TROUBLE: Series = {
     f"pyrometer_train_batch_mfu_ratio{{{RUN}}}": "0.4x120",
     f"pyrometer_train_batch_step_seconds{{{RUN}}}": "15x120",
     f"pyrometer_train_last_step_timestamp_seconds{{{RANK}}}": "0+15x120",
-    f'pyrometer_train_run_info{{{RUN}, model="m", world_size="6"}}': "1x120",
+    f'pyrometer_train_run_info{{{RUN}, model="m", world_size="6", job_id="7"}}': "1x120",
     f"node_memory_MemTotal_bytes{{{where('gpu-042')}}}": "100x120",
     f"node_memory_MemAvailable_bytes{{{where('gpu-042')}}}": "4x120",
     f"node_pressure_io_stalled_seconds_total{{{where('gpu-042')}}}": "0+6x120",
     f'node_filesystem_avail_bytes{{{where("gpu-042")}, mountpoint="/", fstype="xfs"}}': "1e11x120",
     f'node_filesystem_size_bytes{{{where("gpu-042")}, mountpoint="/", fstype="xfs"}}': "1e12x120",
 }
+CHOSEN = {"run": "r", "other": "r", "job": "7", "gpu": ".+", "index": "3"}
 AT_FAULT = {"node": "gpu-042", "run": "r"}
 
 
@@ -53,7 +54,7 @@ def incident(alert: str) -> Series:
 
 
 def test_the_label_that_a_link_names_is_in_the_answer(tmp_path: Path) -> None:
-    asked = {(board, title, label): expression(board, title, run="r", gpu=".+") for board, title, label in tiles()}
+    asked = {(board, title, label): expression(board, title, **CHOSEN) for board, title, label in tiles()}
     assert ("overview", "Runs in trouble", "run") in asked
     tests = [
         {

@@ -67,7 +67,10 @@ def test_every_wheel_is_named_here(wheels: Path) -> None:
 
 
 # Pages of the manual that a package serves.
-RUNBOOKS = {f"pyrometer_alerting/runbooks/{name}": ROOT / "docs" / name for name in ("alerts.md", "alertmanager.md")}
+RUNBOOKS = {
+    f"pyrometer_alerting/runbooks/{name}": ROOT / "docs" / name
+    for name in ("alerts.md", "alertmanager.md", "no-data.md")
+}
 
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)

@@ -14,8 +14,12 @@ from pyrometer_alerting.render.document import document, response
 from pyrometer_kit.http_message import Response
 
 BASE = "/runbooks"
-# Named as rules and our own alerts name them: docs/alerts.md#gpulost. The wheel holds these two files of docs/.
-PAGES = {"alerts.md": "Alerts", "alertmanager.md": "The alerting service's own messages"}
+# Named as rules and our own alerts name them: docs/alerts.md#gpulost. The wheel holds these files of docs/.
+PAGES = {
+    "alerts.md": "Alerts",
+    "alertmanager.md": "The alerting service's own messages",
+    "no-data.md": "No data on a board",
+}
 _CHECKOUT = Path(__file__).resolve().parents[3] / "docs"
 _ALERT = re.compile(r"^##+ ((?:[A-Z][a-z0-9]+)+)$", re.MULTILINE)
 _OTHER_PAGE = re.compile(r'<a href="(?!https?://|#)(?!(?:alerts|alertmanager)\.md)[^"]*">(.*?)</a>', re.DOTALL)

@@ -33,6 +33,7 @@ def board() -> Board:
         uid=ALERTS,
         title="Pyrometer / Alerts",
         question="What fires, what fired, and which of it did harm?",
+        needs="our rules in Prometheus, and the alerting service scraped",
         tags=["on-call"],
         time_from="now-24h",
         refresh="1m",

@@ -24,6 +24,7 @@ def board() -> Board:
         uid=FABRIC,
         title="Pyrometer / Fabric",
         question="Which rail, which switch, which cable: flaps, errors, congestion and rates of all ports?",
+        needs="the node exporter on nodes with InfiniBand or RoCE ports",
         tags=["hardware"],
         time_from="now-6h",
         refresh="1m",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyrometer_dashboards import alert_panels, gpu_panels, palette, panels, proof
 from pyrometer_dashboards.common import CLUSTERS, GPU_DETAIL, NODE, NODES, TRAINING_RUN, fired, link
-from pyrometer_dashboards.detail_links import leading_to
+from pyrometer_dashboards.detail_links import JOB_OF_ROW, leading_to
 from pyrometer_dashboards.gpu_panels import GPU_IS
 from pyrometer_dashboards.grafana_defaults import NO_DATA_MAPPING
 from pyrometer_dashboards.model import Annotation, Board, Panel, Query, Reading, Row, Variable
@@ -135,6 +135,7 @@ def _users() -> Panel:
         ],
         {"job_id": "job", "user": "user", "run": "run", "rank": "rank"},
         fields={
+            "job": leading_to(JOB_OF_ROW),
             "run": leading_to(("Open run ${__data.fields.run}", link(TRAINING_RUN, run="${__data.fields.run}"))),
             "rank": {"custom.width": 60},
         },

@@ -45,6 +45,7 @@ def board() -> Board:
         uid=GPU_MATRIX,
         title="Pyrometer / GPU matrix",
         question="Which GPUs of the whole cluster differ from their rail, and which are missing?",
+        needs="the node exporter on each GPU node",
         tags=["on-call"],
         time_from="now-1h",
         refresh="1m",
@@ -175,7 +176,7 @@ def _map() -> Panel:
         [
             Query(
                 f'gpu:pyrometer_map:place{{{CLUSTER}, arrange="$arrange"}} '
-                f"* {_ON} group_left (unit, size) ({_with_missing()})",
+                f"* {_ON} group_left (unit, size) ({_with_missing()}) or on () {_empty_place()}",
                 instant=True,
                 table=True,
             )
@@ -196,6 +197,15 @@ def _map() -> Panel:
         decimals=1,
         span=24,
     )
+
+
+def _empty_place() -> str:
+    """Return a square without data, for a cluster without GPUs: a chart without points would say "Err"."""
+    found = f"vector({_GONE:.0f})"
+    place = {"node": "no GPU known yet", "gpu": "GPU", "x": "0", f"y_{_SIZES[0]}": "0", "size": "1"}
+    for label, value in place.items():
+        found = f'label_replace({found}, "{label}", "{value}", "", "")'
+    return found
 
 
 def _series(size: int) -> Json:
@@ -334,7 +344,7 @@ def _matrix() -> Panel:
         ),
         [
             Query(
-                f"max by (node, gpu) (({_with_missing()}) and {_ON} {_EXPECTED})",
+                f"max by (node, gpu) (({_with_missing()}) and {_ON} {_EXPECTED} or on () {_empty_place()})",
                 instant=True,
                 table=True,
             )

@@ -88,7 +88,7 @@ def _fit_spares() -> Panel:
 
 def _unfit() -> Panel:
     return panels.stat(
-        "Checks or tests failed",
+        "Unfit nodes",
         Reading(
             "Nodes that answer and of which a check fails now, or an active test failed when it last ran.",
             "0.",
@@ -154,6 +154,7 @@ def _out() -> Panel:
         fields={
             "node": leading_to(NODE_OF_ROW, PARTS_OF_ROW, **{"custom.width": 85}),
             "state": leading_to(_RUNBOOK, **panels.coloured(), **{"custom.width": 112, "mappings": shown}),
+            "why": {"custom.minWidth": 400},
             "for": {"custom.width": 85, "decimals": 1},
             "by": panels.HIDDEN,
             "of": panels.HIDDEN,

@@ -50,6 +50,7 @@ def board() -> Board:
         uid=OVERVIEW,
         title="Pyrometer / Overview",
         question="Is the run healthy, and who is to blame? Every number leads to the board that explains it.",
+        needs="a job that reports its steps, and the node exporter on each GPU node",
         tags=["on-call"],
         time_from="now-3h",
         refresh="30s",

@@ -33,6 +33,7 @@ def board() -> Board:
         uid=RELIABILITY,
         title="Pyrometer / Reliability",
         question="How often does it break, what breaks, and what breaks again?",
+        needs="the node exporter on each GPU node, and the cluster exporter",
         tags=["trends"],
         time_from="now-30d",
         refresh="",
@@ -164,7 +165,7 @@ def _ledger() -> Panel:
         decimals=1,
         sort="share",
         fields={"share": panels.gauge(1)},
-        no_value="no ledger: is the cluster exporter running?",
+        no_value="no data: this board needs the node exporter and the cluster exporter (docs/no-data.md)",
         span=6,
     )
 

@@ -24,6 +24,7 @@ def board() -> Board:
         uid=STACK_HEALTH,
         title="Pyrometer / Stack health",
         question="Can I believe what I see: targets, scrapes, rules, delivery, and what does Pyrometer itself cost?",
+        needs="Prometheus to scrape itself and each part of Pyrometer",
         tags=["pyrometer-itself"],
         time_from="now-3h",
         refresh="1m",

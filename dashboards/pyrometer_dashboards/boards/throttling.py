@@ -36,6 +36,7 @@ def board() -> Board:
         uid=THROTTLING,
         title="Pyrometer / Throttling",
         question="Which GPUs lose time, to which reason, since when, and how much?",
+        needs="the node exporter on each GPU node",
         tags=["hardware"],
         time_from="now-3h",
         refresh="1m",

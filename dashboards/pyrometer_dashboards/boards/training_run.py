@@ -30,6 +30,7 @@ def board() -> Board:
         uid=TRAINING_RUN,
         title="Pyrometer / Training run",
         question="What did each batch cost, where did the time go, and who is slow?",
+        needs="a job that reports its steps",
         tags=["training"],
         time_from="now-1h",
         refresh="30s",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from urllib.parse import urlencode
 
 from pyrometer_dashboards.screenshots.browser import Browser, Page
 from pyrometer_dashboards.screenshots.legible import BELOW, CUT_TEXT, DOCK_MENU
+from pyrometer_dashboards.screenshots.reading import OVERLAPS, SCREEN_TEXT, UNDRAWN
 
 Json = dict[str, Any]
 # Observes from the start when the page last changed, and how long it was blocked.
@@ -76,6 +78,7 @@ class PageLoad:
         blocked: seconds in which the page did not react.
         problems: errors of panels, of the console and of Grafana's responses.
         save_model: the board that "Save" would store.
+        texts: each panel on the screen, with the text that can be read there.
     """
 
     seconds: float
@@ -83,6 +86,7 @@ class PageLoad:
     panels: int
     problems: list[str] = field(default_factory=list)
     save_model: Json | None = None
+    texts: list[tuple[str, str]] = field(default_factory=list)
 
 
 def board_url(
@@ -123,12 +127,21 @@ def load_board(
         if picture is not None:
             page.picture(picture)
         model = json.loads(str(page.evaluate(_SAVE_MODEL) or "null"))
-    return PageLoad(state["changed"] / 1000, state["blocked"] / 1000, state["panels"], problems, model)
+        texts = [(title, text) for title, text in json.loads(str(page.evaluate(SCREEN_TEXT)))]
+        problems += undrawn(texts)
+    return PageLoad(state["changed"] / 1000, state["blocked"] / 1000, state["panels"], problems, model, texts)
+
+
+def undrawn(texts: Sequence[tuple[str, str]]) -> list[str]:
+    """Return the panels that could not draw their answer, in Grafana's words."""
+    rest = [(title, text.replace(title, "", 1).strip()) for title, text in texts]
+    return [f"not drawn: {title}: {text[:60]}" for title, text in rest if text.startswith(UNDRAWN)]
 
 
 def _illegible(page: Page) -> list[str]:
     """Return the texts that the screen cuts, and whether it shows the first row."""
     cut = [f"cut: {text}" for text in json.loads(str(page.evaluate(CUT_TEXT)))]
+    cut += [f"overlap: {text}" for text in json.loads(str(page.evaluate(OVERLAPS)))]
     return cut + (["the first row is not on the screen"] if page.evaluate(BELOW) else [])
 
 

@@ -141,7 +141,13 @@ class NodeMetrics:
             for each, (node, gpu) in zip(labels, self._where, strict=True)
         ]
         yield family("pyrometer_gpu_info", parts, nan_where(self._silent, 1.0), slow=True)
-        jobs = [f'{each},job_id="4711",user="ml",job_name=""' for each in labels]
+        numbers = {
+            node: 4711 + at for at, run in enumerate(plan.runs()) for node in range(run.first, run.first + run.nodes)
+        }
+        jobs = [
+            f'{each},job_id="{numbers.get(node, 4711)}",user="ml",job_name=""'
+            for each, (node, _) in zip(labels, self._where, strict=True)
+        ]
         yield family("pyrometer_gpu_job_info", jobs, nan_where(~self._busy | self._gone, 1.0), slow=True)
         yield family("pyrometer_gpu_energy_joules_total", labels, counter(here * 600), slow=True)
         yield family("pyrometer_gpu_nvlink_transmitted_bytes_total", labels, counter(here * self._busy * 9e10, 0))

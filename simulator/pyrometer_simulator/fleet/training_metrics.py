@@ -25,7 +25,7 @@ def rank_families(plan: Plan, targets: Sequence[str], dead: int) -> Iterator[Fam
         targets: the nodes' labels.
         dead: the node whose exporter is down; -1 for none.
     """
-    for run in plan.runs():
+    for number, run in enumerate(plan.runs()):
         where = [(run.first + rank // plan.gpus, rank % plan.gpus) for rank in range(run.nodes * plan.gpus)]
         named = [f'{targets[node]},run="{run.name}",attempt="1",rank="{rank}"' for rank, (node, _) in enumerate(where)]
         here = nan_where(np.array([node == dead for node, _ in where]), 1.0)
@@ -34,7 +34,7 @@ def rank_families(plan: Plan, targets: Sequence[str], dead: int) -> Iterator[Fam
         yield from _parts(plan, run, named, here)
         yield from _current_part(plan, run, named, here)
         yield from _identity(named, where, here)
-        yield _configuration(run, targets[run.first], len(where))
+        yield _configuration(run, targets[run.first], len(where), 4711 + number)
         yield from _elsewhere(run, targets[run.first])
         if run.line:  # a log whose first lines have steps of no time: such batches have no MFU
             reason = f'{targets[run.first]},run="{run.name}",attempt="1",reason="implausible"'
@@ -107,11 +107,11 @@ def _identity(named: list[str], where: list[tuple[int, int]], here: Array) -> It
     yield family("pyrometer_train_rank_info", info, here, slow=True)
 
 
-def _configuration(run: Run, target: str, world: int) -> Family:
+def _configuration(run: Run, target: str, world: int, job: int) -> Family:
     labels = (
         f'{target},run="{run.name}",attempt="1",world_size="{world}",model="{run.name}",convention="palm",dtype="bf16",'
         f'gpu_model="{MODEL}",global_batch_size="1024",micro_batch_size="1",sequence_length="4096",recompute="none",'
-        f'job_id="4711",source="{"log:torchtitan" if run.line else "client"}"'
+        f'job_id="{job}",source="{"log:torchtitan" if run.line else "client"}"'
     )
     return family("pyrometer_train_run_info", [labels], np.ones(1), slow=True)
 

@@ -10,6 +10,7 @@ import pytest
 
 from pyrometer_dashboards.screenshots.browser import Browser, BrowserError, Page, find_chromium
 from pyrometer_dashboards.screenshots.legible import BELOW, CUT_TEXT
+from pyrometer_dashboards.screenshots.reading import OVERLAPS, SCREEN_TEXT
 
 CUT = "overflow:hidden;text-overflow:ellipsis;white-space:nowrap;width:60px"
 
@@ -59,3 +60,16 @@ def test_a_first_row_that_ends_below_the_screen_is_found(page: Page) -> None:
 
 def test_a_table_that_scrolls_is_not_cut(page: Page) -> None:
     assert seen(page, panel("T", f'<div style="{CUT};overflow:auto">gpu-300-0017-rack-12 GPU 3</div>'))[0] == []
+
+
+def test_the_text_on_the_screen_is_read_and_that_below_it_is_not(page: Page) -> None:
+    seen(page, panel("Runs", "<p>llama waits</p>") + panel("Far", "<p>unseen</p>", "margin-top:900px"))
+    assert json.loads(str(page.evaluate(SCREEN_TEXT))) == [["Runs", "Runs llama waits"]]
+
+
+def test_texts_over_each_other_are_found_and_those_beside_each_other_are_not(page: Page) -> None:
+    over = '<b style="position:absolute;top:50px;left:9px">gpu-300</b>'
+    other = '<i style="position:absolute;top:%dpx;left:20px">gpu-301</i>'
+    for top, found in ((52, ["Racks: gpu-300 over gpu-301"]), (90, [])):
+        seen(page, panel("Racks", over + other % top, "height:200px"))
+        assert json.loads(str(page.evaluate(OVERLAPS))) == found

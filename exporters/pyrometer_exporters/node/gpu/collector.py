@@ -265,6 +265,7 @@ def build(context: Context, nvml: Nvml | None = None) -> GpuCollector:
             jobs=jobs,
             loads=context.gpu_loads,
             pods=pods_from_environment(node) if node else None,
+            models=context.gpu_models,
         ),
         driver=driver,
         sampler=Sampler(driver.using, getattr(context.flags, FREQUENCY_FLAG), context.clock.monotonic),

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any, Protocol, cast
 
 from pyrometer_exporters.framework.gpu_loads import GpuLoads
+from pyrometer_exporters.framework.gpu_models import GpuModels
 from pyrometer_exporters.framework.metrics import Columns, Family, Sample, columns_of, new_sample
 from pyrometer_exporters.node.gpu.identity import Identity
 from pyrometer_exporters.node.gpu.jobs import Jobs
@@ -35,6 +36,7 @@ class SubjectContext:
     loads: GpuLoads = field(default_factory=GpuLoads)
     pods: Pods | None = None
     """Names of pods; None where this is no node of Kubernetes, or nobody asked for them."""
+    models: GpuModels = field(default_factory=GpuModels)
 
 
 @dataclass(frozen=True)
