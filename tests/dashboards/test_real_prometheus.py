@@ -148,7 +148,13 @@ def _besides() -> Iterator[tuple[str, str, str, str, bool]]:
     """
     faults = planted(NODES)
     assert faults.hot
-    values = {**builtin_variables(600), "cluster": "atlas", "node": faults.hot[0], "run": "llama3-70b"}
+    values = {
+        **builtin_variables(600),
+        "cluster": "atlas",
+        "node": faults.hot[0],
+        "index": str(faults.hot[1]),
+        "run": "llama3-70b",
+    }
     for name, text in rendered().items():
         board = json.loads(text)
         for mark in board["annotations"]["list"]:

@@ -140,7 +140,7 @@ def _users() -> Panel:
             "rank": {"custom.width": 60},
         },
         no_value="no job is known here",
-        span=7,
+        span=6,
     )
 
 
@@ -159,7 +159,8 @@ def _identity() -> Panel:
         ),
         [Query(" or ".join(_identified(label, what) for label, what in _LABELS.items()), instant=True, table=True)],
         {"what": "what", "is": "is"},
-        fields={"what": {"custom.width": 90}},
+        fields={"what": {"custom.width": 75}},
+        span=9,
     )
 
 
