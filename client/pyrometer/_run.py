@@ -208,6 +208,10 @@ class Run:
 
         self._step.time_on_device(DeviceTimes(self._step, enabled=enabled))
 
+    def launches_only(self) -> None:
+        """Say that the times of steps are those of their launch: a device without events works behind the host."""
+        self._step.slots[ring.TIMING_SLOT] = ring.LAUNCH_TIME
+
     def detect_waits(self, unknown: Callable[[], None]) -> None:
         """Detect the waits of PyTorch's collectives from now on; call ``unknown`` if the first steps show none.
 

@@ -4,6 +4,8 @@
 #
 #   Prolog=/etc/pyrometer/slurm/prolog.sh
 set -u
+# slurmd gives its programs an environment of its own: settings are in this file, as node-check.sh's are.
+[ -r "${PYROMETER_CONF:=/etc/pyrometer/slurm.conf}" ] && . "$PYROMETER_CONF"
 rings=${PYROMETER_RINGS:-/dev/shm/pyrometer}
 
 mkdir -p "$rings" && chmod 1777 "$rings"

@@ -102,7 +102,7 @@ def test_mlflow_is_found_with_its_servers_page(
     run.tick()
     run.tick()
     assert links(run) == (("mlflow", "http://mlflow:5000/#/experiments/3/runs/abc"),)
-    mlflow.__dict__["get_tracking_uri"] = lambda: "file:///home/me/mlruns"
+    mlflow.__dict__["get_tracking_uri"] = lambda: "file:///data/mlruns"
     other = pyrometer.start("other", rings=rings)
     other.tick()
     other.tick()

@@ -20,11 +20,12 @@ from pyrometer_alerting.policy.rules import KubernetesSettings
 from pyrometer_alerting.policy.schedulers import NodeState, RefusedError, SchedulerError
 
 TAINT = "pyrometer.io/unfit"
+_CORDON = "node.kubernetes.io/unschedulable"
 MARK = "pyrometer.io/policy-action"
 REASON = "pyrometer.io/policy-reason"
 MAX_ANSWER_BYTES = 64 << 20  # a node is some 20 kB: images and conditions
 _PAGE = 500  # the API's own clients ask for so many at once
-_STRATEGIC = "application/strategic-merge-patch+json"  # it merges the list of taints by key: those of others stay
+_MERGE = "application/merge-patch+json"
 _CONFLICT = 409
 
 
@@ -65,9 +66,8 @@ class Kubernetes:
             RefusedError: Kubernetes said no.
             SchedulerError: it is not known whether it was done.
         """
-        taint = {"key": TAINT, "effect": "NoSchedule"}
         notes = {MARK: mark, REASON: f"{text.plain(reason, 1000)} [{mark}]"}
-        self._patch(node, notes, {"unschedulable": True, "taints": [taint]})
+        self._patch(node, notes, [{"key": TAINT, "effect": "NoSchedule"}])
 
     def resume(self, node: str, mark: str) -> None:
         """Remove the taint and the cordon.
@@ -76,15 +76,22 @@ class Kubernetes:
             RefusedError: Kubernetes said no.
             SchedulerError: it is not known whether it was done.
         """
-        gone = {"key": TAINT, "effect": "NoSchedule", "$patch": "delete"}
-        self._patch(node, {MARK: mark, REASON: None}, {"unschedulable": None, "taints": [gone]})
+        self._patch(node, {MARK: mark, REASON: None}, [])
 
-    def _patch(self, node: str, annotations: Mapping[str, str | None], spec: Mapping[str, object]) -> None:
+    def _patch(self, node: str, annotations: Mapping[str, str | None], ours: list[dict[str, str]]) -> None:
+        """Set our annotations, our taints beside those of others, and the cordon; without taints of ours end it."""
         path = f"/api/v1/nodes/{quote(node, safe='')}"
-        # With its version, so that a change by somebody else in between is a conflict and not overwritten.
-        version = self._ask("GET", path).get("metadata", {}).get("resourceVersion")
-        document = {"metadata": {"annotations": annotations, "resourceVersion": version}, "spec": spec}
-        self._ask("PATCH", path, document)
+        found = self._ask("GET", path)
+        try:
+            version, taints = found["metadata"]["resourceVersion"], found["spec"].get("taints") or []
+            # The list is replaced as a whole, whatever the kind of the patch. With the node's version, so that a
+            # change by somebody else in between is a conflict. The cordon's own taint follows the cordon.
+            others = [each for each in taints if each["key"] not in (TAINT, _CORDON)]
+        except (KeyError, TypeError, AttributeError):
+            raise RefusedError("Kubernetes' answer could not be read") from None
+        spec = {"unschedulable": bool(ours) or None, "taints": [*others, *ours]}
+        metadata = {"annotations": annotations, "resourceVersion": version}
+        self._ask("PATCH", path, {"metadata": metadata, "spec": spec})
 
     def _ask(self, method: str, path: str, document: object = None) -> dict[str, Any]:
         settings = self._settings
@@ -92,7 +99,7 @@ class Kubernetes:
             token = settings.token_file.read_text("ascii").strip()  # it is renewed every hour
         except (OSError, ValueError):
             raise RefusedError(f"the token in {settings.token_file} can't be read") from None
-        headers = {"Authorization": f"Bearer {token}", "Accept": "application/json", "Content-Type": _STRATEGIC}
+        headers = {"Authorization": f"Bearer {token}", "Accept": "application/json", "Content-Type": _MERGE}
         body = None if document is None else json.dumps(document)
         until = time.monotonic() + settings.seconds
         try:

@@ -28,6 +28,7 @@ def board() -> Board:
         uid=COLLECTIVES,
         title="Pyrometer / Collectives",
         question="Which job hangs, for which rank does it wait, and which collectives move less than they did?",
+        needs="NCCL's RAS or Inspector, read by the node exporter",
         tags=["training"],
         time_from="now-3h",
         refresh="30s",

@@ -27,6 +27,7 @@ def board() -> Board:
         uid=GPU_DETAIL,
         title="Pyrometer / GPU detail",
         question="One GPU: what slows it, what failed in it, who works on it, and where was this part before?",
+        needs="the node exporter on this GPU's node",
         tags=["hardware"],
         time_from="now-3h",
         refresh="30s",

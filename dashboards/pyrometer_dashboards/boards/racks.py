@@ -25,6 +25,7 @@ def board() -> Board:
         uid=RACKS,
         title="Pyrometer / Racks and switches",
         question="Which rack is hot, which leaf switch loses links together, which NVLink domain is not whole?",
+        needs="the node exporter on each GPU node",
         tags=["hardware"],
         time_from="now-6h",
         refresh="1m",

@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any, Protocol
 
 from pyrometer_exporters.framework.gpu_loads import GpuLoads
+from pyrometer_exporters.framework.gpu_models import GpuModels
 from pyrometer_exporters.framework.metrics import Family, Item
 from pyrometer_kit.clock import Clock
 from pyrometer_kit.http_message import Request
@@ -37,6 +38,8 @@ class Context:
     """The kernel's log, or a file or pipe in its record format."""
     gpu_loads: GpuLoads = field(default_factory=GpuLoads)
     """How busy the GPUs were at the latest scrape, where a collector reads them."""
+    gpu_models: GpuModels = field(default_factory=GpuModels)
+    """The models of the GPUs, where a collector reads them."""
 
 
 class Collector(Protocol):

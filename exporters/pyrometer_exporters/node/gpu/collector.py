@@ -256,6 +256,7 @@ def build(context: Context, nvml: Nvml | None = None) -> GpuCollector:
             dcgm=_served_dcgm_families(getattr(context.flags, HOSTNAME_FLAG)),
             jobs=jobs,
             loads=context.gpu_loads,
+            models=context.gpu_models,
         ),
         driver=driver,
         sampler=Sampler(driver.using, getattr(context.flags, FREQUENCY_FLAG), context.clock.monotonic),

@@ -272,6 +272,7 @@ class Gpu:
         return self._fields
 
     def _note_load(self, readings: Readings) -> None:
+        self._shared.context.models.note(self.identity.uuid, self.identity.model)
         found = [readings.by_family.get(family) for family in _LOAD]
         if None not in found:
             percent, watts, limit = (float(value or 0) for value in found)

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any, Protocol, cast
 
 from pyrometer_exporters.framework.gpu_loads import GpuLoads
+from pyrometer_exporters.framework.gpu_models import GpuModels
 from pyrometer_exporters.framework.metrics import Columns, Family, Sample, columns_of, new_sample
 from pyrometer_exporters.node.gpu.identity import Identity
 from pyrometer_exporters.node.gpu.jobs import Jobs
@@ -32,6 +33,7 @@ class SubjectContext:
     """Each DCGM family as it is served, its host label renamed where that was asked for."""
     jobs: Jobs
     loads: GpuLoads = field(default_factory=GpuLoads)
+    models: GpuModels = field(default_factory=GpuModels)
 
 
 @dataclass(frozen=True)

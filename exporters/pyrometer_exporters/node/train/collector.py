@@ -88,7 +88,13 @@ class TrainCollector:
         self._store = PointStore(saved.cursors)
         self._consumers = Consumers(saved.cursors, context.clock.monotonic())
         self._tracker = Tracker(
-            context.rings, context.clock, self._store, saved.offset_ms, saved.holders, procfs=context.procfs
+            context.rings,
+            context.clock,
+            self._store,
+            saved.offset_ms,
+            saved.holders,
+            procfs=context.procfs,
+            model_of=context.gpu_models.of,
         )
         self._saved = saved.offset_ms, dict(saved.holders)
         self._stacks = Stacks(context.procfs, context.clock)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 
 from pyrometer import ring
 from pyrometer_exporters.node.train.description import Meta
@@ -20,6 +21,8 @@ from pyrometer_exporters.node.train.timing import LaunchSpan, Settling
 
 CHANGING_TEXTS = ("global_batch_size", "sequence_length", "recompute")
 """Texts that may change with each step."""
+# A look a second, at the processes' open files: NVML is read at the first scrape.
+_JOIN_TRIES = 120
 # The client looks for ten seconds or 1,000 steps; a ring holds 4,096.
 _LINKED_STEPS = ring.CAPACITY
 _BETWEEN_TICKS = {ring.NAMED: "step", ring.UNNAMED: "between_ticks"}
@@ -47,6 +50,7 @@ class Rank:
     settling: Settling = field(default_factory=Settling)
     launches: LaunchSpan = field(default_factory=LaunchSpan)
     links: tuple[tuple[str, str], ...] = ()
+    joins_tried: int = 0
 
     @cached_property
     def ring(self) -> str:
@@ -137,6 +141,18 @@ class Rank:
             return
         if name := self.file.gpu_model():
             self.file.meta = replace(self.meta, texts={**self.meta.texts, "gpu_model": name})
+            self.peak = peak_of(self.meta)
+
+    def join_gpu_model(self, model_of: Callable[[str], str], procfs: Path | None) -> None:
+        """Take the GPU's name as NVML has it where the job knows none, has no peak of its own, and uses a GPU."""
+        texts, meta = self.meta.texts, self.meta
+        wanted = meta.reporting and meta.source == "client" and not texts["gpu_model"] and meta.peak_flops is None
+        if not wanted or self.joins_tried >= _JOIN_TRIES or self.process is None or procfs is None:
+            return
+        self.joins_tried += 1
+        name = model_of(texts["uuid"])
+        if name and self.process.uses_gpu(procfs):
+            self.file.meta = replace(meta, texts={**texts, "gpu_model": name})
             self.peak = peak_of(self.meta)
 
     def learn_links(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import os
 import re
 import select
@@ -19,6 +20,9 @@ from pathlib import Path
 
 from pyrometer import ring
 
+# One with more open files is looked at in part.
+_MOST_FILES = 4096
+_GPU_DEVICE = re.compile(r"/dev/nvidia[0-9]+")
 _SINCE_LINUX = (6, 15)
 # struct pidfd_info, its first published size: mask, cgroup, eleven ids, the status as wait(2) returns it.
 _INFO = struct.Struct("=QQ11Ii")
@@ -43,6 +47,15 @@ class HeldProcess:
         self._fd = os.pidfd_open(pid)
         self.pid = pid
         self.ended_at: float | None = None
+
+    def uses_gpu(self, procfs: Path) -> bool:
+        """Return whether it has a GPU of NVIDIA's open; False where we may not look."""
+        with contextlib.suppress(OSError), os.scandir(procfs / str(self.pid) / "fd") as entries:
+            for entry in itertools.islice(entries, _MOST_FILES):
+                with contextlib.suppress(OSError):
+                    if _GPU_DEVICE.fullmatch(os.readlink(entry.path)):  # noqa: PTH115  a path costs more
+                        return True
+        return False
 
     def fileno(self) -> int:
         """Return the descriptor; -1 once it is released."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -63,6 +63,7 @@ class Tracker:
         holders: Mapping[RunKey, Holder] | None = None,
         *,
         procfs: Path | None = None,
+        model_of: Callable[[str], str] = lambda _uuid: "",
     ) -> None:
         """Continue with the ``offset_ms`` of an earlier process: a batch that is read again keeps its timestamp."""
         self.offset_ms = offset_ms
@@ -72,6 +73,7 @@ class Tracker:
         self._clock = clock
         self._store = store
         self._procfs = procfs
+        self._model_of = model_of
         self._keeps_status = can_hold()
         self._ends = Ends()
         self._listing = RingFolder(folder)
@@ -255,6 +257,7 @@ class Tracker:
     def _read_on(self, rank: Rank, limit: int) -> None:
         """Read up to ``limit`` new records of the reporting rank, and only the latest of any other."""
         rank.learn_gpu_model()
+        rank.join_gpu_model(self._model_of, self._procfs)
         rank.learn_links()
         count = rank.header.count
         first = max(rank.next_record, count - ring.CAPACITY) if rank.reports else count - 1
