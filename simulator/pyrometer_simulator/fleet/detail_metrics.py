@@ -43,9 +43,8 @@ def detail_families(plan: Plan, targets: Sequence[str], dead: int) -> Iterator[F
     }
     for name, value in steady.items():
         yield family(name, dcgm, value, slow=True)
-    for bus, rate in (("nvlink", 1.6e11), ("pcie", 9e9)):
-        for way in ("transmitted", "received"):
-            yield family(f"pyrometer_gpu_{bus}_{way}_bytes_total", own, counter(here * busy * rate, 0), slow=True)
+    yield family("pyrometer_gpu_nvlink_received_bytes_total", own, counter(here * busy * 9e10, 0), slow=True)
+    yield family("pyrometer_gpu_pcie_transmitted_bytes_total", own, counter(here * busy * 4e9, 0), slow=True)
     replays = event_counter(here * hot * 0.2, plan.faults.since)
     yield family("DCGM_FI_DEV_PCIE_REPLAY_COUNTER", dcgm, replays)
     yield family("pyrometer_gpu_nvlinks_up", own, here * 18, slow=True)
