@@ -28,7 +28,7 @@ from pyrometer_exporters.node.train.peak_table import PEAKS, Peak
 
 ROOT = Path(__file__).resolve().parents[1]
 # Commands that hand some first words to a parser of their own.
-SUBCOMMANDS = {"pyrometer-alerting": ("check-slack", "digest", "explain", "replay")}
+SUBCOMMANDS = {"pyrometer-alerting": ("check-outlets", "check-slack", "digest", "explain", "replay")}
 NOTES = {
     "pyrometer-alerting": "`pyrometer-alerting check-config`, with the same flags, checks them and the configuration"
     " file and starts nothing.\n\n"

@@ -75,6 +75,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:  # http.server's name
         self._answer(self.rfile.read(min(int(self.headers.get("Content-Length") or 0), MAX_BODY_BYTES)))
 
+    def do_PUT(self) -> None:  # http.server's name
+        self.do_POST()
+
     def _answer(self, body: bytes) -> None:
         parts = urlsplit(self.path)
         query = {name: values[-1] for name, values in parse_qs(parts.query).items()}

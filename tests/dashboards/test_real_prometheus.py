@@ -6,7 +6,10 @@ The fleet's names and labels are held to those that the exporters define, so an 
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
+import subprocess
 import threading
 import time
 import urllib.parse
@@ -21,7 +24,7 @@ import pytest
 import yaml
 
 from pyrometer_dashboards.interpolation import builtin_variables, interpolate
-from pyrometer_dashboards.lint import finding
+from pyrometer_dashboards.lint import claims, finding
 from pyrometer_dashboards.main import rendered
 from pyrometer_exporters.framework.metrics import Family
 from pyrometer_exporters.node.nccl.families import RANK_BEHIND, STANDSTILL
@@ -30,18 +33,49 @@ from pyrometer_simulator.fleet import training_metrics
 from pyrometer_simulator.fleet.feed import Feed
 from pyrometer_simulator.fleet.plan import Plan, planted
 from pyrometer_simulator.http_server import HttpServer, Request, Responder, Response
+from pyrometer_simulator.ports import serving
 from pyrometer_simulator.stack import StackError, find_stack
 from pyrometer_simulator.stack.prometheus import running
 
 RULES = Path(__file__).parents[2] / "alert_rules"
+NO_VICTORIA = "no VictoriaMetrics: in its source CGO_ENABLED=0 go build ./app/victoria-metrics; VICTORIA_METRICS=path"
 # One of them is spare.
 NODES = 12
 # Windows of two minutes have to fill; on a busy machine rules come late.
 LONGEST_SECONDS = 150.0
 
 
+def _victoria_metrics() -> Path | None:
+    """The program, where somebody has it: it is neither in Debian nor on PyPI."""
+    found = (
+        os.environ.get("VICTORIA_METRICS") or shutil.which("victoria-metrics") or shutil.which("victoria-metrics-prod")
+    )
+    return Path(found) if found else None
+
+
 @pytest.fixture(scope="module")
-def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def victoria(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a VictoriaMetrics that our Prometheus writes to; empty where there is none."""
+    program, folder = _victoria_metrics(), tmp_path_factory.mktemp("victoria")
+    if program is None:
+        yield ""
+        return
+
+    def start(port: int) -> subprocess.Popen[bytes]:
+        listen = [f"-httpListenAddr=127.0.0.1:{port}", f"-storageDataPath={folder}/data", "-retentionPeriod=2d"]
+        # What has just been written is asked for at once.
+        soon = ["-search.latencyOffset=0s", "-search.disableCache", "-inmemoryDataFlushInterval=1s"]
+        with (folder / "log").open("ab") as output:
+            return subprocess.Popen([str(program), *listen, *soon], stdout=output, stderr=output)
+
+    process, port = serving(start)
+    with process:
+        yield f"http://127.0.0.1:{port}"
+        process.terminate()
+
+
+@pytest.fixture(scope="module")
+def prometheus(tmp_path_factory: pytest.TempPathFactory, victoria: str) -> Iterator[str]:
     """The address of a Prometheus that scrapes the simulated cluster each second and evaluates our rules as often."""
     try:
         stack = find_stack(lambda _: None)
@@ -55,7 +89,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     for server in servers:
         threading.Thread(target=server.serve_forever, daemon=True).start()
     feed, nccl = (server.server_port for server in servers)
-    with running(stack.prometheus, lambda port: _configure(folder, feed, nccl, port), folder / "log") as url:
+    with running(stack.prometheus, lambda port: _configure(folder, feed, nccl, port, victoria), folder / "log") as url:
         yield url
     for server in servers:
         server.shutdown()
@@ -95,7 +129,7 @@ def _plan(since: float) -> Plan:
     return Plan(nodes=NODES, named=("lovelace",), faults=faults, line=2)
 
 
-def _configure(folder: Path, feed: int, nccl: int, port: int) -> list[str]:
+def _configure(folder: Path, feed: int, nccl: int, port: int, victoria: str) -> list[str]:
     """Our rules at a second's pace: their windows of minutes would else take minutes to fill. Prometheus's flags."""
     (folder / "rules").mkdir(exist_ok=True)
     for path in RULES.glob("*.rules.yaml"):
@@ -111,7 +145,9 @@ def _configure(folder: Path, feed: int, nccl: int, port: int) -> list[str]:
     batches = {"job_name": "batches", "metrics_path": "/batches", **targets}
     jobs = [{"job_name": "feed", **targets}, batches, collectives, own]
     timing = {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"}
-    whole = {"global": timing, "rule_files": ["rules/*.yaml"], "scrape_configs": jobs}
+    whole: dict[str, Any] = {"global": timing, "rule_files": ["rules/*.yaml"], "scrape_configs": jobs}
+    if victoria:
+        whole["remote_write"] = [{"url": f"{victoria}/api/v1/write"}]
     (folder / "prometheus.yaml").write_text(yaml.safe_dump(whole))
     return [f"--config.file={folder}/prometheus.yaml", f"--storage.tsdb.path={folder}/data", "--log.level=error"]
 
@@ -137,7 +173,8 @@ def _queries() -> Iterator[tuple[str, str, str, str, bool]]:
                         "steps": "pyrometer_train_batch_step", "what": "temperature",
                         "arrange": "number", "slowed": ".+",
                     }  # fmt: skip
-                    expr = interpolate(target["expr"], values).replace(":5m]", ":1s]")
+                    # Failures that are ten minutes apart would take as long.
+                    expr = interpolate(target["expr"], values).replace(":5m]", ":1s]").replace(">= 600)", ">= 1)")
                     yield name, panel["title"], target["refId"], expr, bool(target.get("instant"))
 
 
@@ -148,7 +185,13 @@ def _besides() -> Iterator[tuple[str, str, str, str, bool]]:
     """
     faults = planted(NODES)
     assert faults.hot
-    values = {**builtin_variables(600), "cluster": "atlas", "node": faults.hot[0], "run": "llama3-70b"}
+    values = {
+        **builtin_variables(600),
+        "cluster": "atlas",
+        "node": faults.hot[0],
+        "index": str(faults.hot[1]),
+        "run": "llama3-70b",
+    }
     for name, text in rendered().items():
         board = json.loads(text)
         for mark in board["annotations"]["list"]:
@@ -193,6 +236,11 @@ def _has_answer(address: str, expr: str, instant: bool) -> bool:
 @pytest.mark.e2e
 @pytest.mark.timeout(240)
 def test_every_query_has_an_answer(prometheus: str) -> None:
+    assert _unanswered(prometheus) == []
+
+
+def _unanswered(address: str) -> list[str]:
+    """The queries that had no answer until the end, by board and panel."""
     waiting: dict[tuple[str, ...], list[tuple[str, bool]]] = {}
     for *where, expr, instant in (*_queries(), *_besides()):
         waiting.setdefault(tuple(where), []).append((expr, instant))
@@ -202,9 +250,45 @@ def test_every_query_has_an_answer(prometheus: str) -> None:
         waiting = {
             where: asked
             for where, asked in waiting.items()
-            if not any(_has_answer(prometheus, expr, instant) for expr, instant in asked)
+            if not any(_has_answer(address, expr, instant) for expr, instant in asked)
         }
-    assert [" / ".join(where) for where in sorted(waiting)] == []
+    return [" / ".join(where) for where in sorted(waiting)]
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(240)
+@pytest.mark.xfail(reason="8 queries without an answer at this pace, 'MFU of the runs' among them: cause not known yet")
+def test_every_query_has_an_answer_with_victoriametrics_as_the_data_source(prometheus: str, victoria: str) -> None:
+    if not victoria:
+        pytest.skip(NO_VICTORIA)
+    only_here = set(_unanswered(victoria))
+    waiting = {" / ".join(where): (expr, instant) for *where, expr, instant in (*_queries(), *_besides())}
+    assert sorted(each for each in only_here if _has_answer(prometheus, *waiting[each])) == []
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(240)
+def test_no_panel_says_that_all_is_well_of_a_cluster_that_victoriametrics_does_not_know(
+    prometheus: str, victoria: str
+) -> None:
+    if not victoria:
+        pytest.skip(NO_VICTORIA)
+    assert prometheus
+    found = set()
+    for panel in (panel for text in rendered().values() for panel in finding.panels(json.loads(text))):
+        values = {**builtin_variables(600), "cluster": "nowhere", "node": "gpu-999", "run": "none", "gpu": ".+",
+                  "points": "600", "mfu": "pyrometer_train_batch_mfu_ratio", "steps": "pyrometer_train_batch_step",
+                  "what": "temperature", "arrange": "number", "slowed": "gpu-999"}  # fmt: skip
+        answers = []
+        for target in finding.targets(panel):
+            answer = _ask(victoria, "query", query=interpolate(target["expr"], values), time=time.time())
+            rows = answer.get("data", {}).get("result", [])
+            answers.append([(row["metric"], float(row["value"][1])) for row in rows if "value" in row])
+        found |= {f"{panel['title']}: {words}" for words in claims.claims(panel, answers)}
+    # Alertmanager and the alerting service are there once, for all clusters.
+    of_the_service = {"Open incidents: who did it, and why: no open incident",
+                      "By harm in the range: incidents and their cause: no loss known"}  # fmt: skip
+    assert found <= of_the_service
 
 
 @pytest.mark.e2e

@@ -1,4 +1,4 @@
-"""The commands beside the service: `pyrometer-alerting replay`, `digest`, `explain`, `check-config`, `check-slack`."""
+"""The commands beside the service, such as `pyrometer-alerting replay` and `check-slack`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 
-from pyrometer_alerting.app import settings
+from pyrometer_alerting.app import outlet_settings, settings
 from pyrometer_alerting.app.settings import DIGEST_SECONDS
 from pyrometer_alerting.deliver import slack_check, terminal
+from pyrometer_alerting.deliver.outlets import check as outlet_check
 from pyrometer_alerting.deliver.slack import WebSlack
 from pyrometer_alerting.diagnosis import account
 from pyrometer_alerting.digest.message import build_digest
@@ -25,11 +26,18 @@ from pyrometer_kit.errors import UsageError
 from pyrometer_kit.flags import Flags
 from pyrometer_kit.prometheus import HttpPrometheus
 
-_REPLAY = "List or retry messages that Slack refused for good. Works while the service runs, which notices within 15 s."
+_REPLAY = (
+    "List or retry messages that Slack or an outlet refused for good. Works while the service runs, which notices"
+    " within 15 s."
+)
 _EXPLAIN = "Print every fact, weight and query behind a diagnosis. Sends nothing; works while the service runs."
 _CHECK_SLACK = (
     "Ask Slack about token, scopes, channels and Socket Mode, with the service's own flags, and say what is missing."
     " Posts nothing without --post."
+)
+_CHECK_OUTLETS = (
+    "Send a test incident, opened and resolved, to the outlets of the configuration file, and say which took it."
+    " PagerDuty and Opsgenie get it with the lowest urgency."
 )
 _DIGEST = "Print the digest of the last day or week as of now. Sends nothing; works while the service runs."
 
@@ -52,7 +60,7 @@ def replay(arguments: Sequence[str]) -> int:
             dead = tx.outbox.dead()
             op_ids = options.operation or [operation.op_id for operation in dead]
             if options.list:
-                _say(f"{one.op_id}  {one.kind:5}  {one.error}" for one in dead)
+                _say(f"{one.op_id}  {one.kind:5}  {f'{one.outlet}: ' if one.outlet else ''}{one.error}" for one in dead)
                 return 0
             unknown = [op_id for op_id in op_ids if not tx.outbox.replay(op_id, SystemClock().wall())]
     finally:
@@ -75,6 +83,7 @@ def check_config(arguments: Sequence[str], environment: Mapping[str, str]) -> in
         settings.bearer_tokens(chosen.bearer_file)
     routing.load(chosen.config_file, chosen.slack_channel)
     routing.load_users(chosen.config_file)
+    outlet_settings.load(chosen.config_file)
     rules.load(chosen.policy_file)
     _say(["the configuration is good"])
     return 0
@@ -165,6 +174,31 @@ def check_slack(arguments: Sequence[str], environment: Mapping[str, str]) -> int
     return int(missing)
 
 
+def check_outlets(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Send a test incident to the outlets; return 1 where one did not take it.
+
+    Raises:
+        UsageError: a setting is wrong, or there is no such outlet; the message says how.
+    """
+    parser = Flags("pyrometer-alerting check-outlets", _CHECK_OUTLETS)
+    parser.add_argument("--outlet", action="append", default=[], metavar="NAME", help="only this one (repeatable)")
+    options, flags = parser.parse_known_args(list(arguments))
+    chosen = settings.load(flags, environment)
+    entries = {entry.name: entry for entry in outlet_settings.load(chosen.config_file)}
+    unknown = [name for name in options.outlet if name not in entries]
+    if unknown or not entries:
+        known = ", ".join(entries) or "none: --config.file needs a section `outlets`"
+        raise UsageError(f"no outlet {unknown[0]!r}: known are {known}" if unknown else f"outlets: {known}")
+    wanted = [entries[name] for name in options.outlet] or list(entries.values())
+    # The findings say it in a line each.
+    logging.getLogger("pyrometer_alerting.deliver.outlets").setLevel(logging.CRITICAL)
+    missing = False
+    for finding in outlet_check.check(wanted, Style(notice=chosen.notice), SystemClock().wall()):
+        missing |= finding.level == "missing"
+        _say([str(finding)])
+    return int(missing)
+
+
 def _say(lines: Iterable[str]) -> None:
     sys.stdout.writelines(f"{line}\n" for line in lines)
 
@@ -176,6 +210,7 @@ def find(arguments: Sequence[str], environment: Mapping[str, str]) -> Callable[[
         "replay": lambda: replay(rest),
         "digest": lambda: digest(rest, environment),
         "explain": lambda: explain(rest),
+        "check-outlets": lambda: check_outlets(rest, environment),
         "check-slack": lambda: check_slack(rest, environment),
         "check-config": lambda: check_config(rest, environment),
     }

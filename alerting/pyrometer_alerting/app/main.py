@@ -11,7 +11,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
-from pyrometer_alerting.app import commands, settings
+from pyrometer_alerting.app import commands, outlet_settings, settings
 from pyrometer_alerting.app.service import Service
 from pyrometer_alerting.app.settings import DIGEST_SECONDS, PROG, QUERY_SECONDS, Settings
 from pyrometer_alerting.deliver.courier import TERMINAL
@@ -81,7 +81,8 @@ class _Configuration:
         self.policy = rules.Policy()
         self._chosen = chosen
         self._web_reload = WebConfigReload(chosen.web_config, self.web)
-        self._secrets = FileWatch(filter(None, [chosen.bearer_file]))
+        secrets = [chosen.bearer_file, *outlet_settings.secret_files(chosen.config_file)]
+        self._secrets = FileWatch(filter(None, secrets))
         self.read()  # before anything is opened
 
     def changed(self) -> bool:
@@ -120,6 +121,7 @@ def _service(chosen: Settings, configuration: _Configuration) -> Service:
         tokens=configuration.tokens,
         alertmanagers=[HttpAlertmanager(url) for url in chosen.alertmanager_urls],
         reload=configuration.read,
+        outlets=lambda: outlet_settings.load(chosen.config_file),
         app_token=chosen.slack_app_token,
         digests=Digests(chosen.schedules, chosen.zone, _prometheus(chosen, DIGEST_SECONDS)),
         page_url=_page_url(chosen, encrypted=configuration.web.tls is not None),

@@ -11,7 +11,10 @@ from functools import partial
 from pyrometer_alerting.app import api
 from pyrometer_alerting.app.analysis import AnalysisWorkers
 from pyrometer_alerting.app.readiness import Readiness
+from pyrometer_alerting.app.trouble import trouble_lines
 from pyrometer_alerting.deliver.courier import Courier
+from pyrometer_alerting.deliver.outlets.couriers import OutletCouriers
+from pyrometer_alerting.deliver.outlets.notice import Entry
 from pyrometer_alerting.deliver.slack import Slack, WebSlack
 from pyrometer_alerting.diagnosis.diagnostician import Diagnostician
 from pyrometer_alerting.digest.scheduler import Digests
@@ -24,7 +27,6 @@ from pyrometer_alerting.intake.webhook import BadDelivery
 from pyrometer_alerting.interact.interactions import Interactions
 from pyrometer_alerting.interact.socket_mode import Listener
 from pyrometer_alerting.model.routing import Routing
-from pyrometer_alerting.model.text import duration
 from pyrometer_alerting.policy.gauges import policy_gauges
 from pyrometer_alerting.policy.page import policy_page
 from pyrometer_alerting.policy.rules import Policy
@@ -53,7 +55,6 @@ _METRICS = "text/plain; version=0.0.4; charset=utf-8"
 _OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 _CLEAN_UP_SECONDS = 3600.0
 _FIRST_BACKUP_SECONDS = 60.0
-_WATCHDOG_SECONDS = 180.0  # it arrives every minute; two may be lost to a restart
 
 
 class Service:
@@ -71,6 +72,7 @@ class Service:
         tokens: BearerTokens | None = None,
         alertmanagers: Sequence[Alertmanager] = (),
         reload: Callable[[], tuple[Routing, frozenset[str]]] = lambda: (Routing(), frozenset()),
+        outlets: Callable[[], Sequence[Entry]] = tuple,
         app_token: str = "",
         digests: Digests | None = None,
         page_url: str = "",
@@ -80,10 +82,9 @@ class Service:
         self._store, self._style, self._clock, self._tokens = store, style, clock, tokens
         replies = ThreadReplies(style)
         self.courier = Courier(store, slack, channel, style=style, clock=clock, metrics=self.metrics)
+        self.outlets = OutletCouriers(store, style=style, clock=clock, metrics=self.metrics, prometheus=prometheus)
         self.diagnostician = (
-            Diagnostician(
-                store, prometheus, replies=replies, clock=clock, metrics=self.metrics, changed=self.courier.wake
-            )
+            Diagnostician(store, prometheus, replies=replies, clock=clock, metrics=self.metrics, changed=self._wake)
             if prometheus is not None
             else None
         )
@@ -95,7 +96,7 @@ class Service:
             style=style,
             clock=clock,
             metrics=self.metrics,
-            changed=self.courier.wake,
+            changed=self._wake,
             breaker=self.courier.limits.breaker,
         )
         self._intake = Intake(
@@ -134,7 +135,7 @@ class Service:
                 app_token, slack.client, self._interactions, breaker=self.courier.limits.breaker, clock=clock
             )
             self.courier.composer.buttons = True
-        self._reload, self._load_policy = reload, policy
+        self._reload, self._read_outlets, self._load_policy = reload, outlets, policy
         self._reload_successful = True
         self.reload()
         self.metrics.serve_gauges(self._gauges)
@@ -148,6 +149,7 @@ class Service:
             UsageError: something is wrong with one of them.
         """
         self._reload_successful = False
+        outlets = self._read_outlets()
         routing, users = self._reload()
         policy = self._load_policy()
         self._reload_successful = True
@@ -157,6 +159,10 @@ class Service:
             self.diagnostician.routing = routing
         if self._interactions is not None:
             self._interactions.users, self._interactions.routing = users, routing
+        try:
+            self.outlets.apply(outlets)
+        except StoreError as error:
+            raise UsageError(f"{error}: the outlets are as they were") from None
 
     def start(self) -> None:
         """Run delivery, diagnosis and clean-up."""
@@ -171,12 +177,14 @@ class Service:
         self._threads = [threading.Thread(target=target, daemon=True, name=target.__qualname__) for target in targets]
         for thread in self._threads:
             thread.start()
+        self.outlets.start()
 
     def stop(self) -> None:
         """Finish the call in progress, keep the rest for the next start."""
         self._stopping.set()
         self.deliveries.stop()
         self.courier.stop()
+        self.outlets.stop()
         self.reconciler.stop()
         self.policy.stop()
         if self._listener is not None:
@@ -186,6 +194,7 @@ class Service:
         self.analysis.stop()
         for thread in self._threads:
             thread.join(timeout=15.0)
+        self.outlets.join(15.0)
         self._store.close()
 
     def routes(self) -> dict[str, BlockingRoute]:
@@ -255,11 +264,16 @@ class Service:
                 self.diagnostician.poke(incident_id)
         if outcome.has_parked:
             self.reconciler.poke()
+        self._wake()
+
+    def _wake(self) -> None:
+        """Let Slack and all outlets look at the outbox now."""
         self.courier.wake()
+        self.outlets.wake()
 
     def _acted(self) -> None:
         """Update the message and poll Alertmanager after somebody has acted."""
-        self.courier.wake()
+        self._wake()
         self.reconciler.poke()
 
     def _reloaded(self, _request: Request) -> Response:
@@ -283,7 +297,7 @@ class Service:
         now = self._clock.wall()
         with self._store.snapshot() as tx:
             pairs = [(incident, tx.outbox.root(incident.id)) for incident in tx.incidents(50)]
-            trouble = self._trouble(tx, now)
+            trouble = trouble_lines(tx, self.courier, self.outlets, self.policy.trouble, now)
         cards = [page.Card(incident, build(incident, self._style), _delivery(root)) for incident, root in pairs]
         banner = page.Banner(self._style.notice, trouble)
         return document.response(page.render(cards, banner, now))
@@ -296,26 +310,6 @@ class Service:
 
     def _policy_page(self, tx: Transaction) -> Response:
         return document.response(policy_page(self.policy, tx.actions.newest(), self._clock.wall()))
-
-    def _trouble(self, tx: Transaction, now: float) -> tuple[str, ...]:
-        depth, oldest, dead = tx.outbox.depth()
-        heartbeat = tx.fact(WATCHDOG_FACT)
-        lines = []
-        if heartbeat is not None and now - float(heartbeat) > _WATCHDOG_SECONDS:
-            lines.append(
-                f"No Watchdog for {duration(now - float(heartbeat))}: Prometheus, Alertmanager or the path from them is"
-                " broken, and no other alert can be trusted to arrive."
-            )
-        if self.courier.blocked:
-            lines.append(f"Slack refuses everything: {self.courier.blocked}. {depth} messages are queued.")
-        elif oldest is not None and now - oldest > 30:
-            lines.append(f"{depth} messages wait for Slack, the oldest for {now - oldest:.0f} s.")
-        lines += [f"Policy: {line}." for line in self.policy.trouble]
-        for channel, why in self.courier.parked.items():
-            lines.append(f"{channel} cannot be reached ({why}): new messages go to the service's own channel.")
-        if dead:
-            lines.append(f"{dead} messages were refused by Slack for good: pyrometer-alerting replay retries them.")
-        return tuple(lines)
 
     def _query(self, query: Callable[[Transaction], Response]) -> Response:
         with self._store.snapshot() as tx:
@@ -336,6 +330,7 @@ class Service:
                 depth, oldest, dead = tx.outbox.depth()
                 firing, watchdog = tx.firing_count(), tx.fact(WATCHDOG_FACT)
                 incidents = tx.recent_incidents(float("inf"))
+                outlets = self.outlets.gauges(tx, self._clock.wall())
                 of_policy = policy_gauges(self.policy, tx.actions)
         except StoreError:
             return reloaded
@@ -343,6 +338,7 @@ class Service:
         gauges = (
             reloaded
             | incident_gauges(incidents, self._page_url)
+            | outlets
             | of_policy
             | {
                 "pyrometer_alerting_incidents_open": {(("severity", name),): count for name, count in firing.items()},

@@ -35,7 +35,7 @@ PROG = "pyrometer-alerting"
 # A healthy Prometheus answers at once; one that needs longer is in trouble, and the message does not wait for it.
 QUERY_SECONDS = 3.0
 DIGEST_SECONDS = 30.0  # a digest queries months, and nobody waits for it
-STRUCTURED = ("routing", "slack-users")  # sections without a flag, read by model/routing.py
+STRUCTURED = ("routing", "slack-users", "outlets")  # sections without a flag, read elsewhere
 TOKEN_VARIABLE = "PYROMETER_SLACK_BOT_TOKEN"  # noqa: S105 - the name of a variable, not a token
 APP_TOKEN_VARIABLE = "PYROMETER_SLACK_APP_TOKEN"  # noqa: S105
 SLACK_API_URL = "https://slack.com/api/"
@@ -43,9 +43,10 @@ SLACK_API_URL = "https://slack.com/api/"
 COMMANDS: Mapping[str, str] = {
     "check-config": "check these flags and the configuration file, and start nothing",
     "check-slack": "ask Slack about token, scopes, channels and Socket Mode, and say what is missing",
+    "check-outlets": "send a test incident to pagers, Teams, e-mail and webhooks, and say which took it",
     "digest": "print the digest of the last day or week as of now",
     "explain": "print every fact, weight and query behind a diagnosis",
-    "replay": "list or retry messages that Slack refused for good",
+    "replay": "list or retry messages that Slack or an outlet refused for good",
 }
 _DEFAULTS: Mapping[str, str] = {
     "web.listen-address": "127.0.0.1:9937",
@@ -315,18 +316,27 @@ def secret(name: str, path: Path) -> str:
     Raises:
         UsageError: the file is missing, empty, or readable by everyone on the machine.
     """
+    return read_secret(f"--{name}={path}", path)
+
+
+def read_secret(where: str, path: Path) -> str:
+    """Return the content of a secret file; errors begin with `where` it is named.
+
+    Raises:
+        UsageError: the file is missing, empty, or readable by everyone on the machine.
+    """
     try:
         mode = path.stat().st_mode
     except OSError as error:
-        raise UsageError(f"--{name}={path}: {os.strerror(error.errno or 0)}") from None
+        raise UsageError(f"{where}: {os.strerror(error.errno or 0)}") from None
     if not stat.S_ISREG(mode):
-        raise UsageError(f"--{name}={path}: not a file")
+        raise UsageError(f"{where}: not a file")
     if mode & stat.S_IROTH:
-        raise UsageError(f"--{name}={path}: everyone on this machine can read it: chmod 600 {path}")
+        raise UsageError(f"{where}: everyone on this machine can read it: chmod 600 {path}")
     try:
         content = read_text(path).strip()
     except UsageError as error:
-        raise UsageError(f"--{name}: {error}") from None
+        raise UsageError(f"{where}: {error}") from None
     if not content:
-        raise UsageError(f"--{name}={path}: the file is empty: put the secret into it")
+        raise UsageError(f"{where}: the file is empty: put the secret into it")
     return content

@@ -1,4 +1,6 @@
-"""One circuit breaker over all that the service does with Slack: while Slack is away, one call in turn tries it.
+"""One circuit breaker over all that the service does with Slack, and one for each other outlet.
+
+While Slack is away, one call in turn tries it.
 
 With a wait for each operation alone, hundreds of messages, look-ups, duplicate checks, pictures and connections would
 be many calls a second to a Slack that can answer none.
@@ -9,7 +11,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from pyrometer_alerting.deliver.slack import SlackFailure, Trouble
+from pyrometer_alerting.deliver.failure import DeliveryFailure, Trouble
+from pyrometer_alerting.deliver.slack import SlackFailure
 
 AWAY = "slack_away"  # the code of a call that was not made
 
@@ -27,7 +30,7 @@ class Breaker:
         """The time of the next call; 0 while Slack answers."""
         return self._open_until
 
-    def record(self, failure: SlackFailure, now: float) -> None:
+    def record(self, failure: DeliveryFailure, now: float) -> None:
         """Note a failed call: an error that Slack itself returned shows that it answers."""
         if failure.trouble not in (Trouble.SAFE, Trouble.AMBIGUOUS):
             self.close()

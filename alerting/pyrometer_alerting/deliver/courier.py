@@ -15,8 +15,9 @@ from dataclasses import replace
 
 from pyrometer_alerting.deliver.breaker import AWAY
 from pyrometer_alerting.deliver.degrade import degraded, has_native_charts_enabled, record_chart_refusal, stored_message
+from pyrometer_alerting.deliver.failure import Trouble
 from pyrometer_alerting.deliver.limits import SendLimits, Timing, slack_method
-from pyrometer_alerting.deliver.slack import LONGEST_WAIT_SECONDS, Slack, SlackFailure, Trouble
+from pyrometer_alerting.deliver.slack import LONGEST_WAIT_SECONDS, Slack, SlackFailure
 from pyrometer_alerting.model.message import Message
 from pyrometer_alerting.render.composer import Composer
 from pyrometer_alerting.render.messages import DEGRADE_LEVELS, WITHOUT_CHART, Style, has_chart

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pyrometer_alerting.deliver.breaker import Breaker
-from pyrometer_alerting.deliver.slack import Slack, SlackFailure, Trouble
+from pyrometer_alerting.deliver.failure import Trouble
+from pyrometer_alerting.deliver.slack import Slack, SlackFailure
 from pyrometer_alerting.state.outbox import Operation
 
 

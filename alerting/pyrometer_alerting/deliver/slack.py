@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from enum import Enum
 from http import HTTPStatus
 from http.client import HTTPException
 from typing import Any, NamedTuple, Protocol
@@ -20,6 +19,7 @@ from slack_sdk import WebClient
 from slack_sdk.errors import SlackApiError, SlackClientError
 from slack_sdk.web import SlackResponse
 
+from pyrometer_alerting.deliver.failure import DeliveryFailure, Trouble
 from pyrometer_alerting.model.message import Message
 from pyrometer_kit.flags import LOOPBACK
 
@@ -30,24 +30,8 @@ MAX_HISTORY_PAGES = 5
 EVENT_TYPE = "pyrometer_incident"
 
 
-class Trouble(Enum):
-    """The meaning of a failure for the queue (the method reference of chat.postMessage lists the codes)."""
-
-    RATE = "rate"  # wait, the attempt does not count
-    GONE = "gone"  # our message was deleted
-    AUTH = "auth"  # nothing will work until someone acts
-    CHANNEL = "channel"  # nothing will work in this channel until someone acts
-    PAYLOAD = "payload"  # never send the same content again
-    AMBIGUOUS = "ambiguous"  # it may have worked
-    SAFE = "safe"  # it has not worked: retry
-
-
-class SlackFailure(Exception):  # noqa: N818 - an answer, not a bug
-    """A failed call; `retry_after` is seconds, for rate limits."""
-
-    def __init__(self, trouble: Trouble, code: str, retry_after: float = 0.0) -> None:
-        super().__init__(code)
-        self.trouble, self.code, self.retry_after = trouble, code, retry_after
+class SlackFailure(DeliveryFailure):
+    """A failed call to Slack."""
 
 
 class Identity(NamedTuple):

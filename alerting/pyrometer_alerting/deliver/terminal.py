@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from itertools import count
 from typing import TextIO
 
-from pyrometer_alerting.deliver.slack import SlackFailure, Trouble
+from pyrometer_alerting.deliver.failure import Trouble
+from pyrometer_alerting.deliver.slack import SlackFailure
 from pyrometer_alerting.model.message import Message
 from pyrometer_alerting.render.chart_block import sparkline
 from pyrometer_alerting.render.mrkdwn import Span, spans, texts

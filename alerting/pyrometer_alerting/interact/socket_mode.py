@@ -18,7 +18,8 @@ from slack_sdk.socket_mode.request import SocketModeRequest
 from slack_sdk.socket_mode.response import SocketModeResponse
 
 from pyrometer_alerting.deliver.breaker import Breaker
-from pyrometer_alerting.deliver.slack import SlackFailure, Trouble
+from pyrometer_alerting.deliver.failure import Trouble
+from pyrometer_alerting.deliver.slack import SlackFailure
 from pyrometer_alerting.interact.interactions import Interactions
 from pyrometer_kit.clock import Clock
 

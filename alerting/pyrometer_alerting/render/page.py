@@ -51,6 +51,11 @@ def render(cards: Sequence[Card], banner: Banner, now: float) -> str:
     return document(html.escape(state), body, reload_seconds=5)
 
 
+def blocks(message: Message) -> str:
+    """Return a message's blocks as HTML."""
+    return "".join(_block(block) for block in message.blocks)
+
+
 def _card(item: Card, now: float) -> str:
     incident = item.incident
     state = incident.severity if incident.firing else "resolved"
@@ -58,10 +63,10 @@ def _card(item: Card, now: float) -> str:
     age = (
         f"{'firing for' if incident.firing else 'resolved'} {duration(now - since)}{'' if incident.firing else ' ago'}"
     )
-    body = "".join(_block(block) for block in item.message.blocks)
     return (
         f'<article class="{state}" id="{html.escape(incident.id, quote=True)}">'
-        f'<div class="corner"><span>{age}</span><span>{html.escape(item.delivery)}</span></div>{body}</article>'
+        f'<div class="corner"><span>{age}</span><span>{html.escape(item.delivery)}</span></div>'
+        f"{blocks(item.message)}</article>"
     )
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from pyrometer_alerting.state.schema import MIGRATIONS, SCHEMA, SCHEMA_VERSION
+from pyrometer_alerting.state.schema import INDEXES, MIGRATIONS, SCHEMA, SCHEMA_VERSION
 
 KEPT_BACKUPS = 7
 KEPT_BROKEN = 3
@@ -178,7 +178,9 @@ class Database:
             db.execute("VACUUM")  # this turns it on for an existing file
         # One transaction: a crash in the middle leaves the old schema intact.
         upgrade = "".join(MIGRATIONS[version - 1 :]) if version else ""
-        db.executescript(f"BEGIN IMMEDIATE; {SCHEMA} {upgrade} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
+        db.executescript(
+            f"BEGIN IMMEDIATE; {SCHEMA} {upgrade} {INDEXES} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
+        )
         self.path.chmod(0o600)
         self._inode = self.path.stat().st_ino
         self.reader = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False, timeout=5.0)

@@ -40,9 +40,14 @@ def _firing(incident: Incident) -> set[str]:
 
 def _absorb(tx: Transaction, other: Incident, into: Incident, now: float) -> None:
     tx.move_alerts(other.id, into.id)
-    if not tx.outbox.is_posted(other.id):
+    is_posted = tx.outbox.is_posted(other.id)
+    if not (is_posted or tx.outbox.is_reported(other.id)):
         tx.drop_incident(other.id)
         return
-    tx.outbox.drop_replies(other.id)
     tx.save_incident(replace(other, joined_into=into.id, resolved_at=other.resolved_at or now, diagnosis=None), now)
-    tx.outbox.request(other.id, now, now)
+    if is_posted:
+        tx.outbox.drop_replies(other.id)
+        tx.outbox.request(other.id, now, now)
+    else:  # Slack was away, and a pager was not
+        tx.outbox.discard(other.id)
+        tx.outbox.request_others(other.id, now, now)

@@ -42,6 +42,12 @@ ALERTS = Family(
 SLACK_CALLS = Family(
     "pyrometer_alerting_slack_calls_total", "counter", "Calls by method and outcome.", ("method", "outcome")
 )
+OUTLET_CALLS = Family(
+    "pyrometer_alerting_outlet_calls_total",
+    "counter",
+    "Notices sent to outlets besides Slack, by outcome: ok, an HTTP or SMTP status, or the failure's name.",
+    ("outlet", "kind", "outcome"),
+)
 DIAGNOSES = Family("pyrometer_alerting_diagnoses_total", "counter", "Diagnoses by outcome.", ("outcome",))
 JUDGEMENTS = Family(
     "pyrometer_alerting_judgements_total",
@@ -135,6 +141,20 @@ GAUGES = (
         "pyrometer_alerting_outbox_oldest_age_seconds", "gauge", "Age of the oldest waiting message; 0 without one."
     ),
     Family("pyrometer_alerting_outbox_dead", "gauge", "Messages that Slack refused for good."),
+    Family("pyrometer_alerting_outlet_depth", "gauge", "Notices waiting for this outlet.", ("outlet",)),
+    Family(
+        "pyrometer_alerting_outlet_oldest_age_seconds",
+        "gauge",
+        "Age of the oldest notice waiting for this outlet; 0 without one.",
+        ("outlet",),
+    ),
+    Family("pyrometer_alerting_outlet_dead", "gauge", "Notices that this outlet refused for good.", ("outlet",)),
+    Family(
+        "pyrometer_alerting_outlet_blocked",
+        "gauge",
+        "1 while this outlet refuses everything until somebody acts, with the reason.",
+        ("outlet", "reason"),
+    ),
     Family(
         "pyrometer_alerting_slack_blocked",
         "gauge",
@@ -177,7 +197,8 @@ GAUGES = (
 )
 FAMILIES = (
     POLICY_ACTIONS,
-    *(WEBHOOKS, REJECTED, ALERTS, SLACK_CALLS, DIAGNOSES, JUDGEMENTS, SIGNATURES, CORRECTIONS, PICTURES, LATENCY),
+    *(WEBHOOKS, REJECTED, ALERTS, SLACK_CALLS, OUTLET_CALLS, DIAGNOSES),
+    *(JUDGEMENTS, SIGNATURES, CORRECTIONS, PICTURES, LATENCY),
     *GAUGES,
 )
 
@@ -191,6 +212,7 @@ class Metrics:
         self.rejected = self._counter(REJECTED)
         self.alerts = self._counter(ALERTS)
         self.slack_calls = self._counter(SLACK_CALLS)
+        self.outlet_calls = self._counter(OUTLET_CALLS)
         self.diagnoses = self._counter(DIAGNOSES)
         self.judgements = self._counter(JUDGEMENTS)
         self.signatures = self._counter(SIGNATURES)

@@ -2,6 +2,8 @@
 
 One `root` row per incident is its message: `wanted` counts the changes, `sent` the last one delivered, so any number of
 changes in between collapse into one call that shows the newest state. `reply` rows are thread replies with fixed text.
+Other outlets (a pager, e-mail) have roots of their own in the same table, requested in the same transaction; `outlet`
+is empty for Slack.
 
     ready -> sending -> done          the call had a clear answer
              sending -> lookup        unknown whether Slack has it: look it up before posting again
@@ -13,7 +15,7 @@ from __future__ import annotations
 
 import sqlite3
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 # A message and its thread get this many calls in ten minutes: more is noise. The last ones are kept for what must be
@@ -23,7 +25,7 @@ KEPT_CALLS = 2
 
 _COLUMNS = (
     "op_id, incident_id, kind, state, since, not_before, wanted, sent, attempts, lookups, sent_at, posted_at,"
-    " degrade, channel, ts, shown, body, error, target"
+    " degrade, channel, ts, shown, body, error, target, outlet"
 )
 
 
@@ -50,6 +52,7 @@ class Operation:
     body: str | None
     error: str | None
     target: str
+    outlet: str = ""
 
     @property
     def metadata(self) -> dict[str, str]:
@@ -70,10 +73,12 @@ class DuplicateCheck:
 
 
 class Outbox:
-    """Reads and writes of the table inside the caller's transaction."""
+    """Reads and writes of one outlet's rows, Slack's by default, inside the caller's transaction."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._db = connection
+    def __init__(self, connection: sqlite3.Connection, others: Iterable[str] = (), outlet: str = "") -> None:
+        """Pass on what is requested of messages to the `others`."""
+        self._db, self._outlet = connection, outlet
+        self._others = tuple(Outbox(connection, outlet=name) for name in others)
 
     def request(self, incident_id: str, now: float, not_before: float, target: str = "") -> None:
         """Request that the changed incident's message is posted (in `target`) or edited, not before that time."""
@@ -86,9 +91,15 @@ class Outbox:
             " THEN min(not_before, ?) ELSE not_before END,"
             " attempts = CASE WHEN state IN ('done', 'dead') THEN 0 ELSE attempts END,"
             " state = CASE WHEN state IN ('done', 'dead') THEN 'ready' ELSE state END"
-            " WHERE incident_id = ? AND kind = 'root'",
-            (not_before, not_before, not_before, not_before, incident_id),
+            " WHERE incident_id = ? AND kind = 'root' AND outlet = ?",
+            (not_before, not_before, not_before, not_before, incident_id, self._outlet),
         )
+        self.request_others(incident_id, now, not_before)
+
+    def request_others(self, incident_id: str, now: float, not_before: float) -> None:
+        """Request that all outlets but this one report the changed incident, not before that time."""
+        for other in self._others:
+            other.request(incident_id, now, not_before)
 
     def refresh(self, incident_id: str, now: float, spacing: float, target: str = "") -> None:
         """Request an edit that nobody waits for: so many seconds after the last call on the message at the earliest."""
@@ -97,11 +108,15 @@ class Outbox:
         free = now if root is None or root.ts is None else self.free_at(incident_id, now, 1 + KEPT_CALLS)
         self.request(incident_id, now, max(min(last, now) + spacing, free), target)
 
+    def discard(self, incident_id: str) -> None:
+        """Forget the message of an incident that nobody has seen."""
+        self._db.execute("DELETE FROM outbox WHERE incident_id = ? AND outlet = ?", (incident_id, self._outlet))
+
     def free_at(self, incident_id: str, now: float, calls: int) -> float:
         """Return when so many more calls on an incident's message and thread are within MOST_CALLS in CALLS_SECONDS."""
         rows = self._db.execute(
             "SELECT at FROM slack_call WHERE incident_id = ? AND at > ? AND at <= ? ORDER BY at DESC LIMIT ?",
-            (incident_id, now - CALLS_SECONDS, now, MOST_CALLS),
+            (self._budget(incident_id), now - CALLS_SECONDS, now, MOST_CALLS),
         )
         made = [float(at) for (at,) in rows]
         spare = MOST_CALLS - calls
@@ -110,7 +125,10 @@ class Outbox:
     def note_call(self, incident_id: str, now: float) -> None:
         """Record a call on an incident's message or thread."""
         self._db.execute("DELETE FROM slack_call WHERE at <= ?", (now - CALLS_SECONDS,))
-        self._db.execute("INSERT INTO slack_call VALUES (?, ?)", (incident_id, now))
+        self._db.execute("INSERT INTO slack_call VALUES (?, ?)", (self._budget(incident_id), now))
+
+    def _budget(self, incident_id: str) -> str:
+        return f"{self._outlet}/{incident_id}" if self._outlet else incident_id
 
     def is_held(self, incident_id: str, now: float) -> bool:
         """Return whether the posted message's next edit waits: what was last requested has not been shown."""
@@ -163,8 +181,8 @@ class Outbox:
     ) -> None:
         self._db.execute(
             "INSERT INTO outbox (op_id, incident_id, kind, state, since, not_before, wanted, sent, attempts, lookups,"
-            " degrade, body, target) VALUES (?, ?, ?, ?, ?, ?, ?, 0, 0, 0, 0, ?, ?)",
-            (uuid.uuid4().hex, incident_id, kind, state, since, not_before, wanted, body, target),
+            " degrade, body, target, outlet) VALUES (?, ?, ?, ?, ?, ?, ?, 0, 0, 0, 0, ?, ?, ?)",
+            (uuid.uuid4().hex, incident_id, kind, state, since, not_before, wanted, body, target, self._outlet),
         )
 
     def due(self) -> list[Operation]:
@@ -174,7 +192,8 @@ class Outbox:
         """
         rows = self._select(
             "state IN ('ready', 'lookup') AND (kind = 'root' OR (EXISTS (SELECT 1 FROM outbox AS root"
-            " WHERE root.incident_id = outbox.incident_id AND root.kind = 'root' AND root.ts IS NOT NULL)"
+            " WHERE root.incident_id = outbox.incident_id AND root.kind = 'root' AND root.outlet = outbox.outlet"
+            " AND root.ts IS NOT NULL)"
             " AND NOT EXISTS (SELECT 1 FROM outbox AS older WHERE older.incident_id = outbox.incident_id"
             " AND older.kind = 'reply' AND older.seq < outbox.seq AND older.state IN ('ready', 'sending', 'lookup'))))"
             " ORDER BY not_before, seq LIMIT 500"
@@ -189,6 +208,11 @@ class Outbox:
         """Return whether the channel has the incident's message, or may have it."""
         root = self.root(incident_id)
         return root is not None and (root.ts is not None or root.state in ("sending", "lookup"))
+
+    def is_reported(self, incident_id: str) -> bool:
+        """Return whether any other outlet has heard of the incident, or may have."""
+        roots = (other.root(incident_id) for other in self._others)
+        return any(root is not None and root.sent_at is not None for root in roots)
 
     def get(self, op_id: str) -> Operation | None:
         """Return one operation."""
@@ -221,6 +245,14 @@ class Outbox:
             "UPDATE outbox SET state = ?, channel = ?, ts = ?, posted_at = coalesce(posted_at, ?), shown = NULL,"
             " attempts = 0, lookups = 0, not_before = ?, error = NULL WHERE op_id = ?",
             ("done" if done else "ready", channel, ts, now, now, operation.op_id),
+        )
+
+    def settle(self, operation: Operation) -> None:
+        """Record that the outlet need not be sent the state `operation.wanted`; what changed since is looked at."""
+        self._db.execute(
+            "UPDATE outbox SET sent = ?, state = CASE WHEN wanted > ? THEN 'ready' ELSE 'done' END, attempts = 0,"
+            " error = NULL WHERE op_id = ?",
+            (operation.wanted, operation.wanted, operation.op_id),
         )
 
     def postpone(self, op_id: str, until: float) -> None:
@@ -277,14 +309,15 @@ class Outbox:
         """Stop waiting for a diagnosis before the first post."""
         self._db.execute(
             "UPDATE outbox SET not_before = min(not_before, ?) WHERE incident_id = ? AND kind = 'root'"
-            " AND +state = 'ready' AND attempts = 0 AND ts IS NULL",
+            " AND +state = 'ready' AND attempts = 0 AND ts IS NULL",  # of Slack and of all outlets
             (now, incident_id),
         )
 
     def cap_waits(self, now: float, later_than: float) -> None:
         """Cap all waiting times at `later_than`."""
         self._db.execute(
-            "UPDATE outbox SET not_before = ? WHERE state IN ('ready', 'lookup') AND not_before > ?", (now, later_than)
+            "UPDATE outbox SET not_before = ? WHERE outlet = ? AND state IN ('ready', 'lookup') AND not_before > ?",
+            (now, self._outlet, later_than),
         )
 
     def abandon(self, channel: str) -> None:
@@ -295,7 +328,7 @@ class Outbox:
         """Plan a check whether this operation was posted twice; the post with this ts is the known one."""
         thread = self._db.execute(
             "SELECT root.ts FROM outbox JOIN outbox AS root ON root.incident_id = outbox.incident_id"
-            " AND root.kind = 'root' WHERE outbox.op_id = ? AND outbox.kind = 'reply'",
+            " AND root.kind = 'root' AND root.outlet = outbox.outlet WHERE outbox.op_id = ? AND outbox.kind = 'reply'",
             (op_id,),
         ).fetchone()
         self._db.execute(
@@ -317,8 +350,9 @@ class Outbox:
         self._db.execute("DELETE FROM sweep WHERE op_id = ?", (op_id,))
 
     def dead(self) -> list[Operation]:
-        """Return what Slack refused for good, oldest first."""
-        return list(self._select("state = 'dead' ORDER BY seq"))
+        """Return what Slack or another outlet refused for good, oldest first."""
+        rows = self._db.execute(f"SELECT {_COLUMNS} FROM outbox WHERE state = 'dead' ORDER BY seq")  # noqa: S608
+        return [Operation(*row) for row in rows]
 
     def replay(self, op_id: str, now: float) -> bool:
         """Retry a dead operation from the start; return False if there was none."""
@@ -336,11 +370,14 @@ class Outbox:
     def depth(self) -> tuple[int, float | None, int]:
         """Return (open operations, time since which the oldest waits, dead operations)."""
         count, oldest = self._db.execute(
-            "SELECT count(*), min(since) FROM outbox WHERE state IN ('ready', 'sending', 'lookup')"
+            "SELECT count(*), min(since) FROM outbox WHERE outlet = ? AND state IN ('ready', 'sending', 'lookup')",
+            (self._outlet,),
         ).fetchone()
-        dead = self._db.execute("SELECT count(*) FROM outbox WHERE state = 'dead'").fetchone()[0]
+        query = "SELECT count(*) FROM outbox WHERE outlet = ? AND state = 'dead'"
+        dead = self._db.execute(query, (self._outlet,)).fetchone()[0]
         return int(count), oldest, int(dead)
 
     def _select(self, condition: str, *values: str | float) -> Iterator[Operation]:
-        rows = self._db.execute(f"SELECT {_COLUMNS} FROM outbox WHERE {condition}", values)  # noqa: S608 - our own text
+        query = f"SELECT {_COLUMNS} FROM outbox WHERE outlet = ? AND {condition}"  # noqa: S608 - our own text
+        rows = self._db.execute(query, (self._outlet, *values))
         return (Operation(*row) for row in rows)

@@ -21,10 +21,10 @@ CREATE TABLE IF NOT EXISTS outbox (
     state TEXT NOT NULL CHECK (state IN ('ready', 'sending', 'lookup', 'done', 'dead')),
     since REAL NOT NULL, not_before REAL NOT NULL, wanted INTEGER NOT NULL, sent INTEGER NOT NULL,
     attempts INTEGER NOT NULL, lookups INTEGER NOT NULL, sent_at REAL, posted_at REAL, degrade INTEGER NOT NULL,
-    channel TEXT, ts TEXT, shown TEXT, body TEXT, error TEXT, target TEXT NOT NULL DEFAULT ''
+    channel TEXT, ts TEXT, shown TEXT, body TEXT, error TEXT, target TEXT NOT NULL DEFAULT '',
+    outlet TEXT NOT NULL DEFAULT ''
 ) STRICT;
 CREATE INDEX IF NOT EXISTS outbox_by_incident ON outbox (incident_id, kind, seq);
-CREATE INDEX IF NOT EXISTS outbox_open ON outbox (state, not_before);
 CREATE TABLE IF NOT EXISTS sweep (
     op_id TEXT PRIMARY KEY, channel TEXT NOT NULL, ts TEXT NOT NULL, thread TEXT, oldest REAL NOT NULL,
     due REAL NOT NULL
@@ -45,6 +45,11 @@ CREATE INDEX IF NOT EXISTS policy_action_by_node ON policy_action (cluster, node
 CREATE INDEX IF NOT EXISTS policy_action_by_state ON policy_action (state);
 """
 
+# After the upgrades, as they name columns that an older file gets from one.
+INDEXES = """
+CREATE INDEX IF NOT EXISTS outbox_due ON outbox (outlet, state, not_before);
+"""
+
 # The upgrades from schema 1 to 2, 2 to 3, and so on; SCHEMA has created new tables before.
 MIGRATIONS = (
     # From release 0.1.0, in which an incident had a single key.
@@ -53,6 +58,11 @@ MIGRATIONS = (
     ALTER TABLE outbox ADD COLUMN target TEXT NOT NULL DEFAULT '';
     INSERT OR REPLACE INTO incident_key SELECT key, id FROM incident ORDER BY number;
     DROP INDEX incident_by_key;
+    """,
+    # From release 0.2.0, in which all went to Slack.
+    """
+    ALTER TABLE outbox ADD COLUMN outlet TEXT NOT NULL DEFAULT '';
+    DROP INDEX IF EXISTS outbox_open;
     """,
 )
 SCHEMA_VERSION = 1 + len(MIGRATIONS)

@@ -34,10 +34,25 @@ REFILL_FACT = "refill"  # as long as Alertmanager was not asked for all that fir
 class Transaction:
     """All operations on the store inside one transaction."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, outlets: Sequence[str] = ()) -> None:
+        """Let the outbox pass on what is requested of messages to these outlets."""
         self._db = connection
-        self.outbox = Outbox(connection)
+        self.outbox = Outbox(connection, outlets)
         self.actions = Actions(connection)
+
+    def outbox_of(self, outlet: str) -> Outbox:
+        """Return the outbox of an outlet other than Slack."""
+        return Outbox(self._db, outlet=outlet)
+
+    def adopt_outlets(self, names: Sequence[str], now: float) -> None:
+        """Let new outlets hear of all that fires, and forget the notices of removed ones."""
+        marks = ",".join("?" * len(names))
+        self._db.execute(f"DELETE FROM outbox WHERE outlet != '' AND outlet NOT IN ({marks})", tuple(names))  # noqa: S608
+        for name in names:
+            box = self.outbox_of(name)
+            for incident in self.recent_incidents(float("inf")):
+                if incident.is_posted and box.root(incident.id) is None:
+                    box.request(incident.id, now, now)
 
     def is_repeated(self, group: str, digest: str, now: float) -> bool:
         """Return whether the last delivery of this group had the same digest; remember this one."""
@@ -235,6 +250,8 @@ class Store:
             StoreError: the folder is in use, or the file cannot be opened or upgraded.
         """
         self.folder = folder
+        self.outlets: tuple[str, ...] = ()
+        """Names of the outlets besides Slack, which are requested to report each change."""
         self._lock, self._read_lock = threading.RLock(), threading.RLock()
         self._database = Database(folder, alone=alone)
         with self._failing():
@@ -258,7 +275,7 @@ class Store:
             try:
                 db.execute("BEGIN IMMEDIATE")
                 changes = db.total_changes
-                yield Transaction(db)
+                yield Transaction(db, self.outlets)
                 number = self._database.count(db) if db.total_changes != changes else None
                 db.execute("COMMIT")
             except BaseException:

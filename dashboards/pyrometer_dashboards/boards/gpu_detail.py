@@ -27,6 +27,7 @@ def board() -> Board:
         uid=GPU_DETAIL,
         title="Pyrometer / GPU detail",
         question="One GPU: what slows it, what failed in it, who works on it, and where was this part before?",
+        needs="the node exporter on this GPU's node",
         tags=["hardware"],
         time_from="now-3h",
         refresh="30s",
@@ -140,7 +141,7 @@ def _users() -> Panel:
             "rank": {"custom.width": 60},
         },
         no_value="no job is known here",
-        span=7,
+        span=6,
     )
 
 
@@ -159,7 +160,8 @@ def _identity() -> Panel:
         ),
         [Query(" or ".join(_identified(label, what) for label, what in _LABELS.items()), instant=True, table=True)],
         {"what": "what", "is": "is"},
-        fields={"what": {"custom.width": 90}},
+        fields={"what": {"custom.width": 75}},
+        span=9,
     )
 
 

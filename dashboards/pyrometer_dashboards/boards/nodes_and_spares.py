@@ -41,6 +41,7 @@ def board() -> Board:
         uid=NODES_AND_SPARES,
         title="Pyrometer / Nodes and spares",
         question="Which nodes are out of service, why and since when, and which spare is fit to replace one?",
+        needs="the node exporter on each node, and the cluster exporter",
         tags=["hardware", "on-call"],
         time_from="now-24h",
         refresh="1m",

@@ -6,8 +6,9 @@ import pytest
 from alerting_fakes import Bench, raw_alert
 
 from pyrometer_alerting.deliver.breaker import AWAY, Breaker
+from pyrometer_alerting.deliver.failure import Trouble
 from pyrometer_alerting.deliver.pictures import PictureUploader
-from pyrometer_alerting.deliver.slack import SlackFailure, Trouble
+from pyrometer_alerting.deliver.slack import SlackFailure
 from pyrometer_alerting.interact.socket_mode import _Client
 
 

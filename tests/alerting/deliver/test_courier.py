@@ -361,6 +361,8 @@ def test_the_dead_are_listed_and_replayed_beside_the_running_service(
 def test_a_store_of_the_first_release_is_taken_over(tmp_path: Path) -> None:
     Store(tmp_path / "s").close()
     with contextlib.closing(sqlite3.connect(tmp_path / "s" / "alerting.sqlite3")) as old:
+        old.execute("DROP INDEX outbox_due")
+        old.execute("ALTER TABLE outbox DROP COLUMN outlet")
         for table in ("outbox", "alert"):
             old.execute(f"ALTER TABLE {table} DROP COLUMN {'target' if table == 'outbox' else 'doubted'}")
         for table in ("incident_key", "sweep", "audit"):
