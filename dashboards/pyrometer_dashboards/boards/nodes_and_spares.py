@@ -155,7 +155,7 @@ def _out() -> Panel:
         fields={
             "node": leading_to(NODE_OF_ROW, PARTS_OF_ROW, **{"custom.width": 85}),
             "state": leading_to(_RUNBOOK, **panels.coloured(), **{"custom.width": 112, "mappings": shown}),
-            "why": {"custom.minWidth": 400},
+            "why": {"custom.minWidth": 345},
             "for": {"custom.width": 85, "decimals": 1},
             "by": panels.HIDDEN,
             "of": panels.HIDDEN,
@@ -167,7 +167,7 @@ def _out() -> Panel:
 
 def _spares() -> Panel:
     return panels.table(
-        "Spares: nodes without work",
+        "Spares without work",
         Reading(
             "Nodes on whose GPUs nobody works, the fit ones first, with the days since their oldest active test.",
             "several fit ones, tested within 8 days.",
