@@ -50,6 +50,11 @@ def test_names_and_labels_are_those_of_the_exporters() -> None:
             assert labels - TARGET <= known[name], name
 
 
+def test_no_series_is_served_twice() -> None:
+    series = [each for family in all_families(Plan(nodes=12, faults=planted(12))) for each in family.series]
+    assert len(series) == len(set(series))
+
+
 def test_a_dead_node_tells_nothing_and_a_lost_gpu_only_that_it_is() -> None:
     plan = Plan(nodes=3, faults=Faults(dead="gpu-002", lost=("gpu-003", 6)))
     lines = told(plan)

@@ -28,6 +28,7 @@ def board() -> Board:
         uid=COLLECTIVES,
         title="Pyrometer / Collectives",
         question="Which job hangs, for which rank does it wait, and which collectives move less than they did?",
+        needs="NCCL's RAS or Inspector, read by the node exporter",
         tags=["training"],
         time_from="now-3h",
         refresh="30s",
@@ -37,8 +38,8 @@ def board() -> Board:
             Row(panels.tiles(_jobs(), _longest(), _lowest(), _not_ready()), height=3),
             Row(
                 [
-                    replace(collective_panels.standing_jobs(), span=7),
-                    collective_panels.awaited_ranks(),
+                    collective_panels.standing_jobs(),
+                    collective_panels.awaited_ranks(span=7),
                     replace(collective_panels.lost_bandwidth(), span=9),
                 ],
                 height=7,
@@ -137,13 +138,13 @@ def _late() -> Panel:
         link=NODE_OF_ROW,
         fields={"late by": panels.coloured(), "run": leading_to(RUN_OF_ROW)},
         healthy=Healthy("none late", f'pyrometer_nccl_collective_seconds{{{CLUSTER}, stat="median"}}'),
-        span=12,
+        span=10,
     )
 
 
 def _alerts() -> Panel:
     return alert_panels.firing(
-        "Alerts of collectives", "Nccl.*", {"run": "run", "node": "node"}, runbook="NcclHang", span=12
+        "Alerts of collectives", "Nccl.*", {"run": "run", "node": "node"}, runbook="NcclHang", span=14
     )
 
 

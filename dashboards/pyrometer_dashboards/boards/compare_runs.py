@@ -19,6 +19,7 @@ def board() -> Board:
         uid=COMPARE,
         title="Pyrometer / Compare runs",
         question="Which of two runs is better, where does the other lose it, and are they the same work?",
+        needs="jobs that report their steps",
         tags=["training"],
         time_from="now-6h",
         refresh="5m",

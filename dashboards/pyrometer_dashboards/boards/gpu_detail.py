@@ -27,6 +27,7 @@ def board() -> Board:
         uid=GPU_DETAIL,
         title="Pyrometer / GPU detail",
         question="One GPU: what slows it, what failed in it, who works on it, and where was this part before?",
+        needs="the node exporter on this GPU's node",
         tags=["hardware"],
         time_from="now-3h",
         refresh="30s",
@@ -34,7 +35,8 @@ def board() -> Board:
         annotations=[_HERE],
         rows=[
             Row(panels.tiles(_answers(), _throttled(), _left(), _furthest()), height=3),
-            Row([_alerts(), _users(), _identity()], height=7),
+            Row([_alerts(), _users()], height=5),
+            Row([_identity()], height=3),
             Row(panels.tiles(gpu_panels.clocks(), gpu_panels.throttling(), gpu_panels.power()), height=7),
             Row(panels.tiles(gpu_panels.temperatures(), gpu_panels.memory(), gpu_panels.activity()), height=7),
             Row(panels.tiles(gpu_panels.traffic(), gpu_panels.link_errors(), _xids()), height=7),
@@ -140,12 +142,12 @@ def _users() -> Panel:
             "rank": {"custom.width": 60},
         },
         no_value="no job is known here",
-        span=7,
+        span=12,
     )
 
 
 def _alerts() -> Panel:
-    return alert_panels.firing("Alerts of this GPU", ".+", {}, runbook="GpuXidCritical", matchers=GPU_IS, span=9)
+    return alert_panels.firing("Alerts of this GPU", ".+", {}, runbook="GpuXidCritical", matchers=GPU_IS, span=12)
 
 
 def _identity() -> Panel:
@@ -157,27 +159,25 @@ def _identity() -> Panel:
             "Quote the serial number to the vendor. Reliability has the parts that fail again.",
             "GpuReplacementDue",
         ),
-        [Query(" or ".join(_identified(label, what) for label, what in _LABELS.items()), instant=True, table=True)],
-        {"what": "what", "is": "is"},
-        fields={"what": {"custom.width": 90}},
+        [
+            Query(
+                "group by (serial, vbios, driver, pci_bus_id, uuid, model) "
+                f"(last_over_time(pyrometer_gpu_info{{{GPU_IS}}}[$__range]))",
+                instant=True,
+                table=True,
+            )
+        ],
+        {
+            "serial": "serial",
+            "uuid": "UUID",
+            "model": "model",
+            "vbios": "firmware",
+            "driver": "driver",
+            "pci_bus_id": "address",
+        },
+        fields={"UUID": {"custom.width": 375}, "model": {"custom.width": 200}},
+        span=24,
     )
-
-
-_LABELS = {
-    "serial": "serial",
-    "uuid": "UUID",
-    "vbios": "firmware",
-    "driver": "driver",
-    "pci_bus_id": "address",
-    "model": "model",
-}
-
-
-def _identified(label: str, what: str) -> str:
-    """Return one row of the table: a label's name and its value."""
-    known = f"group by ({label}) (last_over_time(pyrometer_gpu_info{{{GPU_IS}}}[$__range]))"
-    named = f'label_replace({known}, "what", "{what}", "", "")'
-    return f'group by (what, is) (label_replace({named}, "is", "$1", "{label}", "(.*)"))'
 
 
 def _xids() -> Panel:

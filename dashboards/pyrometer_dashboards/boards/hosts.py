@@ -21,6 +21,7 @@ def board() -> Board:
         uid=HOSTS,
         title="Pyrometer / Storage and hosts",
         question="Which host is short of memory, waits for storage, has a full disk, or errors in its kernel's log?",
+        needs="Prometheus' node_exporter beside ours",
         tags=["hardware"],
         time_from="now-6h",
         refresh="1m",

@@ -31,6 +31,7 @@ def board() -> Board:
         uid=JOB,
         title="Pyrometer / Job",
         question="Which nodes and GPUs has this job, which of them do nothing, and what goes wrong there?",
+        needs="the node exporter, and Slurm or Kubernetes jobs that it sees",
         tags=["training"],
         time_from="now-3h",
         refresh="1m",

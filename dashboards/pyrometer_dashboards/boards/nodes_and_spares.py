@@ -41,6 +41,7 @@ def board() -> Board:
         uid=NODES_AND_SPARES,
         title="Pyrometer / Nodes and spares",
         question="Which nodes are out of service, why and since when, and which spare is fit to replace one?",
+        needs="the node exporter on each node, and the cluster exporter",
         tags=["hardware", "on-call"],
         time_from="now-24h",
         refresh="1m",
@@ -154,7 +155,7 @@ def _out() -> Panel:
         fields={
             "node": leading_to(NODE_OF_ROW, PARTS_OF_ROW, **{"custom.width": 85}),
             "state": leading_to(_RUNBOOK, **panels.coloured(), **{"custom.width": 112, "mappings": shown}),
-            "why": {"custom.minWidth": 400},
+            "why": {"custom.minWidth": 345},
             "for": {"custom.width": 85, "decimals": 1},
             "by": panels.HIDDEN,
             "of": panels.HIDDEN,
@@ -166,7 +167,7 @@ def _out() -> Panel:
 
 def _spares() -> Panel:
     return panels.table(
-        "Spares: nodes without work",
+        "Spares without work",
         Reading(
             "Nodes on whose GPUs nobody works, the fit ones first, with the days since their oldest active test.",
             "several fit ones, tested within 8 days.",

@@ -25,6 +25,7 @@ def board() -> Board:
         uid=RACKS,
         title="Pyrometer / Racks and switches",
         question="Which rack is hot, which leaf switch loses links together, which NVLink domain is not whole?",
+        needs="the node exporter on each GPU node",
         tags=["hardware"],
         time_from="now-6h",
         refresh="1m",
@@ -159,7 +160,7 @@ def _switches() -> Panel:
         Reading(
             "Leaf switches with lost links in the last 10 minutes: how many of their links, and how often.",
             "'none lost'.",
-            "Choose the switch above: the bars below show whether its links flap together.",
+            "Choose the switch above: the lines below show whether its links are lost together.",
             "FabricMassEvent",
         ),
         [
@@ -204,26 +205,21 @@ def _heat() -> Panel:
 
 
 def _together() -> Panel:
-    at = f'port:pyrometer_nic:rail{{{CLUSTER}, switch=~"$switch"}}'
-    lost = f"port:pyrometer_nic_link_down_events:new5m{{{CLUSTER}}}"
-    return panels.bars(
-        "Links that were lost together, by switch",
+    lost = f'switch:pyrometer_nic_link_down_events:ports10m{{{CLUSTER}, switch=~"$switch"}}'
+    return panels.lines(
+        "Links lost together, by switch",
         Reading(
-            "Losses of links by leaf switch, counted every 5 minutes, of the chosen switches.",
+            "How many links of each chosen leaf switch were lost within the same 10 minutes.",
             "none.",
-            "A tall bar of one switch: many of its links at one time. Small ones all day: a cable.",
+            "Many links of one switch at one time: the switch, its supply, its firmware. One all day: a cable.",
             "FabricMassEvent",
         ),
-        [
-            Query(
-                f"sum by (switch) (sum_over_time({lost}[$__interval]) "
-                f"* on (node, device, port) group_left (switch) {at})",
-                "{{switch}}",
-                step="5m",
-            )
-        ],
+        [Query(f"sum by (switch) ({lost})", "{{switch}}")],
         unit="locale",
+        limits=(0, None),
         decimals=0,
+        colour=panels.BY_WORST,
+        steps=[(None, palette.WATCH), (3, palette.BAD), (8, palette.WORST)],
         watched=f"{_PORTS} and on () {proof.PORTS}",
     )
 

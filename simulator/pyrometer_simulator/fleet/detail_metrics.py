@@ -43,15 +43,14 @@ def detail_families(plan: Plan, targets: Sequence[str], dead: int) -> Iterator[F
     }
     for name, value in steady.items():
         yield family(name, dcgm, value, slow=True)
-    for bus, rate in (("nvlink", 1.6e11), ("pcie", 9e9)):
-        for way in ("transmitted", "received"):
-            yield family(f"pyrometer_gpu_{bus}_{way}_bytes_total", own, counter(here * busy * rate, 0), slow=True)
-    yield family("DCGM_FI_DEV_PCIE_REPLAY_COUNTER", dcgm, here * 0, slow=True)
+    yield family("pyrometer_gpu_nvlink_received_bytes_total", own, counter(here * busy * 9e10, 0), slow=True)
+    yield family("pyrometer_gpu_pcie_transmitted_bytes_total", own, counter(here * busy * 4e9, 0), slow=True)
+    replays = event_counter(here * hot * 0.2, plan.faults.since)
+    yield family("DCGM_FI_DEV_PCIE_REPLAY_COUNTER", dcgm, replays)
     yield family("pyrometer_gpu_nvlinks_up", own, here * 18, slow=True)
     yield family("pyrometer_gpu_recovery_action", own, here * 0, slow=True)
-    replays = event_counter(here * hot * 0.01, plan.faults.since)
     link = [f'{each},link="4",error="replay"' for each in own]
-    yield family("pyrometer_gpu_nvlink_link_errors_total", link, replays, slow=True)
+    yield family("pyrometer_gpu_nvlink_link_errors_total", link, replays)
     domains = [
         f'{each},cluster_uuid="d0{node // _DOMAIN:06d}-0000-4000-8000-000000000000",clique="0"'
         for each, (node, _) in zip(own, where, strict=True)

@@ -69,7 +69,8 @@ class NodeMetrics:
             yield family("pyrometer_collector_success", labels, alive)
             yield family("pyrometer_collector_duration_seconds", labels, alive * 0.003, slow=True)
         kinds = [f'{target},kind="oom_kill"' for target in self.targets]
-        yield family("pyrometer_kernel_events_total", kinds, alive * self._killed, slow=True)
+        killed = event_counter(alive * self._killed / 30, self._plan.faults.since)
+        yield family("pyrometer_kernel_events_total", kinds, killed)
         yield family("pyrometer_kernel_log_lost_records_total", self.targets, alive * 0, slow=True)
         lost = [f'{self.targets[node]},collector="gpu",part="{gpu}",reason="gpu_is_lost"' for node, gpu in self._where]
         yield family("pyrometer_down_reason_info", lost, nan_where(~self._lost, 1.0))

@@ -17,7 +17,7 @@ from pyrometer_alerting.model.text import words
 
 URL = "https://api.opsgenie.com"
 _PRIORITIES = {"critical": "P1", "warning": "P3", "info": "P5"}
-_MESSAGE, _DESCRIPTION, _NOTE, _ENTITY, _DETAIL = 130, 15_000, 25_000, 512, 8000
+_MESSAGE, _DESCRIPTION, _NOTE, _ENTITY, _DETAIL, _TAG = 130, 15_000, 25_000, 512, 8000, 50
 _ALERTS = "/v2/alerts"
 
 
@@ -70,6 +70,6 @@ def _alert(notice: Notice) -> dict[str, Any]:
         "entity": notice.part[:_ENTITY],
         "source": "Pyrometer",
         "priority": _PRIORITIES[incident.severity],
-        "tags": [tag for tag in (incident.severity, incident.component, *incident.alertnames()[:5]) if tag],
+        "tags": [tag[:_TAG] for tag in (incident.severity, incident.component, *incident.alertnames()[:5]) if tag],
         "details": {name: value[:_DETAIL] for name, value in details.items() if value},
     }
