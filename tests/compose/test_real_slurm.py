@@ -164,7 +164,7 @@ def wait(until: Callable[[], bool], seconds: float = SECONDS) -> None:
 
 @pytest.fixture
 def quiet(tmp_path: Path) -> Iterator[Cluster]:
-    """A cluster whose HealthCheckProgram does not run by itself."""
+    """A cluster whose HealthCheckProgram does not run on its own."""
     cluster = Cluster(tmp_path, health=0)
     try:
         cluster.start()

@@ -63,7 +63,7 @@ def victoria(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
     def start(port: int) -> subprocess.Popen[bytes]:
         listen = [f"-httpListenAddr=127.0.0.1:{port}", f"-storageDataPath={folder}/data", "-retentionPeriod=2d"]
-        # What has just been written is asked for at once.
+        # Recordings that were written a moment ago are asked for at once.
         soon = ["-search.latencyOffset=0s", "-search.disableCache", "-inmemoryDataFlushInterval=1s"]
         with (folder / "log").open("ab") as output:
             return subprocess.Popen([str(program), *listen, *soon], stdout=output, stderr=output)

@@ -243,7 +243,7 @@ def drops_of(
 
 
 def has_run_since(mfu: pd.Series[float], drop: float) -> bool:
-    """Return whether the run has ended batches after a drop: one that stands since then has no other drop."""
+    """Return whether the run has ended batches after a drop: one that stopped then has no other drop."""
     return bool((mfu.index > drop + ANOTHER_DROP_SECONDS).any())
 
 

@@ -74,7 +74,7 @@ def _onset(before: Diagnosis | None, evidence: Evidence) -> float | None:
     seen = before.drops if before is not None else ()
     if known is not None:
         return known
-    fresh = evidence.drops[len(seen) :] or evidence.drops[-1:]  # the same drop, of a run that stands since then
+    fresh = evidence.drops[len(seen) :] or evidence.drops[-1:]  # the same drop, of a run that stopped then
     return fresh[0] if fresh else None
 
 

@@ -57,7 +57,7 @@ def test_an_incident_is_opened_and_resolved(line: Callable[..., Line], stand: St
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_answer_that_is_lost_repeats_nothing(line: Callable[..., Line], stand: Stand, kind: str) -> None:
-    """Teams alone has nothing to tell a repetition by: it may show a card twice, and none is lost."""
+    """Teams alone has no key to recognise a repetition: it may show a card twice, and none is lost."""
     one = line(kind)
     if kind == "email":
         stand.mail.faults.append("close")
