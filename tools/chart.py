@@ -1,6 +1,7 @@
 """Write the kustomize base from the Helm chart, and fetch the programs and schemas that check both.
 
     python tools/chart.py render compose/kubernetes     make kubernetes
+    python tools/chart.py boards dashboards/json        make reference: the list of boards
     python tools/chart.py package dist                  make packages
     python tools/chart.py programs                      make chart-programs: those, nfpm, and schemas
 
@@ -168,6 +169,15 @@ def strict(schema: Any) -> Any:  # noqa: ANN401  JSON
     return found
 
 
+def boards_kustomization(folder: Path) -> str:
+    """Return the kustomization of the boards in a folder."""
+    head = (folder / "kustomization.yaml").read_text(encoding="utf-8").partition("configMapGenerator:\n")[0]
+    each = [
+        f"  - name: pyrometer-board-{path.stem}\n    files: [{path.name}]\n" for path in sorted(folder.glob("*.json"))
+    ]
+    return f"{head}configMapGenerator:\n{''.join(each)}"
+
+
 def written(into: Path) -> Iterator[str]:
     """Write the files of the kustomize base; yield their names."""
     for name, text in rendered().items():
@@ -181,10 +191,13 @@ def main(arguments: Sequence[str]) -> int:
         fetch()
     elif len(arguments) == 2 and arguments[0] == "package":
         helm("package", str(CHART), f"--destination={arguments[1]}")
+    elif len(arguments) == 2 and arguments[0] == "boards":
+        text = boards_kustomization(Path(arguments[1]))
+        (Path(arguments[1]) / "kustomization.yaml").write_text(text, encoding="utf-8")
     elif len(arguments) == 2 and arguments[0] == "render":
         sys.stdout.write(f">> {arguments[1]}: {', '.join(written(Path(arguments[1])))}\n")
     else:
-        sys.stderr.write("usage: python tools/chart.py programs | render FOLDER | package FOLDER\n")
+        sys.stderr.write("usage: python tools/chart.py programs | (render|package|boards) FOLDER\n")
         return 2
     return 0
 

@@ -51,7 +51,7 @@ def stage(into: Path, ours: Sequence[Path], machine: str) -> None:
     fixed = ["--only-binary=:all:", "--python-version=3.10", f"--target={library}", "--no-deps", "--no-compile"]
     _run(*_PIP, "install", *fixed, *platforms, "--require-hashes", "--requirement", str(requirements))
     _run(*_PIP, "install", *fixed[:3], "--no-deps", "--no-compile", "--no-index", "--upgrade", *map(str, ours))
-    # Of others: the compiled part of PyYAML, scripts, an example.
+    # Others brought along: the compiled part of PyYAML, scripts, an example.
     for path in (*library.glob("yaml/_yaml*.so"), *library.glob("bin"), *library.glob("example.py")):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     for path in library.rglob("*.so"):

@@ -27,7 +27,7 @@ EVERYTHING = (
     "--set=image.registry=registry.example.org/gpu/,image.pullSecrets[0].name=pull,node.kernelLog=true",
     "--set=node.webConfig.secret=web,clusterExporter.webConfig.secret=web,alerting.webConfig.secret=web",
     "--set=alerting.slack.channel=#gpu,alerting.slack.secret=slack,alerting.slack.buttons=true",
-    "--set=alerting.config.notice=TEST,alertmanagerConfig.enabled=true,monitors.host.enabled=true",
+    "--set=alerting.config.notice=TEST,alertmanagerConfig.enabled=true,monitors.host.enabled=true,node.podNames=true",
     "--set=monitors.consumers={prom-a,prom-b},monitors.endpoint.scheme=https",
     "--set=networkPolicy.from[0].namespaceSelector.matchLabels.name=ingress,boards.namespace=monitoring",
     "--set=alerting.persistence.storageClass=fast,clusterExporter.persistence.enabled=false,grafana.externalUrl=https://g",

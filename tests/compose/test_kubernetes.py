@@ -25,7 +25,7 @@ PROBE = {
 }  # fmt: skip
 CONTAINER = {
     "name": str, "image": str, "imagePullPolicy": str, "command": [str], "args": [str],
-    "env": [{"name": str, "value": str}],
+    "env": [{"name": str, "value": str, "valueFrom": {"fieldRef": {"fieldPath": str}}}],
     "ports": [{"name": str, "containerPort": int, "hostPort": int, "protocol": str}],
     "securityContext": {
         "runAsUser": int, "runAsGroup": int, "runAsNonRoot": bool, "allowPrivilegeEscalation": bool,
@@ -241,5 +241,6 @@ def test_kustomization_names_files_that_exist_and_patches_the_cluster() -> None:
 def test_every_board_is_in_a_config_map_of_its_own() -> None:
     found = yaml.safe_load((BOARDS / "kustomization.yaml").read_text(encoding="utf-8"))
     listed = {each["name"]: each["files"] for each in found["configMapGenerator"]}
-    assert listed == {f"pyrometer-board-{path.stem}": [path.name] for path in BOARDS.glob("*.json")}
+    wanted = {f"pyrometer-board-{path.stem}": [path.name] for path in BOARDS.glob("*.json")}
+    assert listed == wanted, "dashboards/json/kustomization.yaml is outdated; run: make reference"
     assert max(path.stat().st_size for path in BOARDS.glob("*.json")) < 262_144  # what kubectl apply notes beside it

@@ -24,6 +24,12 @@ RUN_JOB_INFO = Family(
     "1 for each job of a watched run; reason is Slurm's, for one that doesn't run.",
     ("run", "job_id", "job_name", "user", "partition", "state", "reason"),
 )
+JOB_INFO = Family(
+    "pyrometer_slurm_job_info",
+    "gauge",
+    "1 for each running job, at most 2,000: its name, to be joined by job_id with pyrometer_gpu_job_info.",
+    ("job_id", "job_name", "user", "partition"),
+)
 JOBS = Family(
     "pyrometer_slurm_jobs",
     "gauge",
@@ -61,13 +67,15 @@ ANSWERED = Family(
     ("command",),
 )
 FAMILIES = (
-    RUN_JOBS, RUN_JOB_INFO, JOBS, NODES, PARTITION_NODES, NODE_UNAVAILABLE, NODE_SINCE, ANSWERED,
+    RUN_JOBS, RUN_JOB_INFO, JOB_INFO, JOBS, NODES, PARTITION_NODES, NODE_UNAVAILABLE, NODE_SINCE, ANSWERED,
 )  # fmt: skip
 
 # A reason is free text by whoever drained the node; a label needs no more than this.
 MAX_REASON = 120
 # A run is one job, or a chain of a few; an array of thousands that matches the name is counted, not listed.
 MAX_LISTED_JOBS = 50
+# More than the jobs that a cluster of a thousand nodes of GPUs runs at once.
+MAX_NAMED_JOBS = 2000
 
 
 def job_samples(jobs: Iterable[Job], watched: Iterable[WatchedRun]) -> Iterator[Sample]:
@@ -81,6 +89,8 @@ def job_samples(jobs: Iterable[Job], watched: Iterable[WatchedRun]) -> Iterator[
         for job in own[:MAX_LISTED_JOBS]:
             reason = job.reason[:MAX_REASON]
             yield RUN_JOB_INFO.sample(1, run.run, job.job_id, job.name, job.user, job.partition, job.state, reason)
+    for job in [job for job in jobs if job.state == job_states.RUNNING][:MAX_NAMED_JOBS]:
+        yield JOB_INFO.sample(1, job.job_id, job.name, job.user, job.partition)
     by_partition = Counter((job.partition, job.state) for job in jobs)
     for partition in sorted({job.partition for job in jobs}):
         for state in job_states.STATES:

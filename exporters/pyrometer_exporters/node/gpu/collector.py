@@ -29,6 +29,7 @@ from pyrometer_exporters.node.gpu.driver_versions import Versions
 from pyrometer_exporters.node.gpu.hotplug import Hotplug
 from pyrometer_exporters.node.gpu.jobs import Jobs
 from pyrometer_exporters.node.gpu.nvml import Nvml
+from pyrometer_exporters.node.gpu.pods import pods_from_environment
 from pyrometer_exporters.node.gpu.registry import GpuRegistry
 from pyrometer_exporters.node.gpu.release import ReleaseWatch
 from pyrometer_exporters.node.gpu.sampler import DEFAULT_FREQUENCY, Sampler
@@ -183,6 +184,7 @@ EXCLUDE_FLAG: Final = "collector.gpu.device-exclude"
 FREQUENCY_FLAG: Final = "collector.gpu.sampler-frequency"
 EXPECTED_FLAG: Final = "collector.gpu.expected"
 RELEASE_FLAG: Final = "collector.gpu.release-limit"
+KUBERNETES_FLAG: Final = "collector.gpu.kubernetes-node"
 XID_CLASSES_FLAG: Final = "collector.gpu.xid-classes"
 
 
@@ -209,6 +211,11 @@ def add_flags(group: FlagGroup) -> None:
         f"--{RELEASE_FLAG}", dest=RELEASE_FLAG, type=_seconds, default=release.DEFAULT_LIMIT_SECONDS, metavar="SECONDS",
         help="a file gpu-release in --path.state makes the exporter let go of all GPUs (for a reset) until the file is "
         "removed or this old; gpu-released appears beside it once that is done (default: %(default).0f)",
+    )  # fmt: skip
+    group.add_argument(
+        f"--{KUBERNETES_FLAG}", dest=KUBERNETES_FLAG, metavar="NODE",
+        help="this node's name in Kubernetes: names of pods, their namespaces and workloads, from the API server by "
+        "the service account of the exporter's own pod",
     )  # fmt: skip
     group.add_argument(
         f"--{XID_CLASSES_FLAG}", dest=XID_CLASSES_FLAG, type=Path, metavar="FILE",
@@ -247,6 +254,7 @@ def build(context: Context, nvml: Nvml | None = None) -> GpuCollector:
     classes = Classes(load_overrides(overrides) if overrides is not None else None)
     nvml = nvml or Pynvml()
     driver, jobs = Driver(nvml, context.clock), Jobs(context.procfs, context.clock.monotonic)
+    node = getattr(context.flags, KUBERNETES_FLAG)
     shared = Shared(
         context=SubjectContext(
             nvml=nvml,
@@ -256,6 +264,7 @@ def build(context: Context, nvml: Nvml | None = None) -> GpuCollector:
             dcgm=_served_dcgm_families(getattr(context.flags, HOSTNAME_FLAG)),
             jobs=jobs,
             loads=context.gpu_loads,
+            pods=pods_from_environment(node) if node else None,
             models=context.gpu_models,
         ),
         driver=driver,

@@ -2,7 +2,9 @@
 
 Sources: ``<procfs>/<pid>/cgroup``, such as ``0::/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0`` (Slurm
 with cgroup v2), ``9:devices:/slurm/uid_1000/job_4711/step_0`` (v1), ``0::/kubepods.slice/kubepods-burstable.slice/
-kubepods-burstable-pod2c48913c_b29f_11e7_9350_020968147796.slice/cri-containerd-1b9e.scope`` (Kubernetes); and
+kubepods-burstable-pod2c48913c_b29f_11e7_9350_020968147796.slice/cri-containerd-1b9e.scope`` (Kubernetes),
+``/pbs_jobs.service/jobid/4711.pbs01`` (PBS), ``/lsf/cluster1/job.4711.13150.1530048034`` (LSF),
+``/user.slice/.../shell-0-fMPUXQyW5V.service`` (Flux under systemd); and
 ``<procfs>/<pid>/status``, a line of which is ``Uid:	1000	1000	1000	1000``.
 """
 
@@ -25,6 +27,15 @@ _SLURM = re.compile(r"/[^/\n]*slurm[^/\n]*(?:/uid_\d+)?/job_(\d+)(?=/|$)", re.MU
 _POD = re.compile(
     r"[/-]pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?:\.slice)?(?=[/:]|$)", re.MULTILINE
 )
+# PBS' hook has jobid/ with cgroup v1 and jobs/ with v2; releases before 20 had no folder of jobs. An array's element is
+# 4711[3].pbs01.
+_PBS = re.compile(
+    r"/(?:pbs_jobs|pbspro)(?:\.service|\.slice)?/(?:jobid/|jobs/)?(\d+(?:\[\d+\])?\.[\w.-]+)(?=/|$)", re.MULTILINE
+)
+# Below job.<id> come the process and the time of the start; an element is 4711[3].
+_LSF = re.compile(r"/lsf/[^/\n]+/job\.(\d+(?:\[\d+\])?)(?=[./]|$)", re.MULTILINE)
+# The id in base 58, which Flux prints with a curled f.
+_FLUX = re.compile(r"/(?:imp-)?shell-\d+-[fƒ]([1-9A-HJ-NP-Za-km-z]+)\.service(?=/|$)", re.MULTILINE)
 _UID = re.compile(r"^Uid:\s+(\d+)", re.MULTILINE)
 # A process that caused an Xid is often gone when the error is read; its number isn't soon given to another.
 REMEMBER_SECONDS = 600.0
@@ -36,7 +47,7 @@ NAME_KEPT_SECONDS = 3600.0
 
 @dataclass(frozen=True)
 class Job:
-    """A Slurm job's number or a Kubernetes pod's uid, and who runs it."""
+    """A batch job's id or a Kubernetes pod's uid, and who runs it."""
 
     job_id: str
     user: str
@@ -131,13 +142,18 @@ def _name_of(procfs: Path) -> Callable[[int], str]:
 
 
 def job_of_cgroup(text: str) -> str | None:
-    """Return the job in a ``/proc/<pid>/cgroup``: Slurm's before Kubernetes', as Slurm itself may run in pods.
+    """Return the job in a ``/proc/<pid>/cgroup``: a batch system's before Kubernetes', as it may itself run in pods.
 
     >>> job_of_cgroup("0::/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0")
     '4711'
     """
     if slurm := _SLURM.search(text):
         return slurm[1]
+    for pattern in (_PBS, _LSF):
+        if found := pattern.search(text):
+            return found[1]
+    if flux := _FLUX.search(text):
+        return f"f{flux[1]}"
     if pod := _POD.search(text):
         return pod[1].replace("_", "-")
     return None

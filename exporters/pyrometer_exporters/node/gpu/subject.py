@@ -19,6 +19,7 @@ from pyrometer_exporters.framework.metrics import Columns, Family, Sample, colum
 from pyrometer_exporters.node.gpu.identity import Identity
 from pyrometer_exporters.node.gpu.jobs import Jobs
 from pyrometer_exporters.node.gpu.nvml import FieldKey, Handle, Nvml
+from pyrometer_exporters.node.gpu.pods import Pods
 from pyrometer_kit.clock import Clock
 
 
@@ -33,6 +34,8 @@ class SubjectContext:
     """Each DCGM family as it is served, its host label renamed where that was asked for."""
     jobs: Jobs
     loads: GpuLoads = field(default_factory=GpuLoads)
+    pods: Pods | None = None
+    """Names of pods; None where this is no node of Kubernetes, or nobody asked for them."""
     models: GpuModels = field(default_factory=GpuModels)
 
 

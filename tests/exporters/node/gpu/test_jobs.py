@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from pyrometer_exporters.node.gpu import jobs
 from pyrometer_exporters.node.gpu.jobs import Job, Jobs, job_of_cgroup
+from pyrometer_exporters.node.gpu.pods import Pod, Pods
 
 MakeNode = Callable[..., Any]
 POD = "2c48913c-b29f-11e7-9350-020968147796"
@@ -47,6 +48,16 @@ CONTAINER = "1b9e5e0e7a1f4d2c8b7a6d5c4b3a29181716151413121110f0e0d0c0b0a09080"
         (f"0::/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0/libpod-{CONTAINER}.scope/container", "4711"),
         (f"0::/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0/kubepods/pod{POD}/x", "4711"),
         (f"0::/kubepods.slice/kubepods-pod{POD_}.slice/crio-1.scope/system.slice/slurmstepd.scope/job_12/step_0", "12"),
+        ("9:cpuset:/pbs_jobs.service/jobid/4711.pbs01", "4711.pbs01"),
+        ("0::/pbs_jobs.service/jobs/4711[3].pbs01.example.org", "4711[3].pbs01.example.org"),
+        ("4:memory:/pbspro/4711.headnode", "4711.headnode"),
+        ("4:memory:/lsf/cluster1/job.4711.13150.1530048034", "4711"),
+        ("4:memory:/lsf/cluster1/job.4711[3].13150.1530048034/x", "4711[3]"),
+        ("0::/user.slice/user-500.slice/user@500.service/shell-0-fMPUXQyW5V.service", "fMPUXQyW5V"),
+        ("0::/user.slice/user-500.slice/user@500.service/imp-shell-12-ƒMPUXQyW5V.service", "fMPUXQyW5V"),
+        ("0::/pbs_jobs.service/jobid", None),
+        ("0::/system.slice/lsf/job.x", None),
+        ("0::/system.slice/shell-0-.service", None),
         ("0::/user.slice/user-1000.slice/session-3.scope", None),
         ("0::/", None),
         ("", None),
@@ -218,7 +229,11 @@ def test_each_job_on_a_gpu_has_one_series(make_node: MakeNode, processes: Proces
     processes.add(4, "/user.slice/session-1.scope")
     node.gpus[0].set(processes=[[1, 1 << 30], [2, 1 << 30], [3, 1 << 30], [4, 1 << 20]])
     node.gpus[1].set(processes=[[3, 1 << 30]])
-    assert _info(node) == {("0", "10", "1000", ""), ("0", "11", "1000", ""), ("1", "11", "1000", "")}
+    assert _info(node) == {
+        ("0", "10", "1000", "", "", "", ""),
+        ("0", "11", "1000", "", "", "", ""),
+        ("1", "11", "1000", "", "", "", ""),
+    }
     assert _processes(node, "0") == {"job": 3, "none": 1, "hidden": 0}
     assert _processes(node, "2") == {"job": 0, "none": 0, "hidden": 0}
 
@@ -227,7 +242,7 @@ def test_a_job_that_ended_is_gone_with_the_next_scrape(make_node: MakeNode, proc
     node = make_node(count=1)
     processes.slurm(1, 10)
     node.gpus[0].set(processes=[[1, 1 << 30]])
-    assert _info(node) == {("0", "10", "1000", "")}
+    assert _info(node) == {("0", "10", "1000", "", "", "", "")}
     node.gpus[0].set(processes=None)
     assert _info(node) == set()
 
@@ -261,7 +276,7 @@ def test_a_process_that_is_listed_twice_is_one(make_node: MakeNode, processes: P
     node = make_node(count=1)
     processes.slurm(1, 10)
     node.gpus[0].set(processes=[[1, 1 << 30, 1, 0], [1, 1 << 30, 2, 0], [0, 0], [0xFFFFFFFF, (1 << 64) - 1]])
-    assert _info(node) == {("0", "10", "1000", "")}
+    assert _info(node) == {("0", "10", "1000", "", "", "", instance) for instance in ("1", "2")}
     assert _processes(node, "0") == {"job": 1, "none": 0, "hidden": 2}
 
 
@@ -279,3 +294,20 @@ def test_no_environment_is_read(make_node: MakeNode, processes: Processes, monke
     monkeypatch.setattr(Path, "read_text", spy)
     assert _info(node)
     assert {Path(path).name for path in read if "/proc/1/" in path} == {"cgroup", "status"}
+
+
+def test_a_pod_has_its_names_once_they_are_known(make_node: MakeNode, processes: Processes) -> None:
+    node = make_node(count=1)
+    processes.add(1, f"/kubepods.slice/kubepods-pod{POD_}.slice/crio-1.scope")
+    node.gpus[0].set(processes=[[1, 1 << 30]])
+    assert _info(node) == {("0", POD, "1000", "", "", "", "")}
+
+    class Source:
+        def pods(self) -> dict[str, Pod]:
+            return {POD: Pod("team-a", "llama-8b-worker-3", "llama-8b")}
+
+    names = Pods(Source())
+    names.refresh()
+    context = node.collector._shared.context
+    object.__setattr__(context, "pods", names)
+    assert _info(node) == {("0", POD, "1000", "llama-8b", "team-a", "llama-8b-worker-3", "")}

@@ -1,7 +1,8 @@
 """The jobs with processes on a GPU: one info series for each job to join with; no label is added to device series.
 
 Source: nvmlDeviceGetComputeRunningProcesses_v3, whose answer has process numbers, and their cgroups. A sample line:
-``pyrometer_gpu_job_info{gpu="0",uuid="GPU-4cf8db2d-...",job_id="4711",user="alice",job_name=""} 1``.
+``pyrometer_gpu_job_info{gpu="0",uuid="GPU-4cf8db2d-...",job_id="4711",user="alice",job_name="",namespace="",pod="",
+gpu_instance=""} 1``.
 """
 
 from __future__ import annotations
@@ -13,14 +14,17 @@ from pyrometer_exporters.framework.metrics import Family, Sample
 from pyrometer_exporters.node.gpu.families import GPU_LABELS
 from pyrometer_exporters.node.gpu.jobs import Job
 from pyrometer_exporters.node.gpu.nvml import FieldKey, optional
+from pyrometer_exporters.node.gpu.pods import UNKNOWN
 from pyrometer_exporters.node.gpu.subject import OpenGpu, SubjectSpec
 
 INFO = Family(
     "pyrometer_gpu_job_info",
     "gauge",
-    "1 for each job with a process on the GPU: a Slurm job's number or a Kubernetes pod's uid, from the processes' "
-    "cgroups. job_name is empty: a cgroup has none.",
-    (*GPU_LABELS, "job_id", "user", "job_name"),
+    "1 for each job with a process on the GPU: the id of a job of Slurm, PBS, LSF or Flux, or a Kubernetes pod's uid, "
+    "from the processes' cgroups. job_name (the workload), namespace and pod are those of pods, where "
+    "--collector.gpu.kubernetes-node is given; names of Slurm's jobs: pyrometer_slurm_job_info. gpu_instance is MIG's, "
+    "empty without.",
+    (*GPU_LABELS, "job_id", "user", "job_name", "namespace", "pod", "gpu_instance"),
 )
 PROCESSES = Family(
     "pyrometer_gpu_processes",
@@ -29,6 +33,8 @@ PROCESSES = Family(
     "number can't be seen from here: another PID namespace, or --path.procfs isn't the host's).",
     (*GPU_LABELS, "attribution"),
 )
+# nvml.h: NVML_VALUE_NOT_AVAILABLE of an unsigned int.
+NO_INSTANCE = 0xFFFFFFFF
 ATTRIBUTIONS = ("job", "none", "hidden")
 
 
@@ -54,27 +60,35 @@ class JobSubject:
         running = _running(gpu)
         if running is None:
             return
-        jobs: set[Job] = set()
-        attributions = Counter(_attribution(gpu, pid, jobs) for pid in running)
-        for job in sorted(jobs, key=lambda job: (job.job_id, job.user)):
-            yield INFO.sample(1, *gpu.labels, job.job_id, job.user, "")
+        jobs: set[tuple[Job, str]] = set()
+        attributions = Counter(_attribution(gpu, pid, instances, jobs) for pid, instances in running.items())
+        for job, instance in sorted(jobs, key=lambda each: (each[0].job_id, each[0].user, each[1])):
+            pod = gpu.context.pods.of(job.job_id) if gpu.context.pods is not None else UNKNOWN
+            names = pod.workload, pod.namespace, pod.name
+            yield INFO.sample(1, *gpu.labels, job.job_id, job.user, *names, instance)
         for attribution in ATTRIBUTIONS:
             yield PROCESSES.sample(attributions[attribution], *gpu.labels, attribution)
 
 
-def _running(gpu: OpenGpu) -> set[int] | None:
-    """Return process numbers, each once though every MIG instance lists its own; None if the list is unavailable."""
+def _running(gpu: OpenGpu) -> dict[int, set[str]] | None:
+    """Return the GPU instances of each process, empty text without MIG; None if the list is unavailable."""
     try:
         found = optional(lambda: gpu.nvml.ask("nvmlDeviceGetComputeRunningProcesses_v3", gpu.handle))
     except (IndexError, MemoryError):  # the driver called the list longer than the room that it had asked for itself
         return None
-    return None if found is None else {int(process.pid) for process in found}
+    if found is None:
+        return None
+    running: dict[int, set[str]] = {}
+    for process in found:
+        number = getattr(process, "gpuInstanceId", NO_INSTANCE)
+        running.setdefault(int(process.pid), set()).add("" if number == NO_INSTANCE else str(number))
+    return running
 
 
-def _attribution(gpu: OpenGpu, pid: int, jobs: set[Job]) -> str:
+def _attribution(gpu: OpenGpu, pid: int, instances: set[str], jobs: set[tuple[Job, str]]) -> str:
     job = gpu.context.jobs.of(pid)
     if job is not None:
-        jobs.add(job)
+        jobs.update((job, instance) for instance in instances)
         return "job"
     return "none" if gpu.context.jobs.visible(pid) else "hidden"
 
