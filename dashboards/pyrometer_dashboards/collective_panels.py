@@ -83,7 +83,7 @@ def lost_bandwidth() -> Panel:
         steps=_OF_BEST,
         sort="of its best",
         falling=False,
-        fields={"of its best": panels.coloured() | {"decimals": 0, "custom.width": 100}},
+        fields={"of its best": panels.coloured() | {"decimals": 0, "custom.width": 120}},
         healthy=Healthy("none", proof.INSPECTOR),
         span=8,
     )

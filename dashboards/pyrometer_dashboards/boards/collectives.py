@@ -9,8 +9,9 @@ from pyrometer_dashboards.common import (
     CLUSTER,
     CLUSTERS,
     COLLECTIVES,
-    MARKS,
+    CRITICAL,
     NODE_OF_ROW,
+    RESTARTS,
     RUN_IS,
     RUN_OF_ROW,
     RUNS,
@@ -33,18 +34,12 @@ def board() -> Board:
         time_from="now-3h",
         refresh="30s",
         variables=[CLUSTERS, RUNS],
-        annotations=MARKS,
+        annotations=[CRITICAL, RESTARTS],
         rows=[
             Row(panels.tiles(_jobs(), _longest(), _lowest(), _not_ready()), height=3),
-            Row(
-                [
-                    collective_panels.standing_jobs(),
-                    collective_panels.awaited_ranks(span=7),
-                    replace(collective_panels.lost_bandwidth(), span=9),
-                ],
-                height=7,
-            ),
-            Row([_late(), _alerts()], height=6),
+            Row([collective_panels.standing_jobs(), collective_panels.awaited_ranks(span=16)], height=5),
+            Row([replace(collective_panels.lost_bandwidth(), span=13), _late()], height=6),
+            Row(panels.tiles(_alerts()), height=6),
             Row([_states(), collective_panels.standstill(), _progress()], height=8, title="The chosen run"),
             Row([collective_panels.bandwidth(), _times(), _against_best()], height=8),
             Row(panels.tiles(_readers(), _versions()), height=7),
@@ -138,7 +133,7 @@ def _late() -> Panel:
         link=NODE_OF_ROW,
         fields={"late by": panels.coloured(), "run": leading_to(RUN_OF_ROW)},
         healthy=Healthy("none late", f'pyrometer_nccl_collective_seconds{{{CLUSTER}, stat="median"}}'),
-        span=10,
+        span=11,
     )
 
 
