@@ -28,7 +28,7 @@ WORDS = {
     r"of nobody's\b": "name who owns it",
     r"go(es)? on without\b": "continue without",
     r"by (itself|themselves)\b": "on its own",
-    r"stands(?! (for|in for|out|between)\b)": "is",
+    r"stands\b(?! (for|in for|out|between)\b)": "is",
     r"stand still\b": "stall",
     r"tells?\b(?!.{0,50}\b(apart|from)\b)": "report",
     r"what (it|they|he) (say|says|said)\b": "its value, its answer",
