@@ -230,7 +230,7 @@ INCIDENTS: dict[str, tuple[Series, list[Shown]]] = {
                 2,
             ),
             Shown("node", "Answers", "{}", 0),
-            Shown("node", "GPUs missing", "{}", 2),
+            Shown("node", "GPUs missing", '{who="GPUs"}', 2),
             fires("NodeExporterDown", "warning", "stack", 'node="gpu-042", instance="gpu-042:9935"'),
         ],
     ),
@@ -272,7 +272,7 @@ INCIDENTS: dict[str, tuple[Series, list[Shown]]] = {
                 'reason="gpu_is_lost"}',
                 1,
             ),
-            Shown("node", "GPUs missing", "{}", 1),
+            Shown("node", "GPUs missing", '{cluster="c1", node="gpu-042", gpu="3", who="GPU 3"}', 1),
             Shown(
                 "node",
                 "Xids in the range",

@@ -34,7 +34,9 @@ Document = Mapping[str, Any]
 @cache
 def schema(name: str) -> dict[str, Any]:
     """Return a published schema."""
-    text = resources.files(__package__).joinpath("schemas").joinpath(f"{name}.json").read_text("utf-8")
+    text = (
+        resources.files("pyrometer_simulator.outlets").joinpath("schemas").joinpath(f"{name}.json").read_text("utf-8")
+    )
     return dict(json.loads(text))
 
 

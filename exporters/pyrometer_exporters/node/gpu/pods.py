@@ -58,6 +58,7 @@ class PodSource(Protocol):
             OSError: Nobody answered.
             ValueError: The answer is no list of pods.
         """
+        ...
 
 
 class Pods:
