@@ -32,10 +32,12 @@ def commands() -> Iterator[tuple[str, list[str]]]:
         for name, service in yaml.safe_load(path.read_text(encoding="utf-8"))["services"].items():
             for key in ("entrypoint", "command"):
                 yield f"{path.name} {name} {key}", words(service.get(key))
-    for document in yaml.safe_load_all((FOLDER / "kubernetes/daemonset.yaml").read_text(encoding="utf-8")):
-        pod = document["spec"]["template"]["spec"]
-        for container in (*pod["initContainers"], *pod["containers"]):
-            yield f"kubernetes {container['name']}", words(container["command"])
+    for path in sorted((FOLDER / "kubernetes").glob("*.yaml")):
+        for document in yaml.safe_load_all(path.read_text(encoding="utf-8")):
+            if document["kind"] in ("DaemonSet", "Deployment", "StatefulSet"):
+                pod = document["spec"]["template"]["spec"]
+                for container in (*pod.get("initContainers", ()), *pod["containers"]):
+                    yield f"kubernetes {container['name']}", words(container.get("command"))
     for unit in sorted((FOLDER / "systemd").glob("*.service")):
         (line,) = re.findall(r"^ExecStart=(.+)", unit.read_text(encoding="utf-8"), re.MULTILINE)
         yield unit.name, line.split()

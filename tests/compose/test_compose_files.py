@@ -110,7 +110,7 @@ EVERY_SETTING = {
 
 def test_every_flag_of_the_alerting_service_can_be_set(program: Path) -> None:
     """By a setting of its own, or named where .env.example explains ALERTING_FLAGS."""
-    known = set(re.findall(r"^  (--[a-z.-]+) VALUE", settings._parser().format_help(), re.MULTILINE))
+    known = set(re.findall(r"^  (--[a-z.-]+) [A-Z{]", settings._parser().format_help(), re.MULTILINE))
     assert len(known) > 20
     named = set(re.findall(r"--[a-z]+\.[a-z.-]+|--notice", (FOLDER / ".env.example").read_text()))
     own = {"--slack.api-url"}  # for tests and the demo
@@ -211,7 +211,8 @@ def test_the_image_ends_as_an_ordinary_user() -> None:
 
 
 def test_the_images_have_the_version_of_the_project() -> None:
-    files = (*ALL_FILES, ".env.example", "Dockerfile", "kubernetes/daemonset.yaml", "kubernetes/kustomization.yaml")
+    manifests = ("node-daemonset", "cluster-exporter", "alerting", "kustomization")
+    files = (*ALL_FILES, ".env.example", "Dockerfile", *(f"kubernetes/{name}.yaml" for name in manifests))
     image = re.compile(r"pyrometer-(?:exporters|alerting|demo)(?::|, newTag: )(\d[\d.]+)")
     tags = {file: set(image.findall((FOLDER / file).read_text(encoding="utf-8"))) for file in files}
     version = (ROOT / "VERSION").read_text(encoding="utf-8").strip()

@@ -135,6 +135,8 @@ def _configure(folder: Path, feed: int, nccl: int, port: int, victoria: str) -> 
     for path in RULES.glob("*.rules.yaml"):
         text = re.sub(r"^    interval: \w+$", "    interval: 1s", path.read_text(), flags=re.MULTILINE)
         text = re.sub(r"offset (5m|1m|30s|2m|10m)\b", "offset 4s", text)
+        # The one error must be seen by two evaluations, of a busy machine too.
+        text = text.replace("ECC_DBE_AGG_TOTAL offset 4s", "ECC_DBE_AGG_TOTAL offset 30s")
         # 20 steps in two minutes are one in four seconds; tags are looked for in the same time as their parts.
         text = text.replace("offset 4s >= 20", "offset 4s >= 1")
         text = re.sub(r"(pyrometer_train_batch_tag\{[^}]*\})\[2m\]", r"\1[4s]", text)
