@@ -26,6 +26,14 @@ def words(command: Any) -> list[str]:
     return command.split() if isinstance(command, str) else [str(word) for word in command or ()]
 
 
+def pod_commands(path: Path) -> Iterator[tuple[str, list[str]]]:
+    for document in yaml.safe_load_all(path.read_text(encoding="utf-8")):
+        if document["kind"] in ("DaemonSet", "Deployment", "StatefulSet"):
+            pod = document["spec"]["template"]["spec"]
+            for container in (*pod.get("initContainers", ()), *pod["containers"]):
+                yield f"kubernetes {container['name']}", words(container.get("command"))
+
+
 def commands() -> Iterator[tuple[str, list[str]]]:
     """Yield the place and the words of every command that may be ours."""
     for path in sorted(FOLDER.glob("compose*.yaml")):
@@ -33,11 +41,7 @@ def commands() -> Iterator[tuple[str, list[str]]]:
             for key in ("entrypoint", "command"):
                 yield f"{path.name} {name} {key}", words(service.get(key))
     for path in sorted((FOLDER / "kubernetes").glob("*.yaml")):
-        for document in yaml.safe_load_all(path.read_text(encoding="utf-8")):
-            if document["kind"] in ("DaemonSet", "Deployment", "StatefulSet"):
-                pod = document["spec"]["template"]["spec"]
-                for container in (*pod.get("initContainers", ()), *pod["containers"]):
-                    yield f"kubernetes {container['name']}", words(container.get("command"))
+        yield from pod_commands(path)
     for unit in sorted((FOLDER / "systemd").glob("*.service")):
         (line,) = re.findall(r"^ExecStart=(.+)", unit.read_text(encoding="utf-8"), re.MULTILINE)
         yield unit.name, line.split()
