@@ -43,7 +43,7 @@ NO_VICTORIA = "no VictoriaMetrics: in its source CGO_ENABLED=0 go build ./app/vi
 NODES = 12
 # Windows of two minutes have to fill; on a busy machine rules come late.
 LONGEST_SECONDS = 150.0
-# Nodes must have answered for a while before the faults: an Xid of a node that is seen for the first time is an old one.
+# Nodes must have answered for a while before the faults: an Xid of a node that is new may be an old one.
 HEALTHY_SECONDS = 20.0
 
 
