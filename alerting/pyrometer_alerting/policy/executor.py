@@ -49,7 +49,7 @@ _DID = {
     (DRAIN, OVERTAKEN): "was drained, and is back already",
     (DRAIN, WOULD): "would be drained (dry run)", (WEBHOOK, DONE): "was told to the webhook",
     (WEBHOOK, REFUSED): "was not taken by the webhook", (WEBHOOK, WOULD): "would be told to the webhook (dry run)",
-    (WEBHOOK, UNKNOWN): "was told to the webhook, which may not have heard it: it is not told again",
+    (WEBHOOK, UNKNOWN): "was told to the webhook, which may not have heard it: it is told no more",
     (RETURN, DONE): "is back in service", (RETURN, REFUSED): "was not put back into service",
     (RETURN, OVERTAKEN): "was to go back into service, but somebody else has drained it",
     (RETURN, WOULD): "would go back into service (dry run)",

@@ -63,7 +63,7 @@ def _alerting(plan: Plan) -> Iterator[Family]:
 
 
 def _policy(plan: Plan) -> Iterator[Family]:
-    """Yield what the policy says of itself: it drains the node that Slurm has as draining, and one waits for its limit."""
+    """Yield what the policy says: one node is drained, and a limit holds another one back."""
     where = _service(plan)
     yield family("pyrometer_policy_mode_info", [f'{where},mode="on"'], np.ones(1), slow=True)
     yield family("pyrometer_policy_last_look_timestamp_seconds", [where], lambda at: np.array([at - at % 15]))
