@@ -26,7 +26,7 @@ class Slurm(Protocol):
     """The queries to Slurm. Both raise PartError."""
 
     def jobs(self, take: Callable[[bytes], None], names: Sequence[str] = ()) -> None:
-        """Have ``take`` take the queue, or its jobs of these names, as JSON in pieces, as ``squeue --json`` prints it."""
+        """Have ``take`` take the queue, or its jobs of these names, in pieces of what ``squeue --json`` prints."""
         ...
 
     def nodes(self) -> bytes:

@@ -43,7 +43,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Queue:
-    """The jobs of the queue; only those of runs that have one job name where ``unread`` says why the rest is unknown."""
+    """The jobs of the queue; where ``unread`` says why it could not be read, those that were asked for by name."""
 
     jobs: list[Job]
     unread: PartError | None = None
