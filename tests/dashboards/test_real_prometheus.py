@@ -43,6 +43,8 @@ NO_VICTORIA = "no VictoriaMetrics: in its source CGO_ENABLED=0 go build ./app/vi
 NODES = 12
 # Windows of two minutes have to fill; on a busy machine rules come late.
 LONGEST_SECONDS = 150.0
+# Nodes must have answered for a while before the faults: an Xid of a node that is new may be an old one.
+HEALTHY_SECONDS = 20.0
 
 
 def _victoria_metrics() -> Path | None:
@@ -85,7 +87,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory, victoria: str) -> Itera
     soon = pytest.MonkeyPatch()
     # By default one comes every 20 minutes, and few tests would see it.
     soon.setattr(training_metrics, "CHECKPOINT_SECONDS", 60)
-    servers = [HttpServer(Feed(_plan(time.time() + 8)).respond), HttpServer(_collectives(time.time()))]
+    servers = [HttpServer(Feed(_plan(time.time() + HEALTHY_SECONDS)).respond), HttpServer(_collectives(time.time()))]
     for server in servers:
         threading.Thread(target=server.serve_forever, daemon=True).start()
     feed, nccl = (server.server_port for server in servers)
@@ -134,9 +136,9 @@ def _configure(folder: Path, feed: int, nccl: int, port: int, victoria: str) -> 
     (folder / "rules").mkdir(exist_ok=True)
     for path in RULES.glob("*.rules.yaml"):
         text = re.sub(r"^    interval: \w+$", "    interval: 1s", path.read_text(), flags=re.MULTILINE)
-        text = re.sub(r"offset (5m|1m|30s|2m|10m)\b", "offset 4s", text)
-        # The one error must be seen by two evaluations, of a busy machine too.
-        text = text.replace("ECC_DBE_AGG_TOTAL offset 4s", "ECC_DBE_AGG_TOTAL offset 30s")
+        # What happens once must be new for several evaluations, on a busy machine too.
+        ago = "30s" if path.name == "fleet_history.rules.yaml" else "4s"
+        text = re.sub(r"offset (5m|1m|30s|2m|10m)\b", f"offset {ago}", text)
         # 20 steps in two minutes are one in four seconds; tags are looked for in the same time as their parts.
         text = text.replace("offset 4s >= 20", "offset 4s >= 1")
         text = re.sub(r"(pyrometer_train_batch_tag\{[^}]*\})\[2m\]", r"\1[4s]", text)
@@ -236,7 +238,7 @@ def _has_answer(address: str, expr: str, instant: bool) -> bool:
 
 
 @pytest.mark.e2e
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(290)
 def test_every_query_has_an_answer(prometheus: str) -> None:
     assert _unanswered(prometheus) == []
 
@@ -258,7 +260,7 @@ def _unanswered(address: str) -> list[str]:
 
 
 @pytest.mark.e2e
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(290)
 @pytest.mark.xfail(reason="8 queries without an answer at this pace, 'MFU of the runs' among them: cause not known yet")
 def test_every_query_has_an_answer_with_victoriametrics_as_the_data_source(prometheus: str, victoria: str) -> None:
     if not victoria:
@@ -269,7 +271,7 @@ def test_every_query_has_an_answer_with_victoriametrics_as_the_data_source(prome
 
 
 @pytest.mark.e2e
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(290)
 def test_no_panel_says_that_all_is_well_of_a_cluster_that_victoriametrics_does_not_know(
     prometheus: str, victoria: str
 ) -> None:
@@ -294,7 +296,7 @@ def test_no_panel_says_that_all_is_well_of_a_cluster_that_victoriametrics_does_n
 
 
 @pytest.mark.e2e
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(290)
 def test_a_planted_lost_gpu_fires_its_own_alert_and_is_named(prometheus: str) -> None:
     node, gpu = planted(NODES).lost or ("", 0)
     culprit = {("GpuLost", node, str(gpu)), ("GpuXidCritical", node, str(gpu))}
@@ -322,7 +324,7 @@ OF_12239 = (
 
 
 @pytest.mark.e2e
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(290)
 def test_the_queries_of_dashboard_12239_have_answers(prometheus: str) -> None:
     waiting = [interpolate(expr, {"instance": "gpu-002:9935", "gpu": "0|1"}) for expr in OF_12239]
     deadline = time.monotonic() + LONGEST_SECONDS

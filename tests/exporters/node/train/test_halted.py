@@ -56,6 +56,7 @@ def test_a_stopped_rank_is_served_once_it_has_not_moved_for_a_while(
     collector = TrainCollector(context)
     try:
         rank.send_signal(signal.SIGSTOP)
+        _until_stopped(rank.pid)
         assert halted(collector) == []
         clock.advance(9)
         assert halted(collector) == [], "a rank that moves is not looked at"
@@ -108,9 +109,19 @@ def test_a_system_call_that_does_not_return_and_a_debugger(
         collector.close()
 
 
+def _until_stopped(pid: int) -> None:
+    """Wait until the signal has had its effect, which on a busy machine is later than its sending."""
+    while _state(pid) != "T":
+        time.sleep(0.001)
+
+
 def _until_it_runs(pid: int) -> None:
-    while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T":
-        pass
+    while _state(pid) == "T":
+        time.sleep(0.001)
+
+
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def test_the_process_is_the_one_that_holds_the_lock(rank: subprocess.Popen[str], folder: Path) -> None:
