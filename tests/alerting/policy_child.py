@@ -11,15 +11,20 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib import util
 from pathlib import Path
 from typing import Any
 
+from pyrometer_alerting.policy import webhook
 from pyrometer_alerting.policy.executor import SETTLE_SECONDS
-from pyrometer_alerting.policy.rules import Back
+from pyrometer_alerting.policy.rules import Back, WebhookSettings
+from pyrometer_alerting.state.actions import Action
 from pyrometer_alerting.state.store import Store, Transaction
+from pyrometer_simulator.http_server import HttpServer, Request, Response
 
 _spec = util.spec_from_file_location("alerting_policy_fakes", Path(__file__).with_name("policy_fakes.py"))
 assert _spec is not None
@@ -79,6 +84,17 @@ def _look(folder: Path, now: float, points: Points, play: str) -> None:
     if play == "return":
         found.passed["n3"] = START + 1000
     chosen = fakes.policy(back=Back(("nccl",), "return"))
+    if play == "webhook":
+        desk = WebhookSettings((folder / "desk").read_text())
+        chosen = replace(fakes.policy(do="webhook"), webhook=desk)
+        post = webhook.post
+
+        def watched_post(settings: WebhookSettings, action: Action) -> None:
+            points.passed()
+            post(settings, action)
+            points.passed()
+
+        webhook.post = watched_post
     store = Store(folder / "store")
     fakes.worker_of(store, scheduler, found, Clock(now), chosen).step()
 
@@ -88,6 +104,15 @@ def played(kill_at: int, play: str) -> tuple[dict[str, Any], bool]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         scheduler = fakes.FileScheduler(folder / "truth", count=20)
+        told: list[str] = []
+
+        def take(request: Request) -> Response:
+            told.append(request.headers["Idempotency-Key"])
+            return Response(b"")
+
+        server = HttpServer(take)
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        (folder / "desk").write_text(f"http://127.0.0.1:{server.server_port}/")
         now = START
         if play == "return":
             assert look(folder, now, 0, "drain")
@@ -103,9 +128,12 @@ def played(kill_at: int, play: str) -> tuple[dict[str, Any], bool]:
             records = [(each.kind, each.state) for each in reversed(tx.actions.newest())]
             posts = [each.body or "" for each in tx.outbox.due()]
         store.close()
+        server.shutdown()
+        server.server_close()
         truth = {
             "at": kill_at, "drains": scheduler.calls(), "resumes": scheduler.calls("resume"), "records": records,
             "held": scheduler.nodes()["n3"].held, "posts": len(posts), "over": is_over,
+            "told": told,
         }  # fmt: skip
         return truth, is_over
 

@@ -2,7 +2,7 @@
 
 A crash between the two leaves the action `doing`. Then the scheduler is asked: its mark at the node says that the call
 arrived, whatever has become of the node since; without the mark it did not, and the same action is done, with the same
-mark. Nothing is concluded from silence.
+mark. Nothing is concluded from silence. A webhook can't be asked: it gets the same id again, which it knows.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _DID = {
     (DRAIN, OVERTAKEN): "was drained, and is back already",
     (DRAIN, WOULD): "would be drained (dry run)", (WEBHOOK, DONE): "was told to the webhook",
     (WEBHOOK, REFUSED): "was not taken by the webhook", (WEBHOOK, WOULD): "would be told to the webhook (dry run)",
-    (WEBHOOK, UNKNOWN): "was told to the webhook, which may not have heard it: it is not told again",
+    (WEBHOOK, UNKNOWN): "was told to the webhook, which may not have heard it: it is told no more",
     (RETURN, DONE): "is back in service", (RETURN, REFUSED): "was not put back into service",
     (RETURN, OVERTAKEN): "was to go back into service, but somebody else has drained it",
     (RETURN, WOULD): "would go back into service (dry run)",
@@ -144,7 +144,7 @@ class Executor:
             self._end(action, REFUSED, str(error))
         except SchedulerError as error:
             _log.warning("policy: %s %s: %s; it is asked again", action.kind, action.node, error)
-            if action.kind == WEBHOOK:
+            if action.kind == WEBHOOK and not self._may_post_again(action):
                 self._end(action, UNKNOWN, str(error))
         else:
             self._confirm(action)
@@ -176,7 +176,10 @@ class Executor:
 
     def _settle(self, action: Action) -> None:
         if action.kind == WEBHOOK:
-            self._end(action, UNKNOWN, "the service ended in between")
+            if self._may_post_again(action):
+                self._do_again(action)
+            else:
+                self._end(action, UNKNOWN, "no answer came in time")
             return
         try:
             states = self._scheduler(action).nodes()
@@ -197,10 +200,17 @@ class Executor:
         elif action.kind == RETURN and not self._is_ours(action, state):
             self._end(action, OVERTAKEN, state.why)
         else:
-            again = self._clock.wall()
-            with self._store.transaction() as tx:
-                tx.actions.renew(action, again)
-            self._do(replace(action, began_at=again))
+            self._do_again(action)
+
+    def _may_post_again(self, action: Action) -> bool:
+        hook = self.policy.webhook
+        return hook is not None and self.policy.is_on and self._clock.wall() - action.planned_at < hook.retry
+
+    def _do_again(self, action: Action) -> None:
+        again = self._clock.wall()
+        with self._store.transaction() as tx:
+            tx.actions.renew(action, again)
+        self._do(replace(action, began_at=again))
 
     def _is_ours(self, action: Action, state: NodeState) -> bool:
         with self._store.snapshot() as tx:

@@ -75,11 +75,15 @@ class KubernetesSettings:
 
 @dataclass(frozen=True)
 class WebhookSettings:
-    """Where an action is posted; the token, if any, goes into the header Authorization."""
+    """Where an action is posted; the token, if any, goes into the header Authorization.
+
+    A post without an answer is repeated with the same id for `retry` seconds; 0 for a receiver that ignores the id.
+    """
 
     url: str
     token_file: Path | None = None
     seconds: float = 10.0
+    retry: float = 600.0
 
 
 @dataclass(frozen=True)
@@ -196,11 +200,16 @@ def _kubernetes(node: Node) -> KubernetesSettings:
 
 
 def _webhook(node: Node) -> WebhookSettings:
-    fields = node.fields(("url", "token-file", "seconds"))
+    fields = node.fields(("url", "token-file", "seconds", "retry"))
     if "url" not in fields or not is_web_url(fields["url"].text()):
         raise UsageError(f"{node.place}: webhook needs an absolute url such as https://desk.example/nodes")
     token = Path(fields["token-file"].text()) if "token-file" in fields else None
-    return WebhookSettings(fields["url"].text(), token, _number(fields, "seconds", WebhookSettings.seconds, (1, 300)))
+    return WebhookSettings(
+        fields["url"].text(),
+        token,
+        _number(fields, "seconds", WebhookSettings.seconds, (1, 300)),
+        _duration(fields["retry"]) if "retry" in fields else WebhookSettings.retry,
+    )
 
 
 def _back(node: Node) -> Back:

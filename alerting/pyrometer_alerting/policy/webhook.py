@@ -1,4 +1,7 @@
-"""A webhook that is told to take a node out of service: one POST, never repeated, with the action's id as its key."""
+"""A webhook that is told to take a node out of service: a POST with the action's id as its key.
+
+Whoever knows the id already has done it, and answers with a 2xx again: so a POST without an answer can be repeated.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,16 @@ from pyrometer_alerting.policy.rules import WebhookSettings
 from pyrometer_alerting.policy.schedulers import RefusedError, SchedulerError
 from pyrometer_alerting.state.actions import Action
 
+# Request timeout, too early, too many requests (RFC 9110, 8470, 6585): a later one may be taken.
+_LATER = (408, 425, 429)
+
 
 def post(settings: WebhookSettings, action: Action) -> None:
     """Post the action.
 
     Raises:
-        RefusedError: the receiver said no, or was never reached.
-        SchedulerError: it is not known whether it took it.
+        RefusedError: the receiver said no.
+        SchedulerError: it is not known whether it took it, or it was not reached.
     """
     headers = {"Idempotency-Key": action.id}
     if settings.token_file is not None:
@@ -31,11 +37,9 @@ def post(settings: WebhookSettings, action: Action) -> None:
             settings.url, json=document, headers=headers, timeout=settings.seconds, allow_redirects=False, stream=True
         ) as answer:
             status = answer.status_code
-    except requests.exceptions.ConnectTimeout:
-        raise RefusedError("the webhook was not reached (ConnectTimeout)") from None
     except (requests.RequestException, OSError) as error:
         raise SchedulerError(f"the webhook did not answer ({type(error).__name__})") from None
-    if 400 <= status < 500 or 300 <= status < 400:
+    if 300 <= status < 500 and status not in _LATER:
         raise RefusedError(f"the webhook refused: HTTP {status}")
     if not 200 <= status < 300:
         raise SchedulerError(f"the webhook answered with HTTP {status}")

@@ -4,7 +4,7 @@ asked -> doing -> done              somebody pressed the button; the scheduler s
 doing                               committed before the call: after a crash the scheduler is asked what is true
 doing -> refused           the scheduler said no: nothing has changed
 doing -> overtaken         it is in another state, which somebody else has brought about
-doing -> unknown           a webhook whose answer was lost: nobody can be asked, so it is not repeated
+doing -> unknown           a webhook that gave no answer to any of the tries with this id
 would                               a dry run
 done -> ended                       of a drain: the node is back, by the policy or by somebody else
 """

@@ -59,6 +59,22 @@ def _alerting(plan: Plan) -> Iterator[Family]:
     yield family("pyrometer_alerting_slack_calls_total", calls, counter(np.array([0.02, 0.0]), 0))
     yield family("pyrometer_alerting_webhook_to_slack_seconds_sum", [where], counter(np.array([0.03])))
     yield family("pyrometer_alerting_webhook_to_slack_seconds_count", [where], counter(np.array([0.02])))
+    yield from _policy(plan)
+
+
+def _policy(plan: Plan) -> Iterator[Family]:
+    """Yield what the policy says: one node is drained, and a limit holds another one back."""
+    where = _service(plan)
+    yield family("pyrometer_policy_mode_info", [f'{where},mode="on"'], np.ones(1), slow=True)
+    yield family("pyrometer_policy_last_look_timestamp_seconds", [where], lambda at: np.array([at - at % 15]))
+    held = [f'{where},limit="{limit}"' for limit in ("per_hour", "percent")]
+    yield family("pyrometer_policy_nodes_held_back", held, np.array([0.0, 1.0]), slow=True)
+    kinds = (("drain", "done"), ("return", "done"), ("ask", "asked"))
+    actions = [f'{where},action="{kind}",result="{result}"' for kind, result in kinds]
+    yield family("pyrometer_policy_actions_total", actions, np.array([3.0, 2.0, 1.0]), slow=True)
+    if plan.faults.lost:
+        out = f'{where},node="{plan.faults.lost[0]}",rule="alert GpuLost",reason="pyrometer: alert GpuLost"'
+        yield family("pyrometer_policy_node_since_timestamp_seconds", [out], np.full(1, plan.faults.since), slow=True)
 
 
 def _incidents(plan: Plan) -> Iterator[Family]:

@@ -41,7 +41,10 @@ ALERTMANAGER_RATES = {
 ALERTING_GAUGES = {
     "pyrometer_alerting_outbox_oldest_age_seconds": 0.0,
     "pyrometer_alerting_config_last_reload_successful": 1.0,
+    'pyrometer_policy_mode_info{mode="on"}': 1.0,
 }
+# A time that goes on by a second each second.
+ALERTING_RATES = {"pyrometer_policy_last_look_timestamp_seconds": 1.0}
 
 
 class Service:
@@ -102,7 +105,7 @@ def alertmanager(site: Site) -> Service:
 
 def alerting(site: Site) -> Service:
     """Add the alerting service."""
-    return Service(site, "alerting", ALERTING_GAUGES, {})
+    return Service(site, "alerting", ALERTING_GAUGES, ALERTING_RATES)
 
 
 def service(start: Callable[[Site], Service], act: str, *arguments: object, at: float) -> Action:

@@ -45,3 +45,11 @@ def test_killed_at_any_step_a_node_is_put_back_exactly_once() -> None:
         assert truth["resumes"] == ["n3"], truth
         assert not truth["held"], truth
         assert truth["records"] == [["drain", "ended"], ["return", "done"]], truth
+
+
+def test_killed_at_any_step_the_webhook_hears_one_id() -> None:
+    for truth in played("webhook"):
+        assert len(set(truth["told"])) == 1, truth
+        assert len(truth["told"]) <= 2, truth
+        assert truth["records"] == [["webhook", "done"]], truth
+        assert truth["drains"] == [], truth

@@ -69,6 +69,11 @@ SITUATIONS = [
         AlertingNotDelivering=within(60, series=1),
     ),
     _played(
+        "the policy gets no answer from its scheduler",
+        at(1, service(alerting, "rise", "pyrometer_policy_last_look_timestamp_seconds", 0.0, at=FAULT)),
+        PolicyNotLooking=within(360, series=1),
+    ),
+    _played(
         "a changed configuration of Alertmanager can't be read",
         at(1, service(alertmanager, "set", "alertmanager_config_last_reload_successful", 0, at=FAULT)),
         ReloadFailed=within(660, series=1),
