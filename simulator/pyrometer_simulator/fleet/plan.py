@@ -146,7 +146,7 @@ def planted(nodes: int, since: float = EPOCH) -> Faults:
 
 
 def single_faults(nodes: int, since: float = EPOCH) -> dict[str, Faults]:
-    """Return each of the ten faults that the boards are checked with, on its own, and none, by a name for its cluster."""
+    """Return each of the ten faults that boards are checked with, on its own, and none, by a name for its cluster."""
     whole = planted(nodes, since)
     singles = {
         "throttled-gpu": replace(HEALTHY, hot=whole.hot),
