@@ -21,7 +21,8 @@ from harness import exit_on_signals
 from pyrometer_simulator.demo.hardware import Node
 from pyrometer_simulator.demo.observe import Prometheus, shown_text
 from pyrometer_simulator.demo.processes import Processes
-from pyrometer_simulator.demo.programs import CHANNEL, GPUS_PER_NODE, NODES, RUN, TOKEN, Programs
+from pyrometer_simulator.demo.programs import TOKEN, Programs
+from pyrometer_simulator.demo.topology import CHANNEL, GPUS_PER_NODE, NODES, RUN
 from pyrometer_simulator.slack import FakeSlack
 from pyrometer_simulator.stack import find_stack
 

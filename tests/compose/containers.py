@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pyrometer_simulator.demo.observe import get_json, incidents
-from pyrometer_simulator.demo.programs import CHANNEL, NODES
+from pyrometer_simulator.demo.topology import CHANNEL, NODES
 from pyrometer_simulator.engine.site import Site
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from compose_containers import all_scraped, documented, eventually, healthy, lasting, targets, told
 
-from pyrometer_simulator.demo.programs import NODES
+from pyrometer_simulator.demo.topology import NODES
 from pyrometer_simulator.engine.compose import ComposeError
 from pyrometer_simulator.engine.daemon import EngineError
 from pyrometer_simulator.engine.site import OUR_IMAGES, Site

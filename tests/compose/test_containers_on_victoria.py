@@ -21,7 +21,7 @@ from pyrometer_dashboards.interpolation import builtin_variables, interpolate
 from pyrometer_dashboards.lint import finding
 from pyrometer_dashboards.main import rendered
 from pyrometer_simulator.demo.observe import Prometheus
-from pyrometer_simulator.demo.programs import CLUSTER, NODES, RUN
+from pyrometer_simulator.demo.topology import CLUSTER, NODES, RUN
 from pyrometer_simulator.engine.site import Site
 
 pytestmark = [pytest.mark.e2e, pytest.mark.compose, pytest.mark.timeout(1800)]

@@ -22,7 +22,7 @@ from compose_containers import all_scraped, documented, eventually, healthy, las
 
 from pyrometer_simulator.demo.observe import Prometheus, get_json, incidents
 from pyrometer_simulator.demo.processes import answers
-from pyrometer_simulator.demo.programs import CLUSTER, NODES, RUN
+from pyrometer_simulator.demo.topology import CLUSTER, NODES, RUN
 from pyrometer_simulator.engine.site import OUR_IMAGES, Site
 
 pytestmark = [pytest.mark.e2e, pytest.mark.compose, pytest.mark.timeout(1800)]

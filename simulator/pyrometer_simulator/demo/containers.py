@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pyrometer_simulator import node, slack
-from pyrometer_simulator.demo import nccl_job, programs, trainer
+from pyrometer_simulator.demo import nccl_job, programs, topology, trainer
 from pyrometer_simulator.demo.director import Director
 from pyrometer_simulator.demo.hardware import Node
 from pyrometer_simulator.demo.main import tell
@@ -45,8 +45,8 @@ class Room:
         """Make new hardware, which takes the place of the old."""
         folder = self._root / f"hardware-{time.time_ns()}"
         nodes = {
-            name: Node(folder / name, number, programs.GPUS_PER_NODE)
-            for number, name in enumerate(programs.NODES, start=1)
+            name: Node(folder / name, number, topology.GPUS_PER_NODE)
+            for number, name in enumerate(topology.NODES, start=1)
         }
         programs.run_nccl_processes(nodes)
         old = self._generation()
@@ -86,11 +86,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # the first process of a container has no default action
     room = Room(flags.room)
     if flags.role == "slack":
-        return slack.main([f"--listen={flags.listen}", f"--channel={programs.CHANNEL}"])
+        return slack.main([f"--listen={flags.listen}", f"--channel={topology.CHANNEL}"])
     if flags.role == "node":
         return _node(room, flags.name, flags.listen)
     if flags.role == "training":
-        settings = trainer.Settings(programs.RUN, str(room.wait()), programs.TRAINING_NODES, programs.GPUS_PER_NODE)
+        settings = trainer.Settings(topology.RUN, str(room.wait()), topology.TRAINING_NODES, topology.GPUS_PER_NODE)
         trainer.main(settings.json())
         return 0
     if flags.role == "nccl-job":
@@ -111,7 +111,7 @@ def _parser() -> argparse.ArgumentParser:
         role = roles.add_parser(name, allow_abbrev=False)
         role.add_argument("--listen", default=listen, metavar="HOST:PORT")
         if name == "node":
-            role.add_argument("name", choices=programs.NODES)
+            role.add_argument("name", choices=topology.NODES)
     roles.add_parser("training", allow_abbrev=False)
     roles.add_parser("nccl-job", allow_abbrev=False)
     director = roles.add_parser("director", allow_abbrev=False)

@@ -12,7 +12,7 @@ from pyrometer_simulator.demo.hardware import Node
 from pyrometer_simulator.demo.nccl_job import Orders
 from pyrometer_simulator.demo.observe import Prometheus, SlackView, incidents
 from pyrometer_simulator.demo.processes import DemoError, Processes
-from pyrometer_simulator.demo.programs import CHANNEL, RUN
+from pyrometer_simulator.demo.topology import CHANNEL, RUN
 from pyrometer_simulator.demo.verdict import Report
 
 TICK_SECONDS = 0.1
@@ -35,6 +35,11 @@ class Director:
     start_seconds: float = START_SECONDS
     report: Report = field(default_factory=Report)
     _traffic_at: float = field(default_factory=time.monotonic)
+    _watchers: list[Callable[[], None]] = field(default_factory=list)
+
+    def watch(self, look: Callable[[], None]) -> None:
+        """Call a function about once a second, as long as the machine room is alive."""
+        self._watchers.append(look)
 
     def play(self) -> Report:
         """Play the whole scenario and report what the channel showed. Raises DemoError if a program ends."""
@@ -69,6 +74,8 @@ class Director:
                 node.traffic(now - self._traffic_at)
             self._traffic_at = now
             self.processes.check()
+            for look in self._watchers:
+                look()
         self._look()
         time.sleep(TICK_SECONDS)
 

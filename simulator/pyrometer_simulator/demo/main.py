@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import shutil
 import signal
 import sys
@@ -16,13 +17,18 @@ from pathlib import Path
 from typing import NoReturn
 
 from pyrometer_kit.command_line import add_version_flag
-from pyrometer_simulator.demo import own_machine
+from pyrometer_simulator.demo import addresses, boards, own_machine
+from pyrometer_simulator.demo.boards import KINDS
 from pyrometer_simulator.demo.director import Director
+from pyrometer_simulator.demo.grafana import HINT
 from pyrometer_simulator.demo.hardware import Node
 from pyrometer_simulator.demo.observe import Prometheus
+from pyrometer_simulator.demo.pictures import Pictures, find_browser
 from pyrometer_simulator.demo.processes import DemoError, Processes
-from pyrometer_simulator.demo.programs import CHANNEL, GPUS_PER_NODE, NODES, TOKEN, Programs, run_nccl_processes
+from pyrometer_simulator.demo.programs import TOKEN, Programs, run_nccl_processes
+from pyrometer_simulator.demo.topology import CHANNEL, GPUS_PER_NODE, NODES
 from pyrometer_simulator.demo.verdict import Report
+from pyrometer_simulator.demo.visit import Visit
 from pyrometer_simulator.slack import FakeSlack
 from pyrometer_simulator.stack import StackError, find_stack
 
@@ -37,12 +43,7 @@ class _Flags(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the demo; return 0 if the channel was right, 1 if it was not, 2 if the demo can't run here."""
-    parser = _Flags(prog="pyrometer-demo", description=__doc__, allow_abbrev=False)
-    add_version_flag(parser, "pyrometer-simulator")
-    parser.add_argument("--exit-after-scenario", action="store_true", help="play once, then say whether all was right")
-    parser.add_argument("--report", type=Path, metavar="FILE", help="write what was measured there, as JSON")
-    parser.add_argument("--keep", action="store_true", help="keep logs and data after the end")
-    flags = parser.parse_args(argv)
+    flags = _parser().parse_args(argv)
     for number in _SIGNALS:
         signal.signal(number, _interrupt)
     try:
@@ -55,9 +56,35 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
+def _parser() -> argparse.ArgumentParser:
+    parser = _Flags(prog="pyrometer-demo", description=__doc__, allow_abbrev=False)
+    add_version_flag(parser, "pyrometer-simulator")
+    parser.add_argument("--exit-after-scenario", action="store_true", help="play once, then say whether all was right")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="write what was measured there, as JSON")
+    parser.add_argument("--keep", action="store_true", help="keep logs and data after the end")
+    parser.add_argument(
+        "--boards",
+        choices=KINDS,
+        help="auto: a Grafana of GRAFANA_HOME, PATH or Docker, else drawn by the demo itself (default: auto; none with"
+        " --exit-after-scenario)",
+    )
+    parser.add_argument(
+        "--pictures",
+        type=Path,
+        metavar="FOLDER",
+        help="write pictures of the boards there after the scenario; needs a Chromium",
+    )
+    addresses.add_flags(parser)
+    return parser
+
+
 def _run(flags: argparse.Namespace) -> int:
+    where = addresses.chosen(flags)
+    kind = flags.boards or ("none" if flags.exit_after_scenario and flags.pictures is None else "auto")
     if flags.report is not None:
         _try_to_write(flags.report)
+    browser = _browser_for(flags.pictures, kind)
+    found = boards.find(kind, dict(os.environ))
     stack = find_stack(_say)
     with contextlib.ExitStack() as opened:
         folder = Path(tempfile.mkdtemp(prefix="pyrometer-demo-"))
@@ -65,48 +92,80 @@ def _run(flags: argparse.Namespace) -> int:
             opened.push(partial(_clear, folder))
         logs = folder / "logs"
         logs.mkdir()
-        slack = opened.enter_context(FakeSlack(channel_names=(CHANNEL,), token=TOKEN))
+        slack = opened.enter_context(FakeSlack(channel_names=(CHANNEL,), token=TOKEN, port=where.slack))
         processes = opened.enter_context(Processes(logs))
         opened.callback(_ignore_signals)
-        programs = Programs(folder, processes, stack, slack)
+        programs = Programs(folder, processes, stack, slack, where, grafana=kind != "none")
         _say("making eight simulated nodes with 8 GPUs and 8 HCAs each, and starting a real node exporter for each")
         nodes = {
             node: Node(programs.node_folder(node), number, GPUS_PER_NODE) for number, node in enumerate(NODES, start=1)
         }
         run_nccl_processes(nodes)
         programs.start_all()
-        _where_to_look(programs, slack, logs)
+        shown = opened.enter_context(boards.serving(kind, found, folder / "grafana", where, processes))
+        _where_to_look(where, shown, logs)
         programs.start_training()
-        where = programs.addresses
-        prometheus = Prometheus(where.url(where.prometheus))
-        return _play(flags, Director(nodes, prometheus, slack, where.url(where.alerting), processes, _say))
+        director = Director(
+            nodes, Prometheus(where.url(where.prometheus)), slack, where.url(where.alerting), processes, _say
+        )
+        director.watch(lambda: shown.look(processes, _say))
+        return _play(flags, director, Visit(where, shown, browser, folder))
 
 
-def _play(flags: argparse.Namespace, director: Director) -> int:
+def _browser_for(pictures: Path | None, kind: str) -> str:
+    """Return the browser that takes pictures, if any are wanted. Raises DemoError where that can't be."""
+    if pictures is None:
+        return ""
+    if kind == "none":
+        raise DemoError("--pictures: there are no boards with --boards=none")
+    if not (browser := find_browser()):
+        raise DemoError("--pictures: no chromium on PATH: apt-get install chromium")
+    try:
+        pictures.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DemoError(f"--pictures={pictures}: {error.strerror}") from None
+    return browser
+
+
+def _play(flags: argparse.Namespace, director: Director, visit: Visit) -> int:
     report = director.play()
     if flags.report is not None:
         flags.report.write_text(json.dumps(report.to_json(), indent=2) + "\n")
     tell(report)
-    if not flags.exit_after_scenario:
-        _say("the cluster stays up for you to look around; Ctrl-C ends it")
-        while True:
+    pages = visit.pages(report)
+    if flags.pictures is not None:
+        pictures = Pictures(visit.browser, flags.pictures.resolve(), visit.folder, pages)
+        director.watch(lambda: pictures.look(director.processes, _say))
+        while flags.exit_after_scenario and pictures.left:
             director.idle()
-    return 1 if report.problems else 0
+    status = 1 if report.problems else 0
+    if flags.exit_after_scenario:
+        return status
+    visit.tell(report, _say)
+    try:
+        visit.stay(director, _say)
+    except KeyboardInterrupt:
+        visit.leave(director, _say)
+        return status
 
 
-def _where_to_look(programs: Programs, slack: FakeSlack, logs: Path) -> None:
-    where = programs.addresses
+def _where_to_look(where: addresses.Addresses, shown: boards.Boards, logs: Path) -> None:
     _say("everything is up. Where to look (all simulated parts say so):")
+    pages = [(what, where.url(getattr(where, name))) for name, what in addresses.PAGES.items() if name != "grafana"]
     for what, url in (
-        ("the Slack channel (a stand-in)", slack.page_url),
-        ("the alerting service's own page", where.url(where.alerting)),
-        ("Prometheus", where.url(where.prometheus)),
-        ("Alertmanager", where.url(where.alertmanager)),
+        *pages,
+        (f"the boards ({shown.description})", shown.url() or "-"),
         (f"the exporter of {NODES[0]}", where.url(where.nodes[NODES[0]])),
         ("the exporter of this machine's own links", where.url(where.own_node)),
         ("logs", str(logs)),
     ):
         print(f"    {what:<42} {url}", flush=True)
+    print(
+        f"    from another machine, at the same addresses:\n        {where.ssh_line(boards=bool(shown.url()))}",
+        flush=True,
+    )
+    if shown.drawn:
+        _say(f"these boards are drawn by the demo itself. For {HINT}")
     gaps = own_machine.describe_gaps(f"{where.url(where.own_node)}/metrics")
     if gaps:
         _say(gaps)

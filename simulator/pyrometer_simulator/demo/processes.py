@@ -28,6 +28,7 @@ class Processes:
     def __init__(self, logs: Path) -> None:
         self._logs = logs
         self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._dispensable: set[str] = set()
 
     def __enter__(self) -> Processes:  # noqa: PYI034  typing.Self needs Python 3.11
         return self
@@ -36,9 +37,15 @@ class Processes:
         self.end_all()
 
     def start(
-        self, name: str, command: Sequence[str], env: Mapping[str, str] | None = None, cwd: Path | None = None
+        self,
+        name: str,
+        command: Sequence[str],
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        *,
+        dispensable: bool = False,
     ) -> subprocess.Popen[bytes]:
-        """Start a program; its output goes to ``<logs>/<name>.log``."""
+        """Start a program; its output goes to ``<logs>/<name>.log``. A dispensable one may end before the demo does."""
         with (self._logs / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(
                 command,
@@ -50,12 +57,14 @@ class Processes:
                 start_new_session=True,  # Ctrl-C ends the demo, which ends its programs in order
             )
         self._running[name] = process
+        if dispensable:
+            self._dispensable.add(name)
         return process
 
     def check(self) -> None:
         """Raise DemoError if a program has ended on its own."""
         for name, process in self._running.items():
-            if process.poll() is not None:
+            if name not in self._dispensable and process.poll() is not None:
                 msg = f"{name} ended with status {process.returncode}: {self.last_line(name)}"
                 raise DemoError(msg)
 

@@ -7,24 +7,17 @@ import shutil
 import socket
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyrometer_simulator.demo import nccl_job, own_machine, scenario
+from pyrometer_simulator.demo.addresses import Addresses
 from pyrometer_simulator.demo.hardware import FIRST_PID, Node
 from pyrometer_simulator.demo.processes import DemoError, Processes
+from pyrometer_simulator.demo.topology import CHANNEL, CLUSTER, GPUS_PER_NODE, NCCL_NODES, NODES, RUN, TRAINING_NODES
 from pyrometer_simulator.demo.trainer import Settings
-from pyrometer_simulator.ports import free_port
 from pyrometer_simulator.slack import FakeSlack
 from pyrometer_simulator.stack import Stack
 
-NODES = tuple(f"gpu-{number:03d}" for number in range(1, 9))
-GPUS_PER_NODE = 8
-# Two jobs: one reports through the client, the other has nothing but NCCL.
-TRAINING_NODES, NCCL_NODES = NODES[:6], NODES[6:]
-RUN = "demo-mlp"
-CLUSTER = "simulated"
-CHANNEL = "gpu-alerts"
 TOKEN = "xoxb-fake-token"  # noqa: S105  the fake Slack's
 NODE_NOTICE = "SIMULATED HARDWARE: the GPUs and links of this node are not real"
 NOTICE = "SIMULATED HARDWARE: the GPUs, links and Slack of this demo are not real"
@@ -33,28 +26,22 @@ NOTICE = "SIMULATED HARDWARE: the GPUs, links and Slack of this demo are not rea
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
-@dataclass
-class Addresses:
-    """Where everything listens; all on loopback."""
-
-    prometheus: int = field(default_factory=free_port)
-    alertmanager: int = field(default_factory=free_port)
-    alerting: int = field(default_factory=free_port)
-    own_node: int = field(default_factory=free_port)
-    ras: int = field(default_factory=free_port)
-    nodes: dict[str, int] = field(default_factory=lambda: {node: free_port() for node in NODES})
-
-    def url(self, port: int) -> str:
-        """Return the address of a port."""
-        return f"http://127.0.0.1:{port}"
-
-
 class Programs:
     """Starts the programs in the order in which they need each other."""
 
-    def __init__(self, folder: Path, processes: Processes, stack: Stack, slack: FakeSlack) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        processes: Processes,
+        stack: Stack,
+        slack: FakeSlack,
+        addresses: Addresses | None = None,
+        *,
+        grafana: bool = False,
+    ) -> None:
         self.folder = folder
-        self.addresses = Addresses()
+        self.addresses = addresses or Addresses()
+        self._grafana = grafana
         self._processes = processes
         self._stack = stack
         self._slack = slack
@@ -137,6 +124,7 @@ class Programs:
             f"--slack.api-url={self._slack.url}", f"--slack.bot-token-file={token}", f"--slack.channel={CHANNEL}",
             f"--storage.path={self.folder / 'alerting'}", f"--notice={NOTICE}",
             "--digest.daily=09:00", "--digest.weekly=mon 09:00",
+            *([f"--grafana.url={where.url(where.grafana)}"] if self._grafana else []),
         ]  # fmt: skip
         self._processes.start("alerting", command, env=_ONE_THREAD)
 

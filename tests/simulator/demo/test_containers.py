@@ -14,14 +14,14 @@ import pytest
 from pyrometer_simulator.demo import containers
 from pyrometer_simulator.demo.containers import Room, main
 from pyrometer_simulator.demo.observe import RemoteSlack, get_json
-from pyrometer_simulator.demo.programs import CHANNEL, NODES
+from pyrometer_simulator.demo.topology import CHANNEL, NODES
 from pyrometer_simulator.slack import FakeSlack
 
 
 @pytest.fixture(autouse=True)
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(containers, "LOOK_SECONDS", 0.01)
-    monkeypatch.setattr(containers.programs, "NODES", NODES[:1])
+    monkeypatch.setattr(containers.topology, "NODES", NODES[:1])
 
 
 def test_everybody_waits_for_the_hardware_and_finds_it(tmp_path: Path) -> None:

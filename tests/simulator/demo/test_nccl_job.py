@@ -7,7 +7,8 @@ from pathlib import Path
 from pyrometer_simulator.demo import scenario
 from pyrometer_simulator.demo.hardware import Node, node_address
 from pyrometer_simulator.demo.nccl_job import Orders, Settings, train
-from pyrometer_simulator.demo.programs import NCCL_NODES, NODES, nccl_job_settings, run_nccl_processes
+from pyrometer_simulator.demo.programs import nccl_job_settings, run_nccl_processes
+from pyrometer_simulator.demo.topology import NCCL_NODES, NODES
 from pyrometer_simulator.nccl.job import Job, Layout
 from pyrometer_simulator.nccl.ras_server import RasJob
 

@@ -9,16 +9,17 @@ from __future__ import annotations
 import argparse
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 from pyrometer_exporters.cluster.poller import Poller, seconds
 from pyrometer_exporters.cluster.slurm.command import COMMAND_SECONDS, Slurm, SlurmCommands
-from pyrometer_exporters.cluster.slurm.families import ANSWERED, FAMILIES, job_samples, node_samples
-from pyrometer_exporters.cluster.slurm.jobs import Job, JobReader, WatchedRun
+from pyrometer_exporters.cluster.slurm.families import ANSWERED, FAMILIES, node_samples, queue_samples
+from pyrometer_exporters.cluster.slurm.jobs import Job, JobReader, Queue, WatchedRun
 from pyrometer_exporters.cluster.slurm.nodes import nodes_of
 from pyrometer_exporters.framework.collector import CollectorSpec, Context, FlagGroup
 from pyrometer_exporters.framework.metrics import Down, Sample
+from pyrometer_exporters.framework.outcome import LATE, PartError
 from pyrometer_kit.clock import Clock
 from pyrometer_kit.errors import UsageError
 from pyrometer_kit.flags import regexp
@@ -27,6 +28,9 @@ from pyrometer_kit.flags import regexp
 INTERVAL_SECONDS = 30.0
 # The first scrape may wait this long for the first answer.
 FIRST_SECONDS = 3.0
+
+# A queue that does not end, or not in time: squeue's JSON of 6,000 jobs is 60 MB, which it takes seconds to write.
+_TOO_LONG = ("too_large", LATE)
 
 T = TypeVar("T")
 
@@ -39,15 +43,18 @@ class SlurmCollector:
             return getattr(context.flags, f"collector.slurm.{name}")
 
         self._watched = watched_runs(flag("run") or ())
-        asked = slurm or SlurmCommands(flag("squeue"), flag("sinfo"), flag("partitions"), flag("timeout"))
+        asked = slurm or SlurmCommands(
+            flag("squeue"), flag("sinfo"), flag("partitions"), flag("users"), flag("timeout")
+        )
         pace = flag("interval"), flag("timeout")
-        self._squeue = _Command("squeue", *pace, lambda: _jobs(asked), context.clock)
+        names = [run.job_name for run in self._watched if run.job_name]
+        self._squeue = _Command("squeue", *pace, lambda: _queue(asked, names), context.clock)
         self._sinfo = _Command("sinfo", *pace, lambda: nodes_of(asked.nodes()), context.clock)
 
     def collect(self, until: float) -> Iterable[Sample | Down]:
         """See :class:`~pyrometer_exporters.framework.collector.Collector`."""
         first = min(until, time.monotonic() + FIRST_SECONDS)
-        yield from self._squeue.samples(lambda jobs: job_samples(jobs, self._watched), first)
+        yield from self._squeue.samples(lambda queue: queue_samples(queue, self._watched), first)
         yield from self._sinfo.samples(node_samples, first)
 
     def close(self) -> None:
@@ -59,25 +66,41 @@ class SlurmCollector:
 class _Command(Generic[T]):
     """One of the commands, and its latest answer."""
 
-    def __init__(self, command: str, interval: float, timeout: float, ask: Callable[[], list[T]], clock: Clock) -> None:
+    def __init__(self, command: str, interval: float, timeout: float, ask: Callable[[], T], clock: Clock) -> None:
         self._command = command
         self._poller = Poller(command, interval, timeout, lambda: (clock.wall(), ask()), clock)
         self._poller.start()
         self.close = self._poller.close
 
-    def samples(self, make: Callable[[list[T]], Iterator[Sample]], until: float) -> Iterator[Sample | Down]:
+    def samples(self, make: Callable[[T], Iterator[Sample | Down]], until: float) -> Iterator[Sample | Down]:
         outcome = self._poller.latest(until - time.monotonic())
         if outcome.value is None:
             yield Down(self._command, outcome.reason or "", outcome.detail)
             return
-        at, entries = outcome.value
-        yield ANSWERED.sample(at, self._command)
-        yield from make(entries)
+        at, answer = outcome.value
+        samples = list(make(answer))
+        if not any(isinstance(sample, Down) for sample in samples):
+            yield ANSWERED.sample(at, self._command)
+        yield from samples
 
 
-def _jobs(asked: Slurm) -> list[Job]:
+def _queue(asked: Slurm, names: Sequence[str]) -> Queue:
+    """Return the whole queue, or, where that is too long for one answer, the jobs of these names.
+
+    Raises:
+        PartError: Neither could be read.
+    """
+    try:
+        return Queue(_jobs(asked))
+    except PartError as error:
+        if not names or error.reason not in _TOO_LONG:
+            raise
+        return Queue(_jobs(asked, names), error)
+
+
+def _jobs(asked: Slurm, names: Sequence[str] = ()) -> list[Job]:
     reader = JobReader()
-    asked.jobs(reader.feed)
+    asked.jobs(reader.feed, names)
     return reader.finish()
 
 
@@ -94,7 +117,10 @@ def watched_runs(given: Iterable[str]) -> list[WatchedRun]:
             why = "is given twice" if run in found else "has no name"
             msg = f"--collector.slurm.run={item}: the run {why}; give each as NAME or NAME=REGEXP of its jobs' names"
             raise UsageError(msg)
-        found[run] = WatchedRun(run, _pattern(item, pattern) if pattern else re.compile(f"^{re.escape(run)}$"))
+        if pattern:
+            found[run] = WatchedRun(run, _pattern(item, pattern))
+        else:  # squeue takes a comma for the end of a name
+            found[run] = WatchedRun(run, re.compile(f"^{re.escape(run)}$"), "" if "," in run else run)
     return list(found.values())
 
 
@@ -113,6 +139,8 @@ def _add_flags(parser: FlagGroup) -> None:
         "may be repeated")  # fmt: skip
     add("--collector.slurm.partitions", dest="collector.slurm.partitions", default="", metavar="A,B",
         help="query only these partitions (default: all)")  # fmt: skip
+    add("--collector.slurm.users", dest="collector.slurm.users", default="", metavar="A,B",
+        help="query only jobs of these users (default: all)")  # fmt: skip
     add("--collector.slurm.squeue", dest="collector.slurm.squeue", default="squeue", metavar="PROGRAM",
         help="the squeue command (default: from PATH)")  # fmt: skip
     add("--collector.slurm.sinfo", dest="collector.slurm.sinfo", default="sinfo", metavar="PROGRAM",

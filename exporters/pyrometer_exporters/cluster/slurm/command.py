@@ -18,15 +18,15 @@ COMMAND_SECONDS = 20.0
 MAX_ANSWER_BYTES = 32 << 20
 # For what is read as it comes: a job is 5 to 10 kB of JSON, so these are 100,000 jobs.
 MAX_STREAM_BYTES = 1 << 30
-TOO_LARGE = "printed too much: see --collector.slurm.partitions"
+TOO_LARGE = "printed too much: see --collector.slurm.partitions and --collector.slurm.users"
 _CHUNK = 1 << 16
 
 
 class Slurm(Protocol):
     """The queries to Slurm. Both raise PartError."""
 
-    def jobs(self, take: Callable[[bytes], None]) -> None:
-        """Have ``take`` take the queue as JSON in pieces, as ``squeue --json`` prints it."""
+    def jobs(self, take: Callable[[bytes], None], names: Sequence[str] = ()) -> None:
+        """Have ``take`` take the queue, or its jobs of these names, in pieces of what ``squeue --json`` prints."""
         ...
 
     def nodes(self) -> bytes:
@@ -37,15 +37,18 @@ class Slurm(Protocol):
 class SlurmCommands:
     """Slurm through its own commands, found on PATH unless given with a path."""
 
-    def __init__(self, squeue: str, sinfo: str, partitions: str = "", seconds: float = COMMAND_SECONDS) -> None:
+    def __init__(
+        self, squeue: str, sinfo: str, partitions: str = "", users: str = "", seconds: float = COMMAND_SECONDS
+    ) -> None:
         only = [f"--partition={partitions}"] if partitions else []
-        self._squeue = [squeue, "--all", "--json", *only]
+        self._squeue = [squeue, "--all", "--json", *only, *([f"--user={users}"] if users else [])]
         self._sinfo = [sinfo, "--Node", "--all", "--json", *only]
         self._seconds = seconds
 
-    def jobs(self, take: Callable[[bytes], None]) -> None:
+    def jobs(self, take: Callable[[bytes], None], names: Sequence[str] = ()) -> None:
         """See :class:`Slurm`."""
-        output(self._squeue, self._seconds, take)
+        by_name = [f"--name={','.join(names)}"] if names else []
+        output([*self._squeue, *by_name], self._seconds, take)
 
     def nodes(self) -> bytes:
         """See :class:`Slurm`."""

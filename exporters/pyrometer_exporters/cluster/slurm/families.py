@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from pyrometer_exporters.cluster.slurm import jobs as job_states
 from pyrometer_exporters.cluster.slurm import nodes as node_states
-from pyrometer_exporters.cluster.slurm.jobs import Job, WatchedRun
+from pyrometer_exporters.cluster.slurm.jobs import Job, Queue, WatchedRun
 from pyrometer_exporters.cluster.slurm.nodes import UNAVAILABLE, Node
-from pyrometer_exporters.framework.metrics import Family, Sample
+from pyrometer_exporters.framework.metrics import Down, Family, Sample
 
 RUN_JOBS = Family(
     "pyrometer_slurm_run_jobs",
@@ -78,9 +78,18 @@ MAX_LISTED_JOBS = 50
 MAX_NAMED_JOBS = 2000
 
 
-def job_samples(jobs: Iterable[Job], watched: Iterable[WatchedRun]) -> Iterator[Sample]:
-    """Return the samples of jobs; a watched run has every state, 0 included."""
-    jobs = list(jobs)
+def queue_samples(queue: Queue, watched: Iterable[WatchedRun]) -> Iterator[Sample | Down]:
+    """Return the samples of the queue; of one that could not be read those of the runs that were asked for by name."""
+    if queue.unread is None:
+        yield from run_samples(queue.jobs, watched)
+        yield from job_samples(queue.jobs)
+    else:
+        yield Down("squeue", queue.unread.reason, f"{queue.unread.detail} (watched runs were asked for by name)")
+        yield from run_samples(queue.jobs, (run for run in watched if run.job_name))
+
+
+def run_samples(jobs: Sequence[Job], watched: Iterable[WatchedRun]) -> Iterator[Sample]:
+    """Return the samples of watched runs; each has every state, 0 included."""
     for run in watched:
         own = run.of(jobs)
         counts = Counter(job.state for job in own)
@@ -89,6 +98,10 @@ def job_samples(jobs: Iterable[Job], watched: Iterable[WatchedRun]) -> Iterator[
         for job in own[:MAX_LISTED_JOBS]:
             reason = job.reason[:MAX_REASON]
             yield RUN_JOB_INFO.sample(1, run.run, job.job_id, job.name, job.user, job.partition, job.state, reason)
+
+
+def job_samples(jobs: Sequence[Job]) -> Iterator[Sample]:
+    """Return the samples of all jobs."""
     for job in [job for job in jobs if job.state == job_states.RUNNING][:MAX_NAMED_JOBS]:
         yield JOB_INFO.sample(1, job.job_id, job.name, job.user, job.partition)
     by_partition = Counter((job.partition, job.state) for job in jobs)

@@ -9,6 +9,7 @@ from typing import Any
 
 from pyrometer_exporters.cluster.slurm.shapes import checked, text, words
 from pyrometer_exporters.cluster.slurm.stream import DocumentReader
+from pyrometer_exporters.framework.outcome import PartError
 
 RUNNING, QUEUED, BLOCKED, ENDING, OTHER = STATES = ("running", "queued", "blocked", "ending", "other")
 
@@ -38,6 +39,14 @@ class Job:
     partition: str
     state: str
     reason: str
+
+
+@dataclass(frozen=True)
+class Queue:
+    """The jobs of the queue; where ``unread`` says why it could not be read, those that were asked for by name."""
+
+    jobs: list[Job]
+    unread: PartError | None = None
 
 
 class JobReader:
@@ -98,10 +107,15 @@ def state_of(flags: frozenset[str], reason: str) -> str | None:
 
 @dataclass(frozen=True)
 class WatchedRun:
-    """A run that should be training: its name, and the pattern of its jobs' names."""
+    """A run that should be training: its name, and the pattern of its jobs' names.
+
+    Attributes:
+        job_name: The one name of its jobs, by which squeue can be asked; empty where a pattern was given.
+    """
 
     run: str
     jobs: re.Pattern[str]
+    job_name: str = ""
 
     def of(self, jobs: Iterable[Job]) -> list[Job]:
         """Return the jobs of this run."""

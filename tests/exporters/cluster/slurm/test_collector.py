@@ -134,6 +134,32 @@ def test_only_the_partitions_that_were_named_are_asked_for(cluster: Any) -> None
     assert "--all --json --partition=gpu,all" in cluster.scrape().details["squeue"]
 
 
+@pytest.mark.parametrize(
+    ("whole", "reason"), [("exec cat /dev/zero", "too_large"), ("sleep 600", "deadline")], ids=["endless", "late"]
+)
+def test_a_watched_run_is_asked_for_by_name_where_the_queue_is_too_long(
+    cluster: Any, whole: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyrometer_exporters.cluster.slurm.command.MAX_ANSWER_BYTES", 1 << 20)
+    _fill(cluster.slurm)
+    answer = cluster.slurm.folder / "squeue.answer"
+    cluster.slurm._script("squeue", f'case "$*" in *--name=llama-8b,gone) cat {answer};; *) {whole};; esac')
+    cluster.start(*(f"--collector.slurm.run={run}" for run in ("llama-8b", "gone", "bloom=tr11-.*", "a,b")))
+    found = cluster.until(lambda found: (JOBS, "llama-8b", "running") in found.values)
+    assert found.downs == {"squeue": reason}
+    assert found.values[JOBS, "llama-8b", "running"] == found.values[JOBS, "llama-8b", "queued"] == 1
+    assert found.values[JOBS, "gone", "running"] == 0, "nothing of this name is in the queue: that is known"
+    assert not any(key[:2] in ((JOBS, "bloom"), (JOBS, "a,b")) for key in found.values), "no name to ask by"
+    assert not any(key[0] == "pyrometer_slurm_jobs" for key in found.values), "a part of the queue is not the queue"
+    assert ("pyrometer_slurm_answer_timestamp_seconds", "squeue") not in found.values
+
+
+def test_only_the_users_that_were_named_are_asked_for(cluster: Any) -> None:
+    cluster.slurm._script("squeue", 'echo "$@" >&2; exit 1')
+    cluster.start("--collector.slurm.users=ada,bob")
+    assert "--all --json --user=ada,bob" in cluster.scrape().details["squeue"]
+
+
 @pytest.mark.parametrize("given", [["a", "a"], ["=x"], ["a=("]])
 def test_a_wrong_run_is_one_line(given: list[str]) -> None:
     with pytest.raises(UsageError) as caught:
