@@ -24,8 +24,7 @@ from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pyrometer_alerting.digest.scheduler import WEEKDAYS, Schedule
-from pyrometer_alerting.model.links import is_web_url, without_credentials
-from pyrometer_alerting.model.log_links import LOKI_KERNEL, LOKI_TRAINER, Loki
+from pyrometer_alerting.model.links import is_web_url
 from pyrometer_kit import logs
 from pyrometer_kit.command_line import add_version_flag
 from pyrometer_kit.errors import UsageError
@@ -59,10 +58,7 @@ _DEFAULTS: Mapping[str, str] = {
     "alertmanager.url": "",
     "alertmanager.external-url": "",
     "grafana.url": "",
-    "loki.url": "",
-    "loki.datasource": "loki",
-    "loki.kernel": LOKI_KERNEL,
-    "loki.trainer": LOKI_TRAINER,
+    "grafana.logs": "",
     "runbook.url": "",
     "slack.api-url": SLACK_API_URL,
     "slack.bot-token-file": "",
@@ -94,10 +90,7 @@ _HELP: Mapping[str, str] = {
     "alertmanager.external-url": "Alertmanager's address as browsers reach it, for links; by default the first of"
     " --alertmanager.url",
     "grafana.url": "Grafana's address, for links to the boards",
-    "loki.url": "Grafana's address for links to logs in Loki: the kernel's of the node, the trainer's of the run",
-    "loki.datasource": "uid of Loki's data source in that Grafana",
-    "loki.kernel": "LogQL of the kernel's log; {node} is the incident's node",
-    "loki.trainer": "LogQL of the trainer's log; {run} is the incident's run",
+    "grafana.logs": "uid of a Loki data source in that Grafana, for links to the node's logs of the incident's minute",
     "slack.api-url": "base of Slack's Web API; change it only for tests and the demo",
     "slack.bot-token-file": f"file with the bot token (xoxb-...), or set {TOKEN_VARIABLE}; "
     "without either, messages go to the terminal and the page",
@@ -132,7 +125,7 @@ class Settings:
     alertmanager_urls: tuple[str, ...]
     alertmanager_external_url: str
     grafana_url: str
-    loki: Loki
+    grafana_logs: str
     prometheus_external_url: str
     runbook_url: str
     charts: str
@@ -223,12 +216,7 @@ def _settings(values: Mapping[str, str], environment: Mapping[str, str]) -> Sett
         alertmanager_external_url=_url("alertmanager.external-url", values["alertmanager.external-url"])
         or next(iter(alertmanagers), ""),
         grafana_url=_url("grafana.url", values["grafana.url"]),
-        loki=Loki(
-            without_credentials(_url("loki.url", values["loki.url"])),
-            values["loki.datasource"],
-            values["loki.kernel"],
-            values["loki.trainer"],
-        ),
+        grafana_logs=values["grafana.logs"],
         prometheus_external_url=_url("prometheus.external-url", values["prometheus.external-url"]),
         runbook_url=_url("runbook.url", values["runbook.url"]),
         charts=values["slack.charts"],

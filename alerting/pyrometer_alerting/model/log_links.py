@@ -1,46 +1,35 @@
-"""Links from an incident to its logs in Loki, by Grafana's Explore: the kernel's of its node, the trainer's of its run.
+r"""Links from an incident to the logs of its node in Loki, by Grafana's Explore: the kernel's and the trainer's.
 
-An address, with its state decoded: ``GRAFANA/explore?schemaVersion=1&orgId=1&panes={"logs": {"datasource": "loki",
-"queries": [{"refId": "A", "expr": "{host=\\"gpu-042\\"}"}], "range": {"from": "1795299700000", "to": "1795300900000"}}}``.
+An address, decoded: ``GRAFANA/explore?schemaVersion=1&orgId=1&panes={"logs": {"datasource": "loki",
+"queries": [{"refId": "A", "expr": "{node=\"gpu-042\"}"}], "range": {"from": "1795299700000"}}}``.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
 from pyrometer_alerting.model import text
 from pyrometer_alerting.model.incident import Incident
 from pyrometer_alerting.model.links import MAX_URL, is_web_url
 
-# Labels as Grafana Alloy and Promtail give them to the journal and to Slurm's output: docs/howto/logs.md.
-LOKI_KERNEL = '{host="{node}", transport="kernel"}'
-LOKI_TRAINER = '{run="{run}"}'
 BEFORE_SECONDS, AFTER_SECONDS = 300.0, 600.0
 LONGEST_NAME = 200
 
 
-@dataclass(frozen=True)
-class Loki:
-    """Where logs are: Grafana's address (empty: nowhere), the data source's uid, and a query for each kind of log."""
+def log_links(incident: Incident, grafana_url: str, datasource: str) -> list[tuple[str, str]]:
+    """Return (name, URL for mrkdwn) of the node's logs around the minute in which the trouble began.
 
-    url: str = ""
-    datasource: str = "loki"
-    kernel: str = LOKI_KERNEL
-    trainer: str = LOKI_TRAINER
-
-
-def log_links(incident: Incident, loki: Loki) -> list[tuple[str, str]]:
-    """Return (name, URL for mrkdwn) of the logs around the minute in which the trouble began."""
-    if not is_web_url(loki.url):
+    The labels are those that docs/dashboards.md asks for. Empty without a data source, and without a node.
+    """
+    node = _node(incident)
+    if not datasource or not node or not is_web_url(grafana_url):
         return []
-    node, run = _node(incident), incident.run
-    wanted = [
-        ("Kernel log", loki.kernel.replace("{node}", _quoted(node)) if node else ""),
-        ("Trainer log", loki.trainer.replace("{run}", _quoted(run)) if run else ""),
-    ]
-    links = [(name, _explore(loki, query, _began(incident))) for name, query in wanted if query]
+    links = []
+    for name, source in (("Kernel log", "kernel"), ("Trainer log", "trainer")):
+        labels = {"cluster": incident.cluster, "node": node, "source": source}
+        query = ", ".join(f"{label}={_quoted(value)}" for label, value in labels.items())
+        links.append((name, _explore(grafana_url, datasource, f"{{{query}}}", _began(incident))))
     return [(name, url) for name, url in links if len(url) <= MAX_URL]
 
 
@@ -57,13 +46,13 @@ def _began(incident: Incident) -> float:
 
 
 def _quoted(value: str) -> str:
-    """Return a label's value inside the quotes of LogQL, so that no name ends them."""
-    return json.dumps(text.clean(value)[:LONGEST_NAME], ensure_ascii=False)[1:-1]
+    """Return a label's value in quotes of LogQL, which no name can end."""
+    return json.dumps(text.clean(value)[:LONGEST_NAME], ensure_ascii=False)
 
 
-def _explore(loki: Loki, query: str, began: float) -> str:
+def _explore(grafana_url: str, datasource: str, query: str, began: float) -> str:
     pane = {
-        "datasource": loki.datasource,
+        "datasource": datasource,
         "queries": [{"refId": "A", "expr": query}],
         "range": {
             "from": str(int((began - BEFORE_SECONDS) * 1000)),
@@ -72,4 +61,4 @@ def _explore(loki: Loki, query: str, began: float) -> str:
     }
     panes = json.dumps({"logs": pane}, separators=(",", ":"), ensure_ascii=False)
     query_string = urlencode({"schemaVersion": 1, "orgId": 1, "panes": panes}, quote_via=quote)
-    return text.escape(f"{loki.url.rstrip('/')}/explore?{query_string}")
+    return text.escape(f"{grafana_url.rstrip('/')}/explore?{query_string}")

@@ -18,7 +18,7 @@ from pyrometer_exporters.bisect.pairs import Pair
 Group = tuple[str, ...]
 
 FALSE_ALARM: Final = 0.9
-"""From here on that the failed group was a false alarm, its job ends: another test of all hosts would show a mistake."""
+"""From here on that the failed group was a false alarm, its job ends: a test of all hosts would show a mistake."""
 LIKELY: Final = 0.8
 """A pair of this probability is tested alone."""
 # Another bad pair, of which this job knows nothing, may fail a group of it.
@@ -32,7 +32,7 @@ SHARES: Final = (0.4, 0.25, 0.12, 0.06, 0.03, 0.01)
 
 
 class PairJob:
-    """The pairs that may be the reason for one failed group, with weights; ``nothing`` is the weight of a false alarm."""
+    """The pairs that may be the reason for one failed group, by weight; ``nothing`` is that of a false alarm."""
 
     def __init__(self, weights: Mapping[Pair, float], nothing: float, noise: Noise) -> None:
         total = math.fsum(weights.values()) or 1.0
@@ -104,9 +104,7 @@ class PairJob:
     def _normalize(self) -> None:
         total = math.fsum(self.weights.values()) + self.nothing
         self.nothing /= total
-        self.weights = {
-            pair: weight / total for pair, weight in self.weights.items() if weight > NEGLIGIBLE * total
-        }
+        self.weights = {pair: weight / total for pair, weight in self.weights.items() if weight > NEGLIGIBLE * total}
 
     def plan(self, chance: random.Random, free: Collection[str]) -> list[Group]:
         """Return disjoint groups of free hosts, from whose results most is learned."""

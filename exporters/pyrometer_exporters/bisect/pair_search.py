@@ -159,9 +159,7 @@ class PairSearch:
             self._groups = max(2, self._groups - 1)
         alarm = self._noise.false_alarm
         return [
-            PairJob(
-                dict.fromkeys(self._open.inside(test.hosts), 1.0), alarm / (alarm + BACKGROUND), self._noise
-            )
+            PairJob(dict.fromkeys(self._open.inside(test.hosts), 1.0), alarm / (alarm + BACKGROUND), self._noise)
             for test in failed
         ]
 
