@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyrometer._run import Run
 
 _TRACKING = "verl.utils.tracking"
-# What only the log of a training step has: those of evaluations have `val-core/...` or `val/loss`.
+# Only the log of a training step has these; that of an evaluation has `val-core/...` or `val/loss`.
 _STEPS = ("training/global_step", "timing_s/step", "perf/time_per_step", "train/loss")
 _LOSSES = ("train/loss", "actor/pg_loss", "critic/vf_loss")
 _NORMS = ("train/grad_norm", "actor/grad_norm")
