@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pyrometer_dashboards import palette, panels, proof
 from pyrometer_dashboards.common import CLUSTER, NODE_OF_ROW, RUN_IS
+from pyrometer_dashboards.detail_links import COLLECTIVES_OF_ROW
 from pyrometer_dashboards.model import Panel, Query, Reading
 from pyrometer_dashboards.proof import Healthy
 
@@ -29,6 +30,7 @@ def standing_jobs() -> Panel:
         unit="s",
         steps=_STANDS,
         sort="for",
+        link=COLLECTIVES_OF_ROW,
         fields={"for": panels.coloured() | {"custom.width": 90}},
         healthy=Healthy("all go on", proof.RAS),
         span=8,
@@ -83,6 +85,7 @@ def lost_bandwidth() -> Panel:
         steps=_OF_BEST,
         sort="of its best",
         falling=False,
+        link=COLLECTIVES_OF_ROW,
         fields={"of its best": panels.coloured() | {"decimals": 0, "custom.width": 120}},
         healthy=Healthy("none", proof.INSPECTOR),
         span=8,

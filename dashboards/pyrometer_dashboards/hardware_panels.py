@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pyrometer_dashboards import palette, panels
 from pyrometer_dashboards.common import NODE_IS
+from pyrometer_dashboards.detail_links import gpu_of_this_node, leading_to
 from pyrometer_dashboards.model import Override, Panel, Query, Reading
 from pyrometer_dashboards.proof import Healthy
 
@@ -137,7 +138,11 @@ def link_errors() -> Panel:
         unit="locale",
         decimals=0,
         sort="count",
-        fields={"gpu": {"custom.width": 50}, "link": {"custom.width": 75}, "count": {"custom.width": 80}},
+        fields={
+            "gpu": leading_to(gpu_of_this_node("gpu"), **{"custom.width": 50}),
+            "link": {"custom.width": 75},
+            "count": {"custom.width": 80},
+        },
         healthy=Healthy(
             "none counted",
             " or ".join(f"rate(pyrometer_{name}_total{{{_GPU_IS}}}[$__rate_interval])" for name in counters),

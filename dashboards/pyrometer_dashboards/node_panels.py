@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pyrometer_dashboards import palette, panels, proof
 from pyrometer_dashboards.common import NODE_IS
+from pyrometer_dashboards.detail_links import HOST, gpu_of_this_node, leading_to
 from pyrometer_dashboards.model import Panel, Query, Reading
 from pyrometer_dashboards.proof import Healthy
 
@@ -62,7 +63,7 @@ def missing() -> Panel:
             "Value #B": "known",
         },
         fields={
-            "GPU": {"custom.width": 50},
+            "GPU": leading_to(gpu_of_this_node("GPU"), **{"custom.width": 50}),
             "PCI address": {"custom.width": 110},
             "state": {"mappings": [panels.state("1", "missing", palette.WORST, 2)], "custom.width": 100},
             "known": panels.HIDDEN,
@@ -93,6 +94,7 @@ def xids() -> Panel:
         unit="locale",
         decimals=0,
         sort="count",
+        fields={"gpu": leading_to(gpu_of_this_node("gpu"))},
         no_value="no data: the kernel's log is not read here",
         healthy=Healthy("none reported", f"increase({proof.XIDS_OF_NODE}[$__rate_interval]) and on () {proof.NODE}"),
         span=6,
@@ -111,6 +113,7 @@ def kernel() -> Panel:
         [panels.counted(f"pyrometer_kernel_events_total{{{NODE_IS}}}", "{{kind}}")],
         unit="locale",
         decimals=0,
+        links=[HOST],
         watched=f"increase(pyrometer_kernel_events_total{{{NODE_IS}}}[$__rate_interval]) and on () {proof.NODE}",
         span=6,
     )

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pyrometer_dashboards import palette, proof
+from pyrometer_dashboards import detail_links, palette, proof
 from pyrometer_dashboards.grafana_defaults import NO_DATA_MAPPING, absent_mapping
 from pyrometer_dashboards.model import Json, Override, Panel, Query, Reading
 
@@ -161,10 +161,11 @@ def table(
     """Return a table of labels and values, the worst row first.
 
     ``columns`` maps names in Prometheus' answer (a label, ``Value``, with several queries ``Value #A``) to headings, in
-    order. ``unit``, ``steps`` and ``decimals`` apply to values: labels are text, even if they look like numbers. Rows
-    are sorted by the column with the heading ``sort``, highest first if ``falling``; ``link`` is the title and address
-    of every cell; ``fields`` are further settings of columns, by heading. ``healthy`` has the
-    words that the first column of values shows for an empty answer whose coverage is proven.
+    order. ``unit``, ``steps`` and ``decimals`` apply to values: labels are text, even if they look like numbers, and a
+    GPU, job, run, rack or switch leads to its own board. Rows are sorted by the column with the heading ``sort``,
+    highest first if ``falling``; ``link`` is the title and address of every cell; ``fields`` are further settings of
+    columns, by heading. ``healthy`` has the words that the first column of values shows for an empty answer whose
+    coverage is proven.
     """
     fields = dict(fields or {})
     if healthy:
@@ -182,8 +183,9 @@ def table(
     shape = {"id": "organize", "options": {"excludeByName": {}, "indexByName": order, "renameByName": renamed}}
     value: dict[str, Any] = {"unit": unit} | ({} if decimals is None else {"decimals": decimals})
     # A cell without its label is not an empty answer, which is what noValue describes.
+    blank = {"noValue": NO_NAME, "mappings": [BLANK]}
     numbers = [
-        Override(heading, value if name.startswith("Value") else {"noValue": NO_NAME, "mappings": [BLANK]})
+        Override(heading, value if name.startswith("Value") else blank | detail_links.of_column(name, columns))
         for name, heading in columns.items()
     ]
     return Panel(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyrometer_dashboards import palette, panels
+from pyrometer_dashboards import detail_links, palette, panels
 from pyrometer_dashboards.common import CLUSTER, NODE_OF_ROW
 from pyrometer_dashboards.model import Panel, Query, Reading
 from pyrometer_dashboards.proof import Healthy
@@ -35,7 +35,7 @@ def unavailable(*, span: int = 14) -> Panel:
         sort="for",
         link=NODE_OF_ROW,
         fields={
-            "node": {"custom.width": 110},
+            "node": detail_links.leading_to(*detail_links.NODE_OUT_OF_SERVICE, **{"custom.width": 110}),
             "state": {"custom.width": 90},
             "by": {"custom.width": 80},
             "for": {"custom.width": 85, "mappings": [panels.state("0", "not known", palette.QUIET, 2)]},

@@ -193,7 +193,7 @@ INCIDENTS: dict[str, tuple[Series, list[Shown]]] = {
             ),
             Shown("overview", "Links that were lost", f"{{{PORT}}}", 1, EXACTLY),
             Shown("training-run", "Links of the run that were lost", f"{{{PORT}}}", 1, EXACTLY, {"run": "r"}),
-            Shown("node", "Links lost in 10 min", "{}", 1, "> bool 0"),
+            Shown("node", "Links lost in 10 min", '{who="mlx5_3"}', 1, EXACTLY, frame="group by (who) (%s)"),
             Shown("node", "Link losses", f"{{{PORT}}}", 4, variables={"__interval": "1m"}),
             Shown(
                 "gpu-matrix",

@@ -31,14 +31,15 @@ def board() -> Board:
         variables=[CLUSTERS],
         annotations=[*MARKS, FIRING],
         rows=[
-            Row([_down(), _lost_now(), _flapping_now(), _errors_now()], height=4),
-            Row([_flaps(), _errors()], height=9),
+            # The first screen of a laptop: every kind of bad port, by its name.
+            Row([_down(), _lost_now(), _flapping_now(), _errors_now()], height=3),
+            Row([_flaps(), _errors()], height=7),
+            Row([_slow_links(), _pinned()], height=6),
             Row([_by_switch(), _over_time()], height=8),
             Row([_received(), _sent(), _waits()], height=8),
             Row([_congested(), _states()], height=9),
             Row([fabric_panels.events(), fabric_panels.hot_modules()], height=8),
             Row([fabric_panels.roce()], height=8),
-            Row([_slow_links(), _pinned()], height=8, title="Rates and counters that can't be read", collapsed=True),
         ],
     )
 
@@ -328,14 +329,7 @@ def _slow_links() -> Panel:
             "A lane or two of the cable died; reseat it.",
             "NicLinkDegraded",
         ),
-        [
-            Query(
-                f"pyrometer_nic_link_rate_bits_per_second{{{CLUSTER}}} "
-                f"< on (node, device, port) pyrometer_nic_link_rate_max_bits_per_second{{{CLUSTER}}}",
-                instant=True,
-                table=True,
-            )
-        ],
+        [Query(f"port:pyrometer_nic_link_rate:slow{{{CLUSTER}}}", instant=True, table=True)],
         {"node": "node", "device": "device", "port": "port", "Value": "rate"},
         unit="bps",
         link=NODE_OF_ROW,
@@ -353,7 +347,7 @@ def _pinned() -> Panel:
             "Clear them on the device (perfquery -R); until then the rate of those errors is unknown, not zero.",
             "NicCounterSaturated",
         ),
-        [Query(f"pyrometer_nic_counter_saturated{{{CLUSTER}}} == 1", instant=True, table=True)],
+        [Query(f"port:pyrometer_nic_counter:saturated{{{CLUSTER}}}", instant=True, table=True)],
         {"node": "node", "device": "device", "port": "port", "counter": "counter", "Value": "pinned"},
         link=NODE_OF_ROW,
         fields={"pinned": {"mappings": [panels.state("1", "yes", palette.BAD, 2)], "custom.width": 90}},

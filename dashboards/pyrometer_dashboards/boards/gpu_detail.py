@@ -68,18 +68,23 @@ def _answers() -> Panel:
 
 
 def _throttled() -> Panel:
+    harm = "hw_thermal|sw_thermal|hw_power_brake|hw_slowdown"
+    share = f'gpu:pyrometer_gpu_quantity:now{{{GPU_IS}, what="throttled"}}'
+    slowed = f'gpu:pyrometer_gpu_clock_event_seconds:rate1m{{{GPU_IS}, reason=~"{harm}"}}'
     return panels.stat(
         "Throttled",
         Reading(
-            "Share of the last minute in which heat, power brake or hardware slowed it.",
-            "0 %.",
-            "The panel of reasons below says which.",
+            "Share of the last minute in which heat, power brake or hardware slowed it, and the first of the reasons.",
+            "0 %, no reason.",
+            "hw_thermal, sw_thermal: its cooling. hw_power_brake: the supply. The panel below has all over time.",
             "GpuThrottledThermal",
         ),
-        f'max(gpu:pyrometer_gpu_quantity:now{{{GPU_IS}, what="throttled"}})',
+        f'label_replace(topk(1, {slowed} > 0.01), "why", "$1", "reason", "(.+)") '
+        f'or on () label_replace(0 * max({share}), "why", "no reason", "", "")',
         unit="percentunit",
         decimals=0,
         steps=panels.LOST_TIME,
+        name="{{why}}",
     )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from pyrometer_dashboards import hardware_panels, node_panels, palette, panels
+from pyrometer_dashboards import hardware_panels, log_panels, node_panels, palette, panels
 from pyrometer_dashboards.common import CLUSTERS, DEPLOYS, GPUS, NODE, NODE_IS, NODES, RESTARTS, RUN_OF_SERIES, fired
+from pyrometer_dashboards.detail_links import gpu_of_this_node, leading_to
 from pyrometer_dashboards.grafana_defaults import NO_DATA_MAPPING
 from pyrometer_dashboards.model import Annotation, Board, Override, Panel, Query, Reading, Row
 from pyrometer_dashboards.proof import Healthy
@@ -54,6 +55,7 @@ def board() -> Board:
                 title="Ports: error correction, temperature, RoCE",
                 collapsed=True,
             ),
+            log_panels.of_node(),
         ],
     )
 
@@ -140,17 +142,19 @@ def _straggler() -> Panel:
 
 
 def _losses() -> Panel:
+    worst = panels.worst(f"port:pyrometer_nic_link_down_events:increase10m{{{NODE_IS}}}", 0, "$1", "device")
     return panels.stat(
         "Links lost in 10 min",
         Reading(
-            "How often links of this node were lost in the last 10 minutes, all ports together, from counters.",
-            "0.",
+            "The port of this node that lost its link most often in the last 10 minutes, from counters, and how often.",
+            "nobody, 0.",
             "See the port below; three losses of one port are a flapping link.",
             "NicLinkFlapping",
         ),
-        f"sum(port:pyrometer_nic_link_down_events:increase10m{{{NODE_IS}}}) unless on () {_GONE}",
+        f"({worst}) unless on () {_GONE}",
         unit="locale",
         steps=[(None, palette.QUIET), (1, palette.WATCH), (3, palette.BAD), (10, palette.WORST)],
+        name="{{who}}",
         span=5,
     )
 
@@ -198,7 +202,7 @@ def _deviations() -> Panel:
             first=["temperature", "clock", "power", "tensor", "throttled", "ecc", "pcie", "links"],
         ),
         overrides=[
-            Override("GPU", {**panels.ROW_NAME, "custom.width": 50}),
+            Override("GPU", leading_to(gpu_of_this_node("GPU"), **panels.ROW_NAME, **{"custom.width": 50})),
         ],
         span=16,
     )

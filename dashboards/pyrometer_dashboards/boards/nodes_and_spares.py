@@ -13,7 +13,7 @@ from pyrometer_dashboards.common import (
     NODES_AND_SPARES,
     fired,
 )
-from pyrometer_dashboards.detail_links import PARTS_OF_ROW, leading_to
+from pyrometer_dashboards.detail_links import PARTS_OF_ROW, gpu_of_this_node, leading_to
 from pyrometer_dashboards.grafana_defaults import NO_DATA_MAPPING
 from pyrometer_dashboards.model import Annotation, Board, Panel, Query, Reading, Row
 from pyrometer_dashboards.proof import Healthy
@@ -263,7 +263,7 @@ def _parts() -> Panel:
         sort="GPU",
         falling=False,
         fields={
-            "GPU": {"custom.width": 50},
+            "GPU": leading_to(gpu_of_this_node("GPU"), **{"custom.width": 50}),
             "first seen": {"custom.width": 165},
             "last seen": {"custom.width": 165},
         },

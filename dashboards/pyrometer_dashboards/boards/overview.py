@@ -30,6 +30,7 @@ from pyrometer_dashboards.common import (
     link,
     recently,
 )
+from pyrometer_dashboards.detail_links import SPARES
 from pyrometer_dashboards.model import Board, Override, Panel, Query, Reading, Row, Variable
 from pyrometer_dashboards.proof import Healthy
 
@@ -153,6 +154,7 @@ def _spares() -> Panel:
         unit="locale",
         steps=[(None, palette.WATCH), (1, palette.QUIET)],
         name="nodes idle",
+        link=SPARES,
         span=4,
     )
 

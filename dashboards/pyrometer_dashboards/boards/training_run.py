@@ -14,6 +14,7 @@ from pyrometer_dashboards.common import (
     TRAINING_RUN,
     recently,
 )
+from pyrometer_dashboards.detail_links import COMPARE_RUN
 from pyrometer_dashboards.model import Board, Panel, Query, Reading, Row
 from pyrometer_dashboards.proof import Healthy
 
@@ -88,6 +89,7 @@ def _now() -> Panel:
         f"max({recently('run:pyrometer_train_batch_mfu_ratio:recent', RUN_IS)})",
         unit="percentunit",
         decimals=1,
+        link=COMPARE_RUN,
         span=3,
     )
 

@@ -146,7 +146,7 @@ def planted(nodes: int, since: float = EPOCH) -> Faults:
 
 
 def single_faults(nodes: int, since: float = EPOCH) -> dict[str, Faults]:
-    """Return each fault that the boards are checked with, on its own, and none, by a name for its cluster."""
+    """Return each of the ten faults that boards are checked with, on its own, and none, by a name for its cluster."""
     whole = planted(nodes, since)
     singles = {
         "throttled-gpu": replace(HEALTHY, hot=whole.hot),
@@ -155,5 +155,9 @@ def single_faults(nodes: int, since: float = EPOCH) -> dict[str, Faults]:
         "dead-exporter": replace(HEALTHY, dead=whole.dead),
         "lost-gpu": replace(HEALTHY, lost=whole.lost, stops=True),
         "lost-batch": replace(HEALTHY, lost_batch=whole.lost_batch),
+        "memory-error": replace(HEALTHY, memory=whole.memory),
+        "out-of-memory": replace(HEALTHY, kernel=whole.kernel),
+        "narrow-link": replace(HEALTHY, narrow=whole.narrow),
+        "pinned-counter": replace(HEALTHY, pinned=whole.pinned),
     }
     return {"healthy": HEALTHY, **{name: replace(faults, since=since) for name, faults in singles.items()}}
