@@ -16,7 +16,7 @@ composer = pytest.importorskip("composer")
 pytestmark = [pytest.mark.integrations, pytest.mark.filterwarnings("ignore")]
 
 
-class Model(composer.ComposerModel):  # type: ignore[misc]
+class Model(composer.ComposerModel):  # type: ignore[misc,name-defined]
     def __init__(self) -> None:
         super().__init__()
         self.layer = torch.nn.Linear(8, 1)
