@@ -106,6 +106,18 @@ OPTIONS: dict[str, Json] = {
         "series": [],
         "tooltip": _TOOLTIP,
     },
+    "logs": {
+        "dedupStrategy": "none",
+        "enableInfiniteScrolling": False,
+        "enableLogDetails": True,
+        "prettifyLogMessage": False,
+        "showCommonLabels": False,
+        "showLabels": False,
+        "showLogContextToggle": False,
+        "showTime": True,
+        "sortOrder": "Descending",
+        "wrapLogMessage": True,
+    },
     "text": {
         "code": {"language": "plaintext", "showLineNumbers": False, "showMiniMap": False},
         "content": "",
@@ -172,7 +184,7 @@ COLOUR: dict[str, Json] = {
 KINDS = tuple(OPTIONS)
 WITHOUT_QUERIES = ("text",)
 # Kinds without unit, colour and thresholds of their fields; a heatmap has them in its options.
-WITHOUT_FIELDS = ("heatmap", "text")
+WITHOUT_FIELDS = ("heatmap", "logs", "text")
 
 
 def merged(base: Json, changes: Json) -> Json:

@@ -28,6 +28,7 @@ _HELP = "docs/no-data.md"
 # Kinds of panel with room for a sentence.
 _LARGE = ("table", "timeseries")
 DATASOURCE: Json = {"type": "prometheus", "uid": "${datasource}"}
+LOKI: Json = {"type": "loki", "uid": "${loki}"}
 WIDTH = 24
 # Grafana shows a variable without its label, or not at all.
 NO_LABEL, HIDDEN = core.HIDE_LABEL, core.HIDE_VARIABLE
@@ -88,7 +89,7 @@ def _dashboard(board: Board) -> core.Dashboard:
         timezone="utc",
         links=[_menu(), *([_help(board)] if board.needs else [])],
         annotations=core.Annotations([_BUILT_IN, *map(_annotation, board.annotations)]),
-        templating=core.Templating([_datasource(), *map(_variable, _variables(board))]),
+        templating=core.Templating([*_datasources(board), *map(_variable, _variables(board))]),
         panels=_layout(_explained(board)),
     )
 
@@ -175,8 +176,8 @@ def _panel(panel: Panel, position: core.GridPos) -> core.Panel:
         title=panel.title,
         description=panel.reading.text(),
         gridPos=position,
-        dataSource=DATASOURCE,
-        targets=[_target(query, number) for number, query in enumerate(panel.queries)],
+        dataSource=LOKI if panel.source == "loki" else DATASOURCE,
+        targets=[_target(query, number, panel.source) for number, query in enumerate(panel.queries)],
         thresholds=_thresholds(panel),
         transformations=list(panel.transformations),
         interval=panel.step or None,
@@ -194,11 +195,11 @@ def _runbook(panel: Panel) -> list[core.DataLink]:
     return [core.DataLink(title=f"Runbook: {name}", linkUrl=url, isNewTab=True)] if name else []
 
 
-def _target(query: Query, number: int) -> core.Target:
+def _target(query: Query, number: int, source: str) -> core.Target:
     return core.Target(
         refId=chr(ord("A") + number),
         expr=query.expr,
-        datasource=DATASOURCE,
+        datasource=LOKI if source == "loki" else DATASOURCE,
         instant=query.instant,
         format="table" if query.table else "time_series",
         legendFormat=query.legend,
@@ -244,11 +245,17 @@ def _override(override: Override) -> Json:
     return {"matcher": {"id": override.by, "options": override.name}, "properties": properties}
 
 
-def _datasource() -> core.Template:
-    """Return the choice of Prometheus, first on every board and without a label, as its value is self-explanatory."""
-    return core.Template(
-        name="datasource", label="Source", type="datasource", query="prometheus", hide=NO_LABEL, regex=""
-    )
+def _datasources(board: Board) -> list[core.Template]:
+    """Return the choice of Prometheus, first on every board and without a label, as its value is self-explanatory.
+
+    A board with logs takes the first Loki that Grafana knows.
+    """
+    found = [
+        core.Template(name="datasource", label="Source", type="datasource", query="prometheus", hide=NO_LABEL, regex="")
+    ]
+    if any(panel.source == "loki" for row in board.rows for panel in row.panels):
+        found.append(core.Template(name="loki", label="Logs", type="datasource", query="loki", hide=HIDDEN, regex=""))
+    return found
 
 
 def _variable(variable: Variable) -> core.Template:
@@ -308,6 +315,8 @@ def _normalise_panel(panel: Json) -> Json:
 
 def _normalise_target(target: Json) -> Json:
     kept = {key: value for key, value in _subset(target, _TARGET_KEYS).items() if value != ""}
+    if target["datasource"] == LOKI:
+        return _subset(kept, ("datasource", "expr", "refId")) | {"editorMode": "code", "queryType": "range"}
     return kept | {"editorMode": "code", "range": not target["instant"]}
 
 

@@ -65,6 +65,7 @@ class Panel:
         limits: fixed ends of the scale; None for a free end.
         custom, options, overrides, transformations, mappings, links: applied to Grafana's own defaults.
         span: width in Grafana's 24 columns.
+        source: ``prometheus`` or ``loki``, whose queries are LogQL.
     """
 
     title: str
@@ -88,6 +89,7 @@ class Panel:
     time_from: str = ""
     span: int = 8
     height: int = 0
+    source: str = "prometheus"
 
 
 @dataclass(frozen=True)

@@ -102,6 +102,14 @@ def test_a_slack_channel_brings_the_token_along(program: Path) -> None:
     assert flags["--slack.channel"] == "#gpu alerts"
 
 
+def test_the_address_of_a_loki_brings_its_data_source_along(program: Path) -> None:
+    for address, file in (("", "loki.yaml"), ("http://loki:3100", "loki-of-an-address.yaml")):
+        grafana = resolved(program, ("compose.yaml",), (), LOKI_URL=address)["services"]["grafana"]
+        (source,) = [each["source"] for each in grafana["volumes"] if each["target"].endswith("loki.yaml")]
+        assert Path(source) == FOLDER / "grafana" / file
+        assert grafana["environment"]["LOKI_URL"] == address
+
+
 EVERY_SETTING = {
     "SLACK_CHANNEL": "C1", "SLACK_APP_TOKEN_FILE": "./app", "RUNBOOK_URL": "https://git.example/x",
     "DIGEST_DAILY": "09:00", "DIGEST_WEEKLY": "mon 09:00", "DIGEST_TIMEZONE": "Europe/Zurich",

@@ -67,6 +67,21 @@ def test_data_sources_find_their_addresses_in_the_environment() -> None:
     assert urls == {f"${name}" for name in service()["environment"] if name.startswith("PYROMETER_")}
 
 
+def test_a_loki_is_a_data_source_only_where_it_has_an_address() -> None:
+    """Both files are mounted over the same one, which is there to be mounted over."""
+    mounted = [each for each in service()["volumes"] if "loki" in each]
+    assert mounted == [
+        "./grafana/loki${LOKI_URL:+-of-an-address}.yaml:/etc/grafana/provisioning/datasources/loki.yaml:ro"
+    ]
+    assert "datasources" not in load(PROVISIONING / "datasources/loki.yaml")
+    without, having = (load(ROOT / f"compose/grafana/loki{end}.yaml") for end in ("", "-of-an-address"))
+    assert without == {"apiVersion": 1, "deleteDatasources": [{"name": "Loki", "orgId": 1}]}
+    (source,) = having["datasources"]
+    assert wrong(source, DATASOURCE) == []
+    assert (source["type"], source["url"]) == ("loki", "$LOKI_URL")
+    assert service()["environment"]["LOKI_URL"] == "${LOKI_URL:-}"
+
+
 def test_the_least_step_is_the_scrape_interval() -> None:
     """Else $__rate_interval is too short and panels are empty, or too long and short events vanish."""
     (source, _) = load(PROVISIONING / "datasources/pyrometer.yaml")["datasources"]

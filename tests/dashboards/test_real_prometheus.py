@@ -195,6 +195,7 @@ def _besides() -> Iterator[tuple[str, str, str, str, bool]]:
         "node": faults.hot[0],
         "index": str(faults.hot[1]),
         "run": "llama3-70b",
+        "job": "4711",
     }
     for name, text in rendered().items():
         board = json.loads(text)

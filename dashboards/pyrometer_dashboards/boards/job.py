@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyrometer_dashboards import alert_panels, palette, panels
+from pyrometer_dashboards import alert_panels, log_panels, palette, panels
 from pyrometer_dashboards.common import (
     CLUSTER,
     CLUSTERS,
@@ -35,7 +35,7 @@ def board() -> Board:
         tags=["training"],
         time_from="now-3h",
         refresh="1m",
-        variables=[CLUSTERS, _JOBS],
+        variables=[CLUSTERS, _JOBS, log_panels.NODES_OF_JOB],
         annotations=[RESTARTS],
         rows=[
             Row(panels.tiles(_gpus(), _unused(), _tensor(), _mfu()), height=3),
@@ -43,6 +43,7 @@ def board() -> Board:
             Row([_worst(), _runs()], height=8),
             Row(panels.tiles(_activity(), _power(), _mfu_over_time()), height=7),
             Row(panels.tiles(_nodes()), height=9),
+            log_panels.of_job(),
         ],
     )
 

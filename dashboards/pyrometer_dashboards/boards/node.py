@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyrometer_dashboards import hardware_panels, node_panels, palette, panels
+from pyrometer_dashboards import hardware_panels, log_panels, node_panels, palette, panels
 from pyrometer_dashboards.common import CLUSTERS, DEPLOYS, GPUS, NODE, NODE_IS, NODES, RESTARTS, RUN_OF_SERIES, fired
 from pyrometer_dashboards.detail_links import gpu_of_this_node, leading_to
 from pyrometer_dashboards.grafana_defaults import NO_DATA_MAPPING
@@ -55,6 +55,7 @@ def board() -> Board:
                 title="Ports: error correction, temperature, RoCE",
                 collapsed=True,
             ),
+            log_panels.of_node(),
         ],
     )
 

@@ -54,9 +54,14 @@ def visible(board: Json) -> list[Json]:
 
 
 def targets(panel: Json) -> Sequence[Json]:
-    """Return the queries of a panel."""
+    """Return the PromQL queries of a panel; those of Loki are in another language."""
     found: Sequence[Json] = panel.get("targets", [])
-    return found
+    return [each for each in found if _source(each) != "loki"]
+
+
+def _source(target: Json) -> str:
+    source = target.get("datasource")
+    return str(source.get("type", "")) if isinstance(source, dict) else ""
 
 
 def custom(panel: Json) -> Json:

@@ -38,7 +38,10 @@ ALERTMANAGER_RATES = {
     f"alertmanager_notifications_total{BY}": 0.2,
     f"alertmanager_notifications_failed_total{BY}": 0.0,
 }
+OUTLET = "pyrometer_alerting_outlet_oldest_age_seconds"
 ALERTING_GAUGES = {
+    f'{OUTLET}{{outlet="oncall"}}': 0.0,
+    f'{OUTLET}{{outlet="night-shift"}}': 0.0,
     "pyrometer_alerting_outbox_oldest_age_seconds": 0.0,
     "pyrometer_alerting_config_last_reload_successful": 1.0,
     'pyrometer_policy_mode_info{mode="on"}': 1.0,

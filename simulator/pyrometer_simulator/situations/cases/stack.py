@@ -7,6 +7,7 @@ from pyrometer_simulator.situations.model import MINUTE, Situation, Step, Within
 from pyrometer_simulator.situations.services import (
     BY,
     MEBIBYTE,
+    OUTLET,
     RULES,
     TO,
     alerting,
@@ -67,6 +68,15 @@ SITUATIONS = [
         "messages wait for Slack for minutes",
         at(1, service(alerting, "set", "pyrometer_alerting_outbox_oldest_age_seconds", 180, at=FAULT)),
         AlertingNotDelivering=within(60, series=1),
+    ),
+    _played(
+        "a pager takes no notices for minutes, the mailbox beside it does",
+        at(1, service(alerting, "set", f'{OUTLET}{{outlet="oncall"}}', 400, at=FAULT)),
+        OutletNotDelivering=within(60, series=1),
+    ),
+    _played(
+        "greylisting delays an e-mail for four minutes",
+        at(1, service(alerting, "set", f'{OUTLET}{{outlet="night-shift"}}', 240, at=FAULT)),
     ),
     _played(
         "the policy gets no answer from its scheduler",
