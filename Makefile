@@ -11,7 +11,7 @@ help:
 	@echo "make test    lint, types, unit tests, rule tests and the demo scenario"
 	@echo "make test-recipes  the recipes of CONTRIBUTING.md, followed in a scratch copy (minutes)"
 	@echo "make test-compose  the same scenario in containers (9 minutes; root, or an engine that runs)"
-	@echo "make test-integrations    the hooks with the real PyTorch, Hugging Face, Lightning, torchtitan, DeepSpeed, Megatron-core (5 GB)"
+	@echo "make test-integrations    the hooks with the real PyTorch, Hugging Face, Lightning, Composer, Ray, verl and others (6 GB)"
 	@echo "make test-systems    demo and smoke tests in chroots of Debian and Ubuntu, as root (SYSTEMS_FLAGS=--help for the choices)"
 	@echo "make test-wheels    every distribution, installed alone on the oldest and the newest Python"
 	@echo "make test-pythons   the unit tests on Python 3.10 to 3.14, as far as they are installed (PYTHONS=\"3.10 newest\" TESTS=tests/client)"
@@ -163,7 +163,7 @@ e2e: stack
 test-recipes: stack
 	@echo ">> recipes of CONTRIBUTING.md"; $(BIN)/pytest -m recipes tests/docs
 
-# A minute: every wheel built, and installed alone on the oldest and the newest Python.
+# Minutes: every wheel built, and installed alone on the oldest and the newest Python; upgrade, way back and uninstallation.
 test-wheels: $(STAMP)
 	@echo ">> wheels"; $(BIN)/pytest -m wheels tests/distributions
 
@@ -174,17 +174,18 @@ test-pythons: stack
 test-compose: stack
 	@echo ">> containers"; $(BIN)/pytest -m compose tests/compose
 
-# PyTorch and the frameworks are gigabytes: an environment of their own. torchtitan without what only its trainer needs.
+# PyTorch and the frameworks are gigabytes: an environment of their own. torchtitan and verl without what only their trainers
+# need; Composer without its old PyTorch.
 INTEGRATIONS := .venv-integrations
 test-integrations: $(INTEGRATIONS)/.installed
 	@echo ">> tests with the real frameworks"; $(INTEGRATIONS)/bin/python -m pytest -m integrations tests/integrations
 
 $(INTEGRATIONS)/.installed: pyproject.toml $(PARTS:%=%/pyproject.toml)
-	@echo ">> creating $(INTEGRATIONS) and installing PyTorch, transformers, lightning, torchtitan, deepspeed, megatron-core (5 GB, minutes)"
+	@echo ">> creating $(INTEGRATIONS) and installing PyTorch, transformers, lightning, composer, ray and others (6 GB, minutes)"
 	@$(PYTHON) -m venv $(INTEGRATIONS)
 	@set -o pipefail; { $(INTEGRATIONS)/bin/python $(PIP) install 'pip>=25.1' \
 		&& $(INTEGRATIONS)/bin/python $(PIP) install --group integrations --editable ./kit --editable ./client --editable ./exporters \
-		&& $(INTEGRATIONS)/bin/python $(PIP) install --no-deps torchtitan==0.3.0 --editable ./simulator; } \
+		&& $(INTEGRATIONS)/bin/python $(PIP) install --no-deps torchtitan==0.3.0 mosaicml==0.32.1 verl==0.9.1 --editable ./simulator; } \
 		| $(SHORT) || $(NO_PIP)
 	@touch $@
 

@@ -21,7 +21,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -31,11 +30,10 @@ from harness import exit_on_signals, need_pytorch
 from pyrometer.hang import read_dump
 from pyrometer_simulator.demo.hardware import FIB_TRIE, node_address
 from pyrometer_simulator.demo.processes import Processes
-from pyrometer_simulator.nccl.job import Job, Layout
-from pyrometer_simulator.nccl.ras_server import RasJob, RasServer
 from pyrometer_simulator.torch_jobs.jobs import Jobs, launched, running
 from pyrometer_simulator.torch_jobs.monitoring import Monitoring, Named
 from pyrometer_simulator.torch_jobs.spec import RANKS_PER_NODE, JobSpec, node_name
+from pyrometer_simulator.torch_jobs.without_client import UnreportedJob, monitored, until
 
 FAULTS = ("stopped", "killed", "data")
 NAMED_WITHIN_SECONDS = 90.0
@@ -45,7 +43,7 @@ SPREAD_SECONDS = 30.0
 
 
 @contextlib.contextmanager
-def workplace(flags: dict[str, Sequence[str]] | None = None) -> Iterator[Monitoring]:
+def workplace() -> Iterator[Monitoring]:
     """Start the monitoring of two nodes in a folder of its own."""
     with contextlib.ExitStack() as opened:
         folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="pyrometer-bench-")))
@@ -55,7 +53,7 @@ def workplace(flags: dict[str, Sequence[str]] | None = None) -> Iterator[Monitor
             net = folder / node_name(index) / "proc/net"
             net.mkdir(parents=True)
             (net / "fib_trie").write_text(FIB_TRIE.format(address=node_address(index + 1)))
-        yield Monitoring.start(folder, processes, 2, flags)
+        yield Monitoring.start(folder, processes, 2)
 
 
 def at_random_moments(actions: Sequence[Callable[[], None]], seed: int) -> list[tuple[float, Callable[[], None]]]:
@@ -140,74 +138,16 @@ def told(
     return good
 
 
-class Served:
-    """A job without a client, as RAS reports on it; it makes a step every half second until a rank stops."""
-
-    def __init__(self, run: str, number: int) -> None:
-        self.run = run
-        self.rank = random.Random(run).randrange(1, RANKS)
-        self.job = Job(Layout("bench", data=RANKS))
-        self.ras = RasJob(
-            self.job, lambda index: node_address(index + 1), per_node=RANKS_PER_NODE, first_pid=4000 + 100 * number
-        )
-        self.struck_at = 0.0
-        self.first_pid = 4000 + 100 * number
-
-    def strike(self) -> None:
-        program = self.job.programs[self.rank]
-        place = next(at for at, operation in enumerate(program) if operation.do == "compute")
-        self.job.stop(self.rank, (self.job.steps(self.rank) + 1) * len(program) + place)
-        if not self.run.startswith("data"):
-            self.ras.stop(self.rank)
-        self.struck_at = time.time()
-
-
 def without_client(seeds: int) -> bool:
-    runs = (f"{fault}-{seed}" for seed in range(seeds) for fault in FAULTS)
-    jobs = [Served(run, number) for number, run in enumerate(runs)]
-    with contextlib.ExitStack() as opened:
-        for one in jobs:
-            one.job.run()
-        servers = [opened.enter_context(RasServer(one.ras)) for one in jobs]
-        addresses = [f"--collector.nccl.address={host}:{port}" for host, port in (one.address for one in servers)]
-        tempdir = Path(opened.enter_context(tempfile.TemporaryDirectory()))
-        flags: dict[str, Sequence[str]] = {}
-        for index in range(2):
-            proc = tempdir / node_name(index) / "proc"
-            (proc / "net").mkdir(parents=True)
-            (proc / "net/fib_trie").write_text(FIB_TRIE.format(address=node_address(index + 1)))
-            flags[node_name(index)] = [*addresses, f"--path.procfs={proc}"]
-        monitoring = opened.enter_context(workplace(flags))
-        end = threading.Event()
-        opened.callback(end.set)
-        threading.Thread(target=_train, args=(jobs, end), daemon=True).start()
-        known = "count(pyrometer_nccl_job_info)"
-        until(monitoring, lambda: (monitoring.prometheus.value(known) or 0) >= len(jobs), 120)
+    kinds = [(f"{fault}-{seed}", fault) for seed in range(seeds) for fault in FAULTS]
+    jobs = [UnreportedJob(run, fault, number) for number, (run, fault) in enumerate(kinds)]
+    with monitored(jobs) as monitoring:
         for at, action in at_random_moments([one.strike for one in jobs], seeds):
             until(monitoring, lambda: False, at - time.time())
             action()
-        named_jobs = lambda: {one.job_id for one in monitoring.first_seen}  # noqa: E731
-        wanted = {f"{node_address(1)}:{one.first_pid}": one for one in jobs}
-        until(monitoring, lambda: named_jobs() >= wanted.keys(), GIVE_UP_SECONDS)
-    named: dict[str, list[tuple[Named, float]]] = {one.run: [] for one in jobs}
-    for alert, at in monitoring.first_seen.items():
-        if alert.job_id in wanted:
-            one = wanted[alert.job_id]
-            named[one.run].append((alert, at - one.struck_at))
+        until(monitoring, lambda: all(one.named(monitoring) for one in jobs), GIVE_UP_SECONDS)
+    named = {one.run: list(one.named(monitoring).items()) for one in jobs}
     return told("no client, RAS", named, {one.run: one.rank for one in jobs})
-
-
-def _train(jobs: Sequence[Served], end: threading.Event) -> None:
-    while not end.wait(0.5):
-        for one in jobs:
-            one.job.run()
-
-
-def until(monitoring: Monitoring, done: Callable[[], bool], seconds: float) -> None:
-    deadline = time.time() + seconds
-    while time.time() < deadline and not done():
-        monitoring.look()
-        time.sleep(1)
 
 
 def explained_by_dumps(seeds: int) -> bool:

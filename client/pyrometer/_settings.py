@@ -194,3 +194,13 @@ def _torch_gpu_model() -> str:
         return str(torch.cuda.get_device_name()) if torch and torch.cuda.is_initialized() else ""
     except Exception:  # noqa: BLE001  a stubbed or half-imported torch
         return ""
+
+
+def settings_of_environment() -> dict[str, Any]:
+    """Return the settings that PYROMETER_SETTINGS and PYROMETER_RUN give, for hooks that no code calls."""
+    settings: dict[str, Any] = dict(
+        pair.split("=", 1) for pair in os.environ.get("PYROMETER_SETTINGS", "").split() if "=" in pair
+    )
+    if os.environ.get("PYROMETER_RUN"):
+        settings["run"] = os.environ["PYROMETER_RUN"]
+    return settings

@@ -10,9 +10,9 @@ its metrics: ``metrics_processor.logger.add_logger(pyrometer.torchtitan.metrics(
 from __future__ import annotations
 
 import logging
-import os
 
 from pyrometer._hooks import never_raises
+from pyrometer._settings import settings_of_environment
 from pyrometer._trainer_loop import TrainerLoop
 
 TYPE_CHECKING = False
@@ -71,7 +71,7 @@ class StepHandler(logging.Handler):
     def _step(self, event: str, number: int | None) -> None:
         if self.loop is None:
             defaults = {"run": self._source, "rank": self._rank, "first_step": number or 0}
-            self.loop = TrainerLoop(_settings(), defaults)
+            self.loop = TrainerLoop(settings_of_environment(), defaults)
         if event == "start":
             self.loop.begin()
         elif event == "error":
@@ -93,13 +93,3 @@ class _MetricsLogger:
 
     def close(self) -> None:
         """Do nothing: the run ends with the process."""
-
-
-def _settings() -> dict[str, Any]:
-    """Return the settings of :func:`pyrometer.start` that the environment gives."""
-    settings: dict[str, Any] = dict(
-        pair.split("=", 1) for pair in os.environ.get("PYROMETER_SETTINGS", "").split() if "=" in pair
-    )
-    if os.environ.get("PYROMETER_RUN"):
-        settings["run"] = os.environ["PYROMETER_RUN"]
-    return settings

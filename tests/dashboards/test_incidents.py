@@ -86,8 +86,8 @@ INCIDENTS: dict[str, tuple[Series, list[Shown]]] = {
     "one rank that a collective waits for": (
         HANGS,
         [
-            Shown("overview", "Ranks that others wait for", AWAITED, 1),
-            Shown("training-run", "Ranks that others wait for", AWAITED, 1, variables={"run": "r"}),
+            Shown("overview", "Ranks behind in collectives", AWAITED, 1),
+            Shown("training-run", "Ranks behind in collectives", AWAITED, 1, variables={"run": "r"}),
             Shown("overview", "Jobs that launch no collective", '{cluster="c1", run="r", job_id="77"}', 1, EXACTLY),
             Shown("training-run", "No collective launched for", "{}", 1, EXACTLY, {"run": "r"}),
         ],

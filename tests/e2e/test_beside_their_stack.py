@@ -60,7 +60,7 @@ receivers:
 
 
 class Site(NamedTuple):
-    """What is there before anybody opens the manual."""
+    """A site before anybody opens the manual: its addresses, two nodes, a channel and a pager."""
 
     folder: Path
     names: dict[str, str]

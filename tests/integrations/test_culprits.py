@@ -7,6 +7,7 @@ and bench_hangs.py.
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -113,11 +114,30 @@ def test_nothing_is_said_of_a_job_of_equal_ranks(played: Played) -> None:
 def test_dumps_of_a_real_run_without_a_client_name_the_rank_that_is_stuck(tmp_path: Path, rank: int) -> None:
     spec = JobSpec("dumps", "ddp", 8, step_seconds=0.1, stuck_rank=rank, stuck_at=10, client=False, dumps=str(tmp_path))
     with tempfile.TemporaryDirectory() as folder, launched([spec], Path(folder)):
-        end = time.monotonic() + 120
-        while not _said(tmp_path).startswith("3 of the ranks wait in gloo:") and time.monotonic() < end:
-            (tmp_path / "dump").touch()
-            time.sleep(1)
+        assert _explained(tmp_path, "3 of the ranks wait in gloo:")
     assert f"=> the others wait for rank {rank}" in _said(tmp_path)
+
+
+def test_dumps_of_a_real_run_without_a_client_name_the_rank_that_is_stopped_and_wrote_none(tmp_path: Path) -> None:
+    spec = JobSpec("dumps", "ddp", 9, step_seconds=0.1, client=False, dumps=str(tmp_path))
+    with tempfile.TemporaryDirectory() as folder, launched([spec], Path(folder)) as pids:
+        assert _explained(tmp_path, "")
+        os.kill(pids["dumps", 1], signal.SIGSTOP)
+        (tmp_path / "rank_1").unlink(missing_ok=True)
+        assert _explained(tmp_path, "3 of the ranks wait in gloo:")
+    assert "=> the others wait for rank 1" in _said(tmp_path)
+
+
+def _explained(dumps: Path, begin: str) -> bool:
+    """Ask for dumps until the explanation begins so, and collectives are in it."""
+    end = time.monotonic() + 120
+    while time.monotonic() < end:
+        (dumps / "dump").touch()
+        time.sleep(1)
+        said = _said(dumps)
+        if "gloo" in said and said.startswith(begin):
+            return True
+    return False
 
 
 def _said(dumps: Path) -> str:

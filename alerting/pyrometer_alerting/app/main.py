@@ -142,6 +142,7 @@ def style(chosen: Settings, *, encrypted: bool = False) -> Style:
     return Style(
         notice=chosen.notice,
         grafana_url=without_credentials(chosen.grafana_url),
+        logs=chosen.grafana_logs,
         prometheus_url=without_credentials(chosen.prometheus_external_url),
         runbook_url=chosen.runbook_url or own_runbooks,
         charts=chosen.charts,

@@ -58,6 +58,7 @@ _DEFAULTS: Mapping[str, str] = {
     "alertmanager.url": "",
     "alertmanager.external-url": "",
     "grafana.url": "",
+    "grafana.logs": "",
     "runbook.url": "",
     "slack.api-url": SLACK_API_URL,
     "slack.bot-token-file": "",
@@ -89,6 +90,7 @@ _HELP: Mapping[str, str] = {
     "alertmanager.external-url": "Alertmanager's address as browsers reach it, for links; by default the first of"
     " --alertmanager.url",
     "grafana.url": "Grafana's address, for links to the boards",
+    "grafana.logs": "uid of a Loki data source in that Grafana, for links to the node's logs of the incident's minute",
     "slack.api-url": "base of Slack's Web API; change it only for tests and the demo",
     "slack.bot-token-file": f"file with the bot token (xoxb-...), or set {TOKEN_VARIABLE}; "
     "without either, messages go to the terminal and the page",
@@ -123,6 +125,7 @@ class Settings:
     alertmanager_urls: tuple[str, ...]
     alertmanager_external_url: str
     grafana_url: str
+    grafana_logs: str
     prometheus_external_url: str
     runbook_url: str
     charts: str
@@ -213,6 +216,7 @@ def _settings(values: Mapping[str, str], environment: Mapping[str, str]) -> Sett
         alertmanager_external_url=_url("alertmanager.external-url", values["alertmanager.external-url"])
         or next(iter(alertmanagers), ""),
         grafana_url=_url("grafana.url", values["grafana.url"]),
+        grafana_logs=values["grafana.logs"],
         prometheus_external_url=_url("prometheus.external-url", values["prometheus.external-url"]),
         runbook_url=_url("runbook.url", values["runbook.url"]),
         charts=values["slack.charts"],

@@ -16,6 +16,7 @@ from pyrometer_alerting.model import text
 from pyrometer_alerting.model.culprits import culprits
 from pyrometer_alerting.model.incident import NO_SINGLE_PART, Cause, Incident, part_of
 from pyrometer_alerting.model.links import alertmanager_link, board_links, prometheus_link, runbook_url, tracker_links
+from pyrometer_alerting.model.log_links import log_links
 from pyrometer_alerting.model.message import Block, Message
 from pyrometer_alerting.render.chart_block import chart_block
 from pyrometer_alerting.render.members import members_text
@@ -34,6 +35,7 @@ class Style:
 
     notice: str = ""
     grafana_url: str = ""
+    logs: str = ""  # uid of Grafana's data source of logs
     alertmanager_url: str = ""
     prometheus_url: str = ""  # as browsers reach it
     runbook_url: str = ""  # base of a runbook's path
@@ -325,7 +327,8 @@ def _what_to_do(incident: Incident, style: Style) -> str:
 
 
 def _links(incident: Incident, style: Style) -> list[str]:
-    links = [*board_links(incident, style.grafana_url), *tracker_links(incident)]
+    links = [*board_links(incident, style.grafana_url), *log_links(incident, style.grafana_url, style.logs)]
+    links += tracker_links(incident)
     if prometheus := prometheus_link(incident, style.prometheus_url):
         links.append(("Prometheus", prometheus))
     if alertmanager := alertmanager_link(incident, style.alertmanager_url):

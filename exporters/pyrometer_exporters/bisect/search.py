@@ -120,7 +120,7 @@ class Search:
         self._bad = probabilities(settings.hosts, settings.switches, self._tests, self._noise)
         good = [host for host in settings.hosts if self._bad[host] < BAD and not self._behind_bad_switch(host)]
         if settings.pairs and not self._open() and len(good) >= LARGEST_FOR_PAIRS:
-            self._pair_search = PairSearch(good, settings.noise, settings.risk)
+            self._pair_search = PairSearch(good, settings.noise, settings.risk, settings.size)
             self._pair_search.learn(self._tests)
 
     def answer(self) -> Answer:

@@ -31,7 +31,7 @@ class Boards:
 
     @property
     def drawn(self) -> bool:
-        """Whether the demo draws them itself."""
+        """True if the demo draws them itself."""
         return bool(self._url) and self._process is None
 
     def url(self, board: str = "", at: float | None = None) -> str:

@@ -41,7 +41,7 @@ class Pictures:
 
     @property
     def left(self) -> bool:
-        """Whether there are pictures still to be taken."""
+        """True while pictures are still to be taken."""
         return not self._said
 
     def look(self, processes: Processes, say: Callable[[str], None]) -> None:

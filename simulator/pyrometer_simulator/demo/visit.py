@@ -29,7 +29,7 @@ Say = Callable[[str], None]
 
 @dataclass
 class Visit:
-    """What a visitor of this demo is shown."""
+    """One visit to the demo: its addresses, boards and pictures."""
 
     where: Addresses
     boards: Boards

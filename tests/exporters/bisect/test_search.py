@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyrometer_exporters.bisect.belief import Noise, Outcome, probabilities
+from pyrometer_exporters.bisect.pair_job import PairJob
 from pyrometer_exporters.bisect.pairs import PairCandidates
 from pyrometer_exporters.bisect.plan import METHODS
 from pyrometer_exporters.bisect.search import LARGEST_FOR_PAIRS, Search, Settings
@@ -140,12 +141,36 @@ def test_two_hosts_that_fail_together_share_the_suspicion() -> None:
     assert found["c"] < 0.02
 
 
-def test_pairs_are_cleared_by_passing_groups_and_by_failing_ones_if_there_is_only_one_pair() -> None:
+def test_pairs_are_cleared_by_passing_groups() -> None:
     pairs = PairCandidates(["a", "b", "c", "d"])
     assert pairs.count() == 6
     pairs.passed(["a", "b"])
     assert pairs.count() == 5
-    pairs.failed(["a", "b", "c"])
-    assert pairs.count() == 2  # a-c and b-c
-    assert pairs.widen()
-    assert pairs.count() == 6
+    assert set(pairs.inside(["a", "b", "c"])) == {("a", "c"), ("b", "c")}
+    assert set(pairs.at(1)) - set(pairs.at(0)) == {("a", "b")}
+    assert (pairs.doubts("a", ["b", "d"]), pairs.has_inside(["a", "b"])) == (1, False)
+
+
+def test_two_groups_that_fail_in_a_round_become_two_jobs() -> None:
+    weights = dict.fromkeys([("a", "b"), ("a", "c"), ("c", "d")], 1.0)
+    job = PairJob(weights, 0.01, QUIET)
+    first, second = job.learn([Outcome(("a", "b"), passed=False), Outcome(("c", "d"), passed=False)])
+    assert (first.best()[0], second.best()[0]) == (("a", "b"), ("c", "d"))
+
+
+def test_a_false_alarm_brings_the_job_before_back() -> None:
+    weights = dict.fromkeys([("a", "b"), ("a", "c"), ("c", "d"), ("b", "d")], 1.0)
+    job = PairJob(weights, 0.01, Noise())
+    (inner,) = job.learn([Outcome(("a", "b"), passed=False)])
+    assert set(inner.weights) == {("a", "b")}
+    for _ in range(4):
+        (inner,) = inner.learn([Outcome(("a", "b"), passed=True)])
+    assert inner is job
+    assert job.weights.get(("a", "b"), 0.0) < 0.01 < job.weights["c", "d"]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_bad_pairs_that_share_a_host_are_found(seed: int) -> None:
+    cluster = BadCluster(64, noise=QUIET)
+    cluster.bad_pairs = frozenset(frozenset(pair) for pair in (("gpu-003", "gpu-040"), ("gpu-003", "gpu-055")))
+    assert cluster.is_right(searched(cluster, seed=seed))

@@ -13,7 +13,7 @@ Row: TypeAlias = dict[str, "float | str"]
 def rows_of(answers: Mapping[str, Sequence[Series]], transformations: Sequence[Mapping[str, Any]]) -> list[Row]:
     """Return the rows that Grafana would show, by column name in its order.
 
-    ``answers`` has the series of each query by its reference. What the boards don't use is left out: a transformation
+    ``answers`` has the series of each query by its reference. Transformations that no board uses are left out: one
     of another kind changes nothing.
     """
     rows = _merged(_plain(answers)) if len(answers) > 1 else list(_plain(answers))

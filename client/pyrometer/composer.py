@@ -1,0 +1,161 @@
+"""A callback for MosaicML's Composer, and for llm-foundry.
+
+    from pyrometer.composer import callback
+
+    trainer = composer.Trainer(..., callbacks=[callback(run="llama-8b", flops_per_token=51.47e9)])
+
+It never raises into the trainer, and never imports Composer itself.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from pyrometer._hooks import never_raises, subscribers_of, when_imported
+from pyrometer._trainer_loop import TrainerLoop
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import weakref
+    from collections.abc import Callable
+    from typing import Any
+
+    from typing_extensions import Unpack
+
+    from pyrometer._settings import RunSettings
+
+_SAVER = "composer.callbacks.checkpoint_saver"
+_LOSS = "loss/train/total"
+_DTYPES = {"amp_bf16": "bf16", "amp_fp16": "fp16", "amp_fp8": "fp8"}
+
+
+def callback(**settings: Unpack[RunSettings]) -> Any:
+    """Return a Callback that reports every batch of Composer's trainer, which is a step of the optimizer.
+
+    The run's name, dtype, loss and number of the first step are the trainer's, and so are the tokens of a step where
+    the data's specification counts them.
+
+    Args:
+        settings: Those of :func:`pyrometer.start`; they override what the trainer knows.
+
+    Returns:
+        An instance of Composer's ``Callback`` if composer is imported already, else an object with its methods.
+    """
+    loaded = sys.modules.get("composer")
+    base = object if loaded is None else loaded.Callback
+    return type("PyrometerCallback", (_Hooks, base), {})(settings)
+
+
+def _rebuild(settings: RunSettings) -> Any:
+    return callback(**settings)
+
+
+class _Hooks:
+    """The methods that the trainer calls; forward and backward once for each micro-batch."""
+
+    def __init__(self, settings: RunSettings) -> None:
+        self._settings = settings
+        self._tokens = 0
+        self.loop: TrainerLoop | None = None
+
+    def __reduce__(self) -> tuple[Any, tuple[RunSettings]]:
+        """Pickle as a callback with the same settings and no run."""
+        return _rebuild, (self._settings,)
+
+    @never_raises
+    def fit_start(self, state: Any, _logger: Any) -> None:
+        """Start the run, perhaps from a checkpoint."""
+        defaults = {
+            "run": state.run_name,
+            "dtype": _DTYPES.get(str(getattr(state.precision, "value", state.precision)), ""),
+            "first_step": state.timestamp.batch.value,
+            "model": type(state.model).__name__,
+        }
+        self._tokens = state.timestamp.token.value
+        self.loop = TrainerLoop(self._settings, defaults)
+        self.loop.begin("data")
+        when_imported(_SAVER, self._watch_saves)
+
+    @never_raises
+    def after_dataloader(self, *_: Any) -> None:
+        """Leave part ``data``: the batch is loaded."""
+        loop = self._started_loop()
+        loop.begin()
+        loop.leave()
+
+    @never_raises
+    def before_forward(self, *_: Any) -> None:
+        """Enter part ``forward``."""
+        self._started_loop().enter("forward")
+
+    @never_raises
+    def after_forward(self, *_: Any) -> None:
+        """Leave part ``forward``."""
+        self._started_loop().leave()
+
+    @never_raises
+    def before_backward(self, *_: Any) -> None:
+        """Enter part ``backward``."""
+        self._started_loop().enter("backward")
+
+    @never_raises
+    def after_backward(self, *_: Any) -> None:
+        """Leave part ``backward``."""
+        self._started_loop().leave()
+
+    @never_raises
+    def batch_end(self, state: Any, _logger: Any) -> None:
+        """End the step; the trainer has waited for its loss, of which it has none where the loss scale overflowed."""
+        loop = self._started_loop()
+        loop.leave()
+        loop.run.record(loss=(state.total_loss_dict or {}).get(_LOSS))
+        tokens = state.timestamp.token.value
+        if tokens > self._tokens:
+            loop.run.record(tokens=tokens - self._tokens)
+            self._tokens = tokens
+        loop.end()
+        loop.begin("data")
+
+    @never_raises
+    def eval_before_all(self, *_: Any) -> None:
+        """Enter part ``eval``."""
+        loop = self._started_loop()
+        loop.discard()
+        loop.enter("eval")
+
+    @never_raises
+    def eval_after_all(self, *_: Any) -> None:
+        """Leave part ``eval``, and begin the next step."""
+        self._started_loop().leave()
+        self._started_loop().begin("data")
+
+    @never_raises
+    def fit_end(self, *_: Any) -> None:
+        """Close the run: it has ended well."""
+        loop, self.loop = self._started_loop(), None
+        loop.discard()
+        loop.run.close()
+
+    @never_raises
+    def _watch_saves(self, module: Any) -> None:
+        subscribers_of(module.CheckpointSaver, "_save_checkpoint", _wrap_save).add(self)
+
+    def _started_loop(self) -> TrainerLoop:
+        if self.loop is None:
+            msg = "training has not begun, or has ended"
+            raise RuntimeError(msg)
+        return self.loop
+
+
+def _wrap_save(function: Callable[..., Any], subscribers: weakref.WeakSet[_Hooks]) -> Callable[..., Any]:
+    def save(*arguments: Any, **named: Any) -> Any:
+        parts = [hooks.loop.run.part("checkpoint") for hooks in list(subscribers) if hooks.loop is not None]
+        for part in parts:
+            part.__enter__()
+        try:
+            return function(*arguments, **named)
+        finally:
+            for part in parts:
+                part.__exit__(None, None, None)
+
+    return save
