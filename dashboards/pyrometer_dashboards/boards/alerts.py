@@ -74,7 +74,7 @@ def _warning() -> Panel:
 
 def _harm_now() -> Panel:
     return panels.stat(
-        "Training lost",
+        "Harm now",
         Reading(
             "Missing MFU of all runs, against their best of 3 hours, as a share of the training GPUs; a stopped "
             "run loses all of its GPUs.",
@@ -87,8 +87,7 @@ def _harm_now() -> Panel:
         unit="percentunit",
         decimals=0,
         steps=panels.LOST_TIME,
-        # Its title and the link to its runbook are cut in a sixth of a laptop's width.
-        span=5,
+        span=4,
     )
 
 
@@ -103,7 +102,7 @@ def _rising() -> Panel:
         f'count(ALERTS{{alertstate="pending", {CLUSTER}}}) or on () 0 * count(cluster:up:nodes{{{CLUSTER}}})',
         unit="locale",
         steps=[(None, palette.QUIET), (1, palette.WATCH)],
-        span=3,
+        span=4,
     )
 
 
