@@ -163,7 +163,7 @@ e2e: stack
 test-recipes: stack
 	@echo ">> recipes of CONTRIBUTING.md"; $(BIN)/pytest -m recipes tests/docs
 
-# A minute: every wheel built, and installed alone on the oldest and the newest Python.
+# Minutes: every wheel built, and installed alone on the oldest and the newest Python; upgrade, way back and uninstallation.
 test-wheels: $(STAMP)
 	@echo ">> wheels"; $(BIN)/pytest -m wheels tests/distributions
 

@@ -40,7 +40,7 @@ def standing_jobs() -> Panel:
 def awaited_ranks(run: str = CLUSTER, *, span: int = 8) -> Panel:
     """Return the ranks that a collective waits for."""
     return panels.table(
-        "Ranks that others wait for",
+        "Ranks behind in collectives",
         Reading(
             "Ranks that have launched fewer collectives than those that wait for them, or whose process is silent, "
             "from NCCL RAS: only while nothing moves. By how many they are behind; 'certain: no' where another rank "

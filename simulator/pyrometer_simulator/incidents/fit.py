@@ -1,10 +1,13 @@
-"""Fit the weights by which the alerting service ranks causes: half of the incidents to learn from, half to judge.
+"""Fit the weights by which the alerting service ranks causes, on incidents to learn from; judge them on others.
 
-``python -m pyrometer_simulator.incidents.fit --seeds 21-26`` plays incidents and prints the table of weights as they
-are and as fitted, with what each gets right on the seeds that the fit has not seen (the odd ones).
+``python -m pyrometer_simulator.incidents.fit --learn 204-207 --held-out 208-209`` plays incidents and prints the table
+of weights as they are and as fitted, with what each gets right on the seeds that the fit has not seen.
 
-A candidate is right if it would be as the first cause. Its probability is logistic in the weights; these are held to
-their present figures as far as the incidents say nothing else.
+A candidate is right if it would be as the first cause. The candidates of a look compete: that one of them is the
+likeliest has a probability that is logistic in the weights against all others, and against none of them. The weights
+are held to their present figures as far as the incidents say nothing else. A feature keeps the sense of its definition,
+as generated incidents are too few to overturn it: what speaks against a cause never speaks less against it, what
+speaks for one never against it, and a silence or a restart is not made a cause.
 """
 
 from __future__ import annotations
@@ -31,9 +34,17 @@ from pyrometer_simulator.incidents.watch import Look, Watched
 from pyrometer_simulator.incidents.world import Truth
 
 Floats = npt.NDArray[np.float64]
-HOLD = 6.0  # how many examples a weight's present figure counts as
+HOLD = 4.0  # how many looks a weight's present figure counts as
 ROUNDS = 3000
 RATE = 0.03
+KEPT = (
+    "node_silent",
+    "maintenance",
+    "restart",
+    "celsius",
+    "symptom",
+    "alert",
+)  # kinds whose priors are no matter of a fit
 
 
 @dataclass(frozen=True)
@@ -70,22 +81,34 @@ def _of_look(look: Look, truth: Truth, weights: Weights, key: tuple[str, int, in
 
 @dataclass(frozen=True)
 class Table:
-    """Examples as a matrix of features, whose first columns are the kinds' priors."""
+    """Examples as a matrix of features, whose first columns are the kinds' priors, and the look that each is of."""
 
     names: tuple[str, ...]
     rows: Floats
     fixed: Floats
     right: Floats
-    shares: Floats
+    looks: npt.NDArray[np.intp]
 
     def logits(self, weights: Floats) -> Floats:
         """Return the logit of each example."""
         result: Floats = self.rows @ weights + self.fixed
         return result
 
+    def slope(self, weights: Floats) -> Floats:
+        """Return how the looks' unlikelihood grows with each weight.
+
+        A look's likelihood is the share of its right candidates among all and none; of none, where no one is right.
+        """
+        odds = np.exp(self.logits(weights).clip(-30, 30))
+        good = odds * self.right
+        among_all = odds / (1 + np.bincount(self.looks, odds))[self.looks]
+        among_right = good / np.maximum(np.bincount(self.looks, good), 1e-12)[self.looks]
+        result: Floats = self.rows.T @ (among_all - among_right)
+        return result
+
 
 def table(found: Sequence[Example], names: Sequence[str]) -> Table:
-    """Return examples as a table; each look counts as one, however many candidates it has."""
+    """Return examples as a table."""
     place = {name: number for number, name in enumerate(names)}
     rows = np.zeros((len(found), len(names)))
     for number, each in enumerate(found):
@@ -93,24 +116,32 @@ def table(found: Sequence[Example], names: Sequence[str]) -> Table:
             rows[number, place[f"kind {each.kind}"]] = 1.0
         for name, value in each.features.items():
             rows[number, place[name]] = value
-    looks = [(each.incident, each.seed, each.look) for each in found]
-    counts = {look: looks.count(look) for look in set(looks)}
-    shares = np.array([1.0 / counts[look] ** 0.5 for look in looks])
+    keys = [(each.incident, each.seed, each.look) for each in found]
+    numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
     fixed = np.array([0.0 if each.kind else each.prior for each in found])
-    return Table(tuple(names), rows, fixed, np.array([float(each.right) for each in found]), shares)
+    right = np.array([float(each.right) for each in found])
+    return Table(tuple(names), rows, fixed, right, np.array([numbers[key] for key in keys]))
 
 
 def fitted(examples_: Table, present: Floats) -> Floats:
-    """Return the weights that make the examples likely, held to the present ones."""
+    """Return the weights that make the looks likely, held to the present ones and within what is no matter of a fit."""
     weights, first, second = present.copy(), np.zeros(len(present)), np.zeros(len(present))
+    least, most = _bounds(examples_.names, present)
     for number in range(1, ROUNDS + 1):
-        chance = 1 / (1 + np.exp(-examples_.logits(weights).clip(-30, 30)))
-        slope = examples_.rows.T @ (examples_.shares * (chance - examples_.right)) + HOLD * (weights - present)
+        slope = examples_.slope(weights) + HOLD * (weights - present)
         first = 0.9 * first + 0.1 * slope
         second = 0.999 * second + 0.001 * slope**2
         step = (first / (1 - 0.9**number)) / (np.sqrt(second / (1 - 0.999**number)) + 1e-8)
-        weights = weights - RATE * step
+        weights = (weights - RATE * step).clip(least, most)
     return weights
+
+
+def _bounds(names: Sequence[str], present: Floats) -> tuple[Floats, Floats]:
+    kept = np.array([name.removeprefix("kind ") in KEPT and name.startswith("kind ") for name in names])
+    feature = np.array([not name.startswith("kind ") for name in names])
+    least = np.where(kept, present, np.where(feature & (present > 0), 0.0, -np.inf))
+    most = np.where(kept | (feature & (present < 0)), present, np.inf)
+    return least, most
 
 
 def judged(found: Sequence[Example], logits: Floats) -> str:
@@ -161,28 +192,31 @@ def figures_of(names: Sequence[str], figures: Floats) -> Weights:
 def main(argv: Sequence[str] | None = None) -> int:
     """Play, fit and print."""
     parser = argparse.ArgumentParser(prog="python -m pyrometer_simulator.incidents.fit", description=__doc__)
-    parser.add_argument("--seeds", default="21-24", help="a range; the even ones are learned from")
-    parser.add_argument(
-        "--played", type=Path, metavar="FILE", help="keep the incidents here, or read them if it exists"
-    )
+    parser.add_argument("--learn", default="21-24", metavar="SEEDS", help="a range of seeds to learn from")
+    parser.add_argument("--held-out", default="25-26", metavar="SEEDS", help="a range of seeds to judge with")
+    parser.add_argument("--played", type=Path, metavar="FOLDER", help="keep incidents here, or read those that it has")
     flags = parser.parse_args(argv)
     logging.basicConfig(level=logging.ERROR)
-    played = _played(flags.seeds, flags.played)
+    learn, held = (_played(seeds, flags.played) for seeds in (flags.learn, flags.held_out))
+    print("\n".join(report(learn, held)))
+    return 0
+
+
+def report(learn: Sequence[Played], held: Sequence[Played]) -> Iterator[str]:
+    """Yield the lines of what the weights get right, as they are and as fitted, and the table of both."""
     weights = Weights()
     present = {f"kind {name}": value for name, value in weights.priors.items()} | dict(weights.features)
     names, figures = tuple(present), np.array(list(present.values()))
-    learn, held = ([each for each in played if each.seed % 2 == odd] for odd in (0, 1))
     after = fitted(table([row for one in learn for row in examples_of(one)], names), figures)
     for title, part in (("learned from", learn), ("held out", held)):
         found = [row for one in part for row in examples_of(one)]
         rows = table(found, names)
         for which, numbers in (("as they are", figures), ("fitted", after)):
             whole = Counter(concluded_again(one, figures_of(names, numbers)) for one in part)
-            print(f"{title}, {which}: over the whole watch {dict(whole)}; {judged(found, rows.logits(numbers))}")
-    print("| weight | as it is | fitted |\n|---|---:|---:|")
+            yield f"{title}, {which}: over the whole watch {dict(whole)}; {judged(found, rows.logits(numbers))}"
+    yield "| weight | as it is | fitted |\n|---|---:|---:|"
     for name, before, now in zip(names, figures, after, strict=True):
-        print(f"| `{name.removeprefix('kind ')}` | {before:.2f} | {now:.2f} |")
-    return 0
+        yield f"| `{name.removeprefix('kind ')}` | {before:.2f} | {now:.2f} |"
 
 
 def examples_of(one: Played) -> Iterator[Example]:
@@ -190,15 +224,18 @@ def examples_of(one: Played) -> Iterator[Example]:
     yield from examples(one.kind, one.seed, one.truth, one.watched)
 
 
-def _played(seeds: str, kept: Path | None) -> list[Played]:
+def _played(seeds: str, folder: Path | None) -> list[Played]:
+    """Return the incidents of a range of seeds on which an alert fired, played at the service's own pace."""
+    kept = folder / f"{seeds}.pickle" if folder is not None else None
     if kept is not None and kept.exists():
         return list(pickle.loads(kept.read_bytes()))  # noqa: S301 - our own file
     found: list[Played] = []
     for group in grouped(cases_of(list(catalogue().kinds), seeds_of(seeds), None)):
-        for world, truth, _score, watched in play(group, every=60.0, show=True):
+        for world, truth, _score, watched in play(group, every=0.0, show=True):
             if watched.webhook is not None:
                 found.append(Played(world.kind, world.seed, truth, watched))
     if kept is not None:
+        kept.parent.mkdir(parents=True, exist_ok=True)
         kept.write_bytes(pickle.dumps(found))
     return found
 

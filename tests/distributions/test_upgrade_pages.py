@@ -1,0 +1,314 @@
+"""The manual's pages on upgrading, going back and uninstalling, followed block by block on a host of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tools import chart
+
+from pyrometer_simulator.demo.processes import answers
+from pyrometer_simulator.ports import free_port
+from pyrometer_simulator.sysfs import SysfsTree
+
+pytestmark = [pytest.mark.wheels, pytest.mark.timeout(400)]
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = "\n".join((ROOT / "docs" / page).read_text() for page in ("upgrading.md", "howto/uninstall.md"))
+NODE_PAGE = (ROOT / "docs/howto/gpu-node.md").read_text()
+# The last commit whose alerting service has the schema before this one; its exporters are of the same day.
+BEFORE = "ebf0c8c5"
+# systemctl of a host without systemd, as far as the pages use it: a unit is a script beside it.
+SYSTEMCTL = """#!/bin/sh
+here=$(dirname "$0")
+stop() {
+    [ -e "$here/$1.pid" ] || return 0
+    kill "$(cat "$here/$1.pid")" && while kill -0 "$(cat "$here/$1.pid")" 2>/dev/null; do sleep 0.05; done
+    rm "$here/$1.pid"
+}
+start() { sh "$here/$1.unit" >>"$here/$1.log" 2>&1 </dev/null & echo $! >"$here/$1.pid"; }
+case "$*" in
+"stop "*) stop "$2" ;;
+"start "*) start "$2" ;;
+"restart "*) stop "$2"; start "$2" ;;
+"disable --now "* | "enable --now "*) stop "$3" ;;
+daemon-reload) ;;
+*) echo "systemctl: not played here: $*" >&2; exit 1 ;;
+esac
+"""
+
+
+def block(title: str, page: str = PAGES) -> str:
+    found = re.search(rf'^( *)```(?:sh)? title="{title}"\n(.*?)^\1```$', page, re.MULTILINE | re.DOTALL)
+    assert found, title
+    return textwrap.dedent(found[2])
+
+
+class Host:
+    """A host in a folder: /opt, /var/lib, /etc and /dev of the pages are below it, and its Python has our needs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.tools = folder / "tools"
+        self.tools.mkdir(parents=True)
+        for name, text in (
+            ("systemctl", SYSTEMCTL),
+            ("systemd-sysusers", "#!/bin/sh\n"),
+            ("systemd-tmpfiles", "#!/bin/sh\n"),
+        ):
+            (self.tools / name).write_text(text)
+            (self.tools / name).chmod(0o755)
+        for place in (
+            "opt",
+            "var/lib",
+            "etc/systemd/system",
+            "etc/sysusers.d",
+            "etc/tmpfiles.d",
+            "etc/default",
+            "dev/shm",
+        ):
+            (folder / place).mkdir(parents=True)
+
+    def make_python(self) -> None:
+        """Make /opt/pyrometer; what our packages need, and what builds them, is that of this test's own environment."""
+        subprocess.run([sys.executable, "-m", "venv", self.folder / "opt/pyrometer"], check=True)
+        (site,) = (self.folder / "opt/pyrometer/lib").glob("python*/site-packages")
+        ours = next(path for path in sys.path if path.endswith("site-packages"))
+        (site / "needs.pth").write_text(f"{ours}\n")
+
+    def follow(self, commands: str, checkout: Path) -> None:
+        """Run a block in a checkout, with this host's folders in the place of the pages'."""
+        here = re.sub(r"(?<![\w.])/(opt|var/lib|etc|dev/shm)\b", rf"{self.folder}/\1", commands)
+        assert not re.search(r"(?m)^rm .*\s/(?!tmp/)", here), (
+            here
+        )  # it runs as root: nothing outside of this host's folder
+        # Without the network: nothing is downloaded, and our packages are built with what is installed.
+        pip = {
+            "PIP_NO_DEPS": "1",
+            "PIP_NO_BUILD_ISOLATION": "0",
+            "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+            "PIP_QUIET": "1",
+        }
+        environment = {**os.environ, **pip, "PATH": f"{self.tools}:{os.environ['PATH']}", "PYTHONPATH": ""}
+        done = subprocess.run(
+            ["bash", "-eu", "-c", here], cwd=checkout, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def unit(self, name: str, *command: str) -> None:
+        (self.tools / f"{name}.unit").write_text(f"cd {self.folder}; unset PYTHONPATH; exec {' '.join(command)}\n")
+
+    def wait_for(self, name: str, url: str) -> None:
+        deadline = time.monotonic() + 60
+        while not answers(url):
+            assert time.monotonic() < deadline, (self.tools / f"{name}.log").read_text()
+            time.sleep(0.1)
+
+    def end(self) -> None:
+        for path in self.tools.glob("*.pid"):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(path.read_text()), signal.SIGKILL)
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Host]:
+    made = Host(tmp_path / "host")
+    yield made
+    made.end()
+
+
+@pytest.fixture(scope="module")
+def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkout of the release before."""
+    folder = tmp_path_factory.mktemp("before")
+    archive = subprocess.run(["git", "archive", BEFORE], cwd=ROOT, capture_output=True, check=False)
+    if archive.returncode:
+        pytest.skip(f"no commit {BEFORE} here: a checkout without its history")
+    subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def after(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of this checkout, which is built in."""
+    folder = tmp_path_factory.mktemp("after")
+    names = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, check=True).stdout
+    tar = subprocess.run(["tar", "-c", "-T", "-"], cwd=ROOT, input=names, capture_output=True, check=True).stdout
+    subprocess.run(["tar", "-x", "-C", folder], input=tar, check=True)
+    return folder
+
+
+def alert(name: str) -> bytes:
+    labels = {
+        "alertname": name,
+        "severity": "critical",
+        "component": "gpu",
+        "cluster": "c1",
+        "node": "gpu-001",
+        "gpu": "3",
+    }
+    one = {
+        "status": "firing", "labels": labels, "annotations": {"summary": name, "description": "d", "runbook": "r"},
+        "startsAt": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "endsAt": "0001-01-01T00:00:00Z",
+        "fingerprint": name.lower(), "generatorURL": "http://p/",
+    }  # fmt: skip
+    delivery = {
+        "version": "4", "groupKey": f"{{}}:{{{name}}}", "truncatedAlerts": 0, "status": "firing",
+        "receiver": "pyrometer", "groupLabels": {"alertname": name}, "commonLabels": labels, "commonAnnotations": {},
+        "externalURL": "http://a", "alerts": [one],
+    }  # fmt: skip
+    return json.dumps(delivery).encode()
+
+
+def post(url: str, name: str) -> None:
+    request = urllib.request.Request(f"{url}/api/v1/alertmanager", alert(name), {"Content-Type": "application/json"})  # noqa: S310
+    with urllib.request.urlopen(request, timeout=20) as answer:  # noqa: S310  our own loopback address
+        assert answer.status == 200
+
+
+def incidents(url: str) -> dict[str, set[str]]:
+    with urllib.request.urlopen(f"{url}/api/v1/incidents", timeout=20) as answer:  # noqa: S310
+        found: Any = json.load(answer)
+    return {each["id"]: {one["labels"]["alertname"] for one in each["alerts"]} for each in found["incidents"]}
+
+
+def until_known(url: str, name: str) -> dict[str, set[str]]:
+    deadline = time.monotonic() + 30
+    while True:
+        found = incidents(url)
+        if any(name in names for names in found.values()):
+            return found
+        assert time.monotonic() < deadline, found
+        time.sleep(0.1)
+
+
+def test_incidents_survive_an_upgrade_and_the_way_back(host: Host, before: Path, after: Path) -> None:
+    port = free_port()
+    url, state = f"http://127.0.0.1:{port}", host.folder / "var/lib/pyrometer-alerting"
+    host.make_python()
+    host.follow("/opt/pyrometer/bin/pip install ./kit ./alerting", before)
+    host.unit(
+        "pyrometer-alerting", str(host.folder / "opt/pyrometer/bin/pyrometer-alerting"),
+        f"--storage.path={state}", f"--web.listen-address=127.0.0.1:{port}",
+    )  # fmt: skip
+    host.follow("systemctl start pyrometer-alerting", before)
+    host.wait_for("pyrometer-alerting", f"{url}/-/ready")
+    post(url, "GpuLost")
+    known = until_known(url, "GpuLost")
+
+    host.follow(block("up: alerting service"), after)
+    host.wait_for("pyrometer-alerting", f"{url}/-/ready")
+    assert incidents(url) == known
+    post(url, "GpuXidCritical")
+    until_known(url, "GpuXidCritical")
+
+    host.follow(block("back: alerting service"), before)
+    host.wait_for("pyrometer-alerting", f"{url}/-/ready")
+    assert incidents(url) == known  # as at the upgrade: what came since is lost, as the page says
+    assert (state.parent / "pyrometer-alerting.after").is_dir()
+
+
+def test_the_release_before_refuses_the_newer_file_and_leaves_it(host: Host, before: Path, after: Path) -> None:
+    host.make_python()
+    state, program = host.folder / "var/lib/pyrometer-alerting", host.folder / "opt/pyrometer/bin/pyrometer-alerting"
+    port = free_port()
+    host.follow("/opt/pyrometer/bin/pip install ./kit ./alerting", after)
+    host.unit("pyrometer-alerting", str(program), f"--storage.path={state}", f"--web.listen-address=127.0.0.1:{port}")
+    host.follow("systemctl start pyrometer-alerting", after)
+    host.wait_for("pyrometer-alerting", f"http://127.0.0.1:{port}/-/ready")
+    host.follow("systemctl stop pyrometer-alerting; /opt/pyrometer/bin/pip install --upgrade ./kit ./alerting", before)
+    database = state / "alerting.sqlite3"
+    content = database.read_bytes()
+    done = subprocess.run(
+        [program, f"--storage.path={state}", "--web.listen-address=127.0.0.1:0"], env={"PATH": os.environ["PATH"]},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode != 0
+    assert "written by another version" in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    assert database.read_bytes() == content
+
+
+def flaps(url: str) -> float:
+    with urllib.request.urlopen(f"{url}/metrics", timeout=20) as answer:  # noqa: S310  our own loopback address
+        text = answer.read().decode()
+    found = re.search(r'^pyrometer_nic_link_down_events_total\{.*device="mlx5_0".*\} (\S+)$', text, re.MULTILINE)
+    assert found, text
+    return float(found[1])
+
+
+def test_counts_of_a_node_survive_an_upgrade_and_the_way_back(host: Host, before: Path, after: Path) -> None:
+    tree, port = SysfsTree(host.folder / "hardware", hcas=1, gpus=0), free_port()
+    url = f"http://127.0.0.1:{port}"
+    host.make_python()
+    host.follow("/opt/pyrometer/bin/pip install ./kit ./client ./exporters", before)
+    host.unit(
+        "pyrometer-node-exporter", str(host.folder / "opt/pyrometer/bin/pyrometer-node-exporter"),
+        f"--web.listen-address=127.0.0.1:{port}", f"--path.state={host.folder / 'var/lib/pyrometer'}",
+        f"--path.sysfs={tree.sysfs}", f"--path.procfs={tree.procfs}",
+        f"--path.rings={host.folder / 'dev/shm/pyrometer'}", "--no-collector.kernel", "--no-collector.checks",
+    )  # fmt: skip
+    host.follow("systemctl start pyrometer-node-exporter", before)
+    host.wait_for("pyrometer-node-exporter", f"{url}/-/ready")
+    assert flaps(url) == 0
+    for checkout, expected in ((after, 1.0), (before, 2.0)):
+        tree.nic("mlx5_0").down()
+        deadline = time.monotonic() + 30
+        while flaps(url) < expected:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        tree.nic("mlx5_0").up()
+        flaps(url)  # it has seen the link up again
+        host.follow(block("up and back: GPU node"), checkout)
+        host.wait_for("pyrometer-node-exporter", f"{url}/-/ready")
+        assert flaps(url) == expected
+
+
+def test_nothing_stays_of_a_node_whose_page_of_uninstalling_was_followed(host: Host, after: Path) -> None:
+    def files() -> set[Path]:
+        return {path for path in host.folder.rglob("*") if not path.is_relative_to(host.tools)}
+
+    empty = files()
+    install = textwrap.dedent(NODE_PAGE.partition('=== "systemd"')[2].partition("```\n")[2].partition("    ```")[0])
+    host.unit("pyrometer-node-exporter", "sleep", "60")
+    host.make_python()
+    host.follow(install, after)
+    for place in ("var/lib/pyrometer", "dev/shm/pyrometer"):
+        (host.folder / place).mkdir()
+    (host.folder / "etc/default/pyrometer-node-exporter").write_text("PYROMETER_FLAGS=--collector.nccl\n")
+    assert (host.folder / "opt/pyrometer/bin/pyrometer-node-exporter").exists()
+    host.follow(block("GPU node"), after)
+    assert files() == empty
+
+
+def test_what_helm_leaves_is_what_the_page_deletes() -> None:
+    if chart.program("helm") is None:
+        pytest.skip("no helm: `make chart-programs` builds it")
+    rendered = chart.template("--set=cluster=c1")
+    kept = [
+        each for each in yaml.safe_load_all(rendered)
+        if each and each["metadata"].get("annotations", {}).get("helm.sh/resource-policy") == "keep"
+    ]  # fmt: skip
+    assert {each["kind"] for each in kept} == {"PersistentVolumeClaim"}
+    selector = re.search(r"--selector=(\S+)=(\S+)", block("Kubernetes"))
+    assert selector
+    assert all(each["metadata"]["labels"][selector[1]] == selector[2] for each in kept)
+
+
+def test_every_volume_of_the_monitoring_host_goes_with_it() -> None:
+    file = yaml.safe_load((ROOT / "compose/compose.yaml").read_text())
+    assert "docker compose down --volumes" in block("monitoring host")
+    assert all((settings or {}).get("external") is None for settings in file["volumes"].values())

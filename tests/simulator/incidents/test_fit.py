@@ -1,0 +1,86 @@
+"""The fit learns from what was right, keeps what it sees nothing of, and stays within what is no matter of a fit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pyrometer_simulator.incidents.fit import Example, figures_of, fitted, judged, table
+
+NAMES = ("kind link_flap", "kind hw_thermal", "waited_for", "blip")
+PRESENT = np.array([0.5, 0.5, 0.0, -1.0])
+# In each of forty looks the link that is waited for is right, and the GPU beside it is not.
+EXAMPLES = [
+    Example("case", 1, look, kind, 0.0, features, right)
+    for look in range(40)
+    for kind, features, right in (("link_flap", {"waited_for": 1.0}, True), ("hw_thermal", {"waited_for": 0.0}, False))
+]
+
+
+def test_the_fit_raises_what_the_right_ones_have_and_lowers_what_the_wrong_ones_have() -> None:
+    after = dict(zip(NAMES, fitted(table(EXAMPLES, NAMES), PRESENT), strict=True))
+    assert after["kind link_flap"] > 0.7
+    assert after["waited_for"] > 0.2
+    assert after["kind hw_thermal"] < 0.3
+
+
+def test_a_weight_that_no_example_has_stays_as_it_is() -> None:
+    after = dict(zip(NAMES, fitted(table(EXAMPLES, NAMES), PRESENT), strict=True))
+    assert after["blip"] == pytest.approx(-1.0)
+
+
+def test_a_feature_that_speaks_for_a_cause_never_comes_to_speak_against_it() -> None:
+    turned = [Example("case", 1, each.look, each.kind, 0.0, each.features, not each.right) for each in EXAMPLES]
+    present = np.array([0.5, 0.5, 0.4, -1.0])
+    after = dict(zip(NAMES, fitted(table(turned, NAMES), present), strict=True))
+    assert after["waited_for"] == 0.0
+    assert after["kind link_flap"] < 0.0, "a prior may"
+
+
+def test_an_alert_keeps_the_prior_of_its_rule() -> None:
+    alert = Example("case", 1, 0, "", 1.25, {"waited_for": 1.0}, right=True)
+    rows = table([alert], NAMES)
+    assert rows.logits(PRESENT) == pytest.approx([1.25])
+    assert not rows.rows[0, :2].any()
+
+
+def test_of_several_right_candidates_of_a_look_one_is_enough() -> None:
+    both = [
+        Example("case", 1, look, kind, 0.0, {}, right=True)
+        for look in range(40)
+        for kind in ("link_flap", "hw_thermal")
+    ]
+    present = np.array([3.0, -3.0, 0.0, 0.0])
+    after = fitted(table(both, NAMES), present)
+    assert after[0] > 3.0
+    assert after[1] == pytest.approx(-3.0, abs=0.3), "the other one need not rise as well"
+
+
+def test_where_no_candidate_is_right_all_become_unlikely() -> None:
+    none = [Example("case", 1, look, "link_flap", 0.0, {}, right=False) for look in range(40)]
+    assert fitted(table(none, NAMES), PRESENT)[0] < -0.5
+
+
+def test_what_speaks_against_a_cause_never_speaks_less_against_it() -> None:
+    short = [Example("case", 1, look, "link_flap", 0.0, {"blip": 1.0}, right=True) for look in range(40)]
+    assert fitted(table(short, NAMES), PRESENT)[3] == -1.0
+
+
+def test_the_prior_of_a_silence_is_no_matter_of_the_fit() -> None:
+    names = ("kind node_silent", "waited_for")
+    silent = [Example("case", 1, look, "node_silent", 0.0, {"waited_for": 1.0}, right=True) for look in range(40)]
+    after = fitted(table(silent, names), np.array([-2.0, 0.5]))
+    assert after[0] == -2.0
+    assert after[1] > 0.5
+
+
+def test_how_often_the_likeliest_is_right_counts_the_looks_in_which_one_is() -> None:
+    nobody = Example("case", 2, 0, "hw_thermal", 0.0, {}, right=False)
+    found = [*EXAMPLES, nobody]
+    said = judged(found, table(found, NAMES).logits(np.array([2.0, 0.0, 0.0, 0.0])))
+    assert said.startswith("likeliest is right in 40 of 40 looks that could be")
+
+
+def test_figures_become_weights_by_their_names() -> None:
+    weights = figures_of(("kind link_flap", "waited_for"), np.array([3.0, 4.0]))
+    assert (weights.priors, weights.features) == ({"link_flap": 3.0}, {"waited_for": 4.0})
