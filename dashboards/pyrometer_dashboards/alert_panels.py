@@ -67,7 +67,7 @@ def firing(
         falling=False,
         fields={
             "severity": panels.coloured() | {"custom.width": 96, "mappings": states},
-            "alert": leading_to(RUNBOOK_OF_ROW, ALERT_OF_ROW, **{"custom.width": 165}),
+            "alert": leading_to(RUNBOOK_OF_ROW, ALERT_OF_ROW, **{"custom.width": 185}),
             "for": {"custom.width": 80, "decimals": 1},
             **{each: leading_to(_PLACES[each]) for each in columns if each in _PLACES},
             **dict.fromkeys(TARGETS.values(), panels.HIDDEN),

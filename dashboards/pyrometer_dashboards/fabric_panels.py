@@ -48,7 +48,7 @@ def events() -> Panel:
             "node": {"links": [{"title": NODE_OF_ROW[0], "url": NODE_OF_ROW[1]}], "custom.width": 100},
             "device": {"custom.width": 75},
             "switch port": {"custom.width": 90},
-            "count": {"custom.width": 65},
+            "count": {"custom.width": 80},
         },
         no_value="no data: the cluster exporter's collector ufm has it",
         healthy=Healthy("none", proof.past(f"pyrometer_ufm_log_unread_bytes{{{CLUSTER}}}")),
@@ -93,7 +93,7 @@ def hot_modules() -> Panel:
         steps=[(None, palette.QUIET), (70, palette.WATCH), (80, palette.BAD), (90, palette.WORST)],
         sort="temperature",
         link=NODE_OF_ROW,
-        fields={"temperature": panels.coloured() | {"custom.width": 110}},
+        fields={"temperature": panels.coloured() | {"custom.width": 130}},
         no_value="no data: no adapter reports its temperature",
         span=10,
     )

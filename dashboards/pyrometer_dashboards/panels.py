@@ -170,10 +170,9 @@ def table(
     fields = dict(fields or {})
     if healthy:
         (first, *rest), value_name = queries, next(name for name in columns if name.startswith("Value"))
-        queries = [
-            replace(first, expr=proof.or_nothing(first.expr, healthy.proof, *(each.expr for each in rest))),
-            *rest,
-        ]
+        label = next(name for name in columns if not name.startswith("Value")) if rest else ""
+        others = [each.expr for each in rest]
+        queries = [replace(first, expr=proof.or_nothing(first.expr, healthy.proof, *others, label=label)), *rest]
         fields[columns[value_name]] = _saying(healthy.words, fields.get(columns[value_name], {}))
     merge = _merged(columns) if len(queries) > 1 else []
     named = {f"{name} (lastNotNull)" if merge and name.startswith("Value") else name: columns[name] for name in columns}

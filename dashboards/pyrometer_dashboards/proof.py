@@ -66,10 +66,15 @@ PAST_ALERTS = f"{past(TARGETS)} and on () {past(_HEARTBEAT)}"
 PAST_INCIDENTS = f"({past(ALERTING)} and on (instance) {past(_PAGE)})"
 
 
-def or_nothing(expr: str, proof: str, *others: str) -> str:
-    """Return ``expr``, or NOTHING where neither it nor the ``others`` beside it have an answer though ``proof`` has."""
+def or_nothing(expr: str, proof: str, *others: str, label: str = "") -> str:
+    """Return ``expr``, or NOTHING where neither it nor the ``others`` beside it have an answer though ``proof`` has.
+
+    ``label`` gets a blank in the row of NOTHING: Grafana groups no rows that have none of the labels.
+    """
     found = "".join(f" unless on () ({other})" for other in others)
-    return f"({expr}) or on () (0 * max({proof}) + {NOTHING}{found})"
+    nothing = f"0 * max({proof}) + {NOTHING}{found}"
+    named = f'label_replace({nothing}, "{label}", " ", "", "")' if label else nothing
+    return f"({expr}) or on () ({named})"
 
 
 def mapping(words: str) -> Json:

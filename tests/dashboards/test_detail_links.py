@@ -20,6 +20,8 @@ LEADS = {
     "node": ("/d/pyrometer-", "var-node="),
 }
 TARGETS = "${__data.fields.to"
+# Its rows are also of all GPUs of a node, which lead to the node.
+OF_NODES = "GPUs without data"
 
 
 def rows(board: Json) -> Iterator[tuple[str, str, str]]:
@@ -52,7 +54,7 @@ def led_nowhere(boards: dict[str, Json]) -> list[str]:
         f"{name} / {title} / {label}"
         for name, board in boards.items()
         for title, label, urls in rows(board)
-        if TARGETS not in urls and not all(part in urls for part in LEADS[label])
+        if TARGETS not in urls and not all(part in urls for part in LEADS["node" if title == OF_NODES else label])
     ]
 
 

@@ -49,7 +49,7 @@ ONCE = "(%s > 0) * 0 + 1"  # who, not how often: what is counted each 5 minutes 
 TOLD: tuple[tuple[str, str, str, int, str, str, str, float], ...] = (
     ("a throttled GPU", "overview", "GPUs slowed down, by reason", 0, "%s > 0", "20m", REASON, 0.8),
     ("a throttled GPU", "throttling", "Lost now", 0, "%s", "20m", "{}", 0.8),
-    ("a throttled GPU", "throttling", "GPUs' worth of time lost, by reason", 0, "%s > 0", "20m", REASON, 0.8),
+    ("a throttled GPU", "throttling", "GPU time lost, by reason", 0, "%s > 0", "20m", REASON, 0.8),
     ("a throttled GPU", "node", "Time under each reason", 0, "max by (gpu, reason) (%s)", "20m",
      '{gpu="3", reason="hw_thermal"}', 0.8),
     ("a throttled GPU", "alerts", "Critical now", 0, "%s", "20m", "{}", 1),
@@ -67,9 +67,9 @@ TOLD: tuple[tuple[str, str, str, int, str, str, str, float], ...] = (
     ("a straggler", "training-run", "Cost of the slowest rank", 0, "%s", "20m",
      'run:pyrometer_train_straggler:ratio{cluster="c1", run="r"}', 0.2),
     ("a dead exporter", "stack-health", "Nodes that answer", 0, "%s", "20m", '{cluster="c1"}', 2 / 3),
-    ("a dead exporter", "reliability", "Nodes that failed", 0, "%s", "25m", "{}", 1),
+    ("a dead exporter", "reliability", "Failed nodes", 0, "%s", "25m", "{}", 1),
     ("a dead exporter", "alerts", "Warning now", 0, "%s", "20m", "{}", 1),
-    ("a lost GPU", "reliability", "Nodes that failed", 0, "%s", "25m", "{}", 1),
+    ("a lost GPU", "reliability", "Failed nodes", 0, "%s", "25m", "{}", 1),
     ("a lost GPU", "reliability", "Xids by code", 0, ONCE, "25m", '{xid="79", class="critical"}', 1),
     ("a lost GPU", "reliability", "Critical Xids, 30 days each", 0, ONCE, "25m", "{}", 1),
     # One is no alert: it takes three.

@@ -177,7 +177,7 @@ INCIDENTS: dict[str, tuple[Series, list[Shown]]] = {
             ),
             Shown(
                 "fabric",
-                "Worst port in 10 minutes",
+                "Worst port, 10 min",
                 f'{{{PORT}, at="gpu-042/mlx5_3/1", who="gpu-042 mlx5_3/1"}}',
                 1,
                 EXACTLY,
@@ -193,7 +193,7 @@ INCIDENTS: dict[str, tuple[Series, list[Shown]]] = {
             ),
             Shown("overview", "Links that were lost", f"{{{PORT}}}", 1, EXACTLY),
             Shown("training-run", "Links of the run that were lost", f"{{{PORT}}}", 1, EXACTLY, {"run": "r"}),
-            Shown("node", "Links lost in 10 min", '{who="mlx5_3"}', 1, EXACTLY, frame="group by (who) (%s)"),
+            Shown("node", "Links lost", '{who="mlx5_3"}', 1, EXACTLY, frame="group by (who) (%s)"),
             Shown("node", "Link losses", f"{{{PORT}}}", 4, variables={"__interval": "1m"}),
             Shown(
                 "gpu-matrix",
@@ -357,7 +357,7 @@ def test_points_of_a_followed_log_say_of_how_many_steps_they_are(tmp_path: Path)
 
 def test_a_node_that_is_gone_has_no_numbers(tmp_path: Path) -> None:
     shown = (
-        "Steps from the rail's median", "Links lost in 10 min", "Worst GPU, throttled", "The others wait for",
+        "Steps from the rail's median", "Links lost", "Worst GPU, throttled", "The others wait for",
     )  # fmt: skip
     tests = [{"expr": expression("node", title, gpu=".+"), "exp_samples": []} for title in shown]
     # The fabric's own exporter goes on to know the ports.

@@ -32,7 +32,7 @@ ASKED: tuple[Asked, ...] = (
     ("throttled-gpu", "throttling", {}, ("gpu-002 GPU 3", "hw_thermal")),
     ("throttled-gpu", "gpu-detail", {"node": "gpu-002", "index": "3"}, ("hw_thermal",)),
     ("flapping-rail", "fabric", {}, ("gpu-006", "mlx5_5")),
-    ("flapping-rail", "node", {"node": "gpu-006"}, ("Links lost in 10 min mlx5_5",)),
+    ("flapping-rail", "node", {"node": "gpu-006"}, ("Links lost mlx5_5",)),
     ("straggler", "overview", {}, ("llama3-70b slow", "gpu-010 GPU 5", "slower than its stage", "runbook")),
     ("straggler", "training-run", {"run": "llama3-70b"}, ("gpu-010 GPU 5",)),
     ("dead-exporter", "overview", {}, ("gpu-010",)),

@@ -31,7 +31,7 @@ PAGES = "\n".join((ROOT / "docs" / page).read_text() for page in ("upgrading.md"
 NODE_PAGE = (ROOT / "docs/howto/gpu-node.md").read_text()
 # The last commit whose alerting service has the schema before this one; its exporters are of the same day.
 BEFORE = "ebf0c8c5"
-# systemctl of a host without systemd: a unit is a script beside it. What the pages use of it, and no more.
+# systemctl of a host without systemd, as far as the pages use it: a unit is a script beside it.
 SYSTEMCTL = """#!/bin/sh
 here=$(dirname "$0")
 stop() {

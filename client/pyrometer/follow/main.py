@@ -61,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
         "--format",
         choices=[_AUTO, *all_formats()],
         default=_AUTO,
-        help="Format of the log; auto is the first that understands a line.",
+        help="Format of the log; auto is the first that understands a line (default: auto).",
     )
     log.add_argument(
         "--pattern",

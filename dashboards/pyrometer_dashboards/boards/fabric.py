@@ -62,7 +62,7 @@ def _down() -> Panel:
 
 def _lost_now() -> Panel:
     return panels.stat(
-        "Links lost in 10 minutes",
+        "Links lost, 10 min",
         Reading(
             "Losses of a link in the last 10 minutes, all ports together, from counters: none hides between two "
             "scrapes.",
@@ -79,7 +79,7 @@ def _lost_now() -> Panel:
 
 def _flapping_now() -> Panel:
     return panels.stat(
-        "Worst port in 10 minutes",
+        "Worst port, 10 min",
         Reading(
             "The port that lost its link most often in the last 10 minutes, and its number of losses.",
             "nobody.",

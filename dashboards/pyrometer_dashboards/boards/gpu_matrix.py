@@ -301,6 +301,8 @@ def _missing() -> Panel:
         sort="node",
         falling=False,
         link=NODE_OF_ROW,
+        # All GPUs of a node are no GPU.
+        fields={"gpu": panels.linked(NODE_OF_ROW)},
         healthy=Healthy("none missing", proof.GPUS),
     )
 

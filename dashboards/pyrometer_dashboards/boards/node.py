@@ -144,7 +144,7 @@ def _straggler() -> Panel:
 def _losses() -> Panel:
     worst = panels.worst(f"port:pyrometer_nic_link_down_events:increase10m{{{NODE_IS}}}", 0, "$1", "device")
     return panels.stat(
-        "Links lost in 10 min",
+        "Links lost",
         Reading(
             "The port of this node that lost its link most often in the last 10 minutes, from counters, and how often.",
             "nobody, 0.",

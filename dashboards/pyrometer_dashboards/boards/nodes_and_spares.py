@@ -263,7 +263,7 @@ def _parts() -> Panel:
         sort="GPU",
         falling=False,
         fields={
-            "GPU": leading_to(gpu_of_this_node("GPU"), **{"custom.width": 50}),
+            "GPU": leading_to(gpu_of_this_node("GPU"), **{"custom.width": 70}),
             "first seen": {"custom.width": 165},
             "last seen": {"custom.width": 165},
         },

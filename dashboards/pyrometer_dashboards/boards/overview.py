@@ -80,7 +80,7 @@ def board() -> Board:
 
 
 def _straggler() -> Panel:
-    return run_panels.waited_for("Straggler", _RUN, span=6)
+    return run_panels.waited_for("Straggler", _RUN, span=5)
 
 
 def _last_step() -> Panel:
@@ -178,7 +178,7 @@ def _mfu() -> Panel:
         steps=panels.KEPT,
         name="{{run}}",
         link=RUN_OF_SERIES,
-        span=4,
+        span=5,
     )
 
 

@@ -318,7 +318,7 @@ def _domains() -> Panel:
         falling=False,
         fields={
             "clique": {"custom.width": 60},
-            "GPUs": {"custom.width": 65},
+            "GPUs": {"custom.width": 80},
             "hottest": {**panels.coloured(), **panels.thresholds(_HEAT), "unit": "celsius", "custom.width": 90},
         },
         no_value="no NVLink domain of several nodes",

@@ -51,7 +51,7 @@ def board() -> Board:
 
 def _failures() -> Panel:
     return panels.stat(
-        "Nodes that failed",
+        "Failed nodes",
         Reading(
             "Nodes that in the time range had a critical Xid, an uncorrected memory error, or stopped answering.",
             "Llama 3's 54 days on 2,048 nodes had 419 unexpected interruptions: about one in 260 node-days.",

@@ -173,7 +173,11 @@ def _checks() -> Panel:
         options={"frozenColumns": {"left": 1}},
         custom=panels.CELLS,
         transformations=panels.matrix("node", "check", renamed={"node\\check": "node", **_CHECKS}, first=["answers"]),
-        overrides=[Override("node", {**panels.ROW_NAME, "custom.width": 90, "links": there})],
+        overrides=[
+            Override("node", {**panels.ROW_NAME, "custom.width": 90, "links": there}),
+            # Health checks that fail have columns of their own, under names that are long.
+            Override("/_/", {"custom.width": 180}, "byRegexp"),
+        ],
         span=10,
     )
 

@@ -157,7 +157,7 @@ def _lines() -> Panel:
 
 def _reasons() -> Panel:
     return panels.stacked(
-        "GPUs' worth of time lost, by reason",
+        "GPU time lost, by reason",
         Reading(
             "All GPUs together, by reason, without the normal power cap.",
             "empty.",

@@ -70,7 +70,10 @@ OVERLAPS = """
     const field = name => frame.fields.find(each => each.name === name);
     const x = field('x') ? [...new Set(field('x').values)].filter(Number.isFinite).sort((a, b) => a - b) : [];
     if (x.length < 3) continue;
-    const apart = chart.getBoundingClientRect().width / (x[x.length - 1] - x[0] + 2);
+    // The ends of the axis are fixed; without them the points fill it.
+    const ends = field('x').config, span = (ends.max ?? x[x.length - 1] + 1) - (ends.min ?? x[0] - 1);
+    const gap = Math.min(...x.slice(1).map((each, at) => each - x[at]));
+    const apart = chart.getBoundingClientRect().width * gap / span;
     for (const each of frame.fields) {
       const size = /^y_(\\d+)$/.exec(each.name);
       if (size && each.values.some(Number.isFinite) && +size[1] > apart + 1) {

@@ -26,6 +26,7 @@ _DRIVER_STEPS = {
     "driver_not_loaded": "modprobe nvidia, then dmesg | grep NVRM; in a container, start it with the NVIDIA runtime",
     "no_permission": "let this user open /dev/nvidia*; in a container, restart it with its devices declared",
 }
+_RUNTIME = "start it with the NVIDIA runtime: docker run --gpus=all, or runtimeClassName: nvidia"
 _DRIVER_STEP = "read the kernel log for NVRM and Xids 79, 119 and 120; drain the node and reboot it"
 # NVML field 230, nvmlDeviceGpuRecoveryAction_t.
 _RECOVERY = {
@@ -86,8 +87,13 @@ def faults(report: Report, readings: Readings, on_bus: Sequence[str] | None) -> 
 
 def has_no_gpus(report: Report) -> bool:
     """Return whether no source reports a GPU on this node, and none is expected."""
-    wanted = report.present.get("expected", 0)
+    wanted = report.present.get("expected", 0) or _no_runtime(report)
     return report.driver_down in NO_DRIVER and report.present.get("pci") == 0 and not wanted
+
+
+def _no_runtime(report: Report) -> bool:
+    """Return whether the kernel has NVIDIA's module and this file system lacks the library."""
+    return report.driver_down == "no_driver" and bool(report.driver["kernel_module"])
 
 
 def _of_the_driver(report: Report, readings: Readings) -> Iterator[Fault]:
@@ -101,6 +107,11 @@ def _of_the_driver(report: Report, readings: Readings) -> Iterator[Fault]:
         there = f"{on_bus} GPUs on the PCI bus, but " if on_bus else ""
         why = _why(report.driver_down, report.driver_detail)
         step = _DRIVER_STEPS.get(report.driver_down, _DRIVER_STEP)
+        if _no_runtime(report):
+            module = report.driver["kernel_module"]
+            why = f"the kernel module {module} is loaded, but libnvidia-ml.so.1 is not here: "
+            why += "a container without the NVIDIA runtime"
+            step = f"{_RUNTIME}; outside of containers install the driver's libraries in version {module}"
         yield Fault(f"{there}the NVIDIA driver can't be used: {why}", step, "GpuDriverDown")
 
 
