@@ -68,7 +68,7 @@ def test_data_sources_find_their_addresses_in_the_environment() -> None:
 
 
 def test_a_loki_is_a_data_source_only_where_it_has_an_address() -> None:
-    """Both files are mounted over the same one, which is there to be mounted over."""
+    """Both files are mounted over the same empty one of the image."""
     mounted = [each for each in service()["volumes"] if "loki" in each]
     assert mounted == [
         "./grafana/loki${LOKI_URL:+-of-an-address}.yaml:/etc/grafana/provisioning/datasources/loki.yaml:ro"

@@ -78,6 +78,7 @@ LEAST: Final[Mapping[str, Mapping[str, float]]] = {
     # the same NVLink 4 and NVSwitch. Between GPUs: crusoecloud/autoclusters-controller-helm-charts, README, by SKU.
     "NVIDIA H100 80GB HBM3": {"nccl_all_reduce": 420.0, "nvbandwidth_device_to_device_memcpy_read_ce": 316.0},
     "NVIDIA H200": {"nccl_all_reduce": 420.0, "nvbandwidth_device_to_device_memcpy_read_ce": 316.0},
-    "NVIDIA A100-SXM4-80GB": {"nvbandwidth_device_to_device_memcpy_read_ce": 220.0},
-    "NVIDIA A100-SXM4-40GB": {"nvbandwidth_device_to_device_memcpy_read_ce": 220.0},
+    # All-reduce: 230 to 250 GB/s (docs.alayanew.com, tech blog, "NCCL-tests in practice"); 10 % below.
+    "NVIDIA A100-SXM4-80GB": {"nccl_all_reduce": 207.0, "nvbandwidth_device_to_device_memcpy_read_ce": 220.0},
+    "NVIDIA A100-SXM4-40GB": {"nccl_all_reduce": 207.0, "nvbandwidth_device_to_device_memcpy_read_ce": 220.0},
 }
