@@ -54,7 +54,7 @@ def slurm(_folder: Path, _at_end: ExitStack) -> Check:
 
     def check(data: bytes) -> None:
         try:
-            samples = [*job_samples(jobs_of(data), ())]
+            samples = [*job_samples(jobs_of(data))]
         except PartError:
             samples = []
         try:
