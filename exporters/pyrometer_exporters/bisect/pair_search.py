@@ -113,7 +113,7 @@ class PairSearch:
         return True
 
     def _everyone(self) -> list[Group]:
-        """Return all hosts but for one host of each bad pair, in turn the one and the other; nothing if few are left."""
+        """Return all hosts but for one host of each bad pair, in turn the one and the other; none if few are left."""
         out = {pair[self._whole % 2] for pair in self.bad}
         left = tuple(host for host in self._hosts if host not in out)
         return [left] if len(left) >= max(2, self._size) else []

@@ -174,7 +174,7 @@ def test_a_false_alarm_brings_the_job_before_back() -> None:
 def test_a_search_ends_where_the_hosts_beside_a_bad_pair_are_too_few_for_a_test() -> None:
     search = PairSearch(("a", "b"), QUIET, risk=0.01)
     rounds = 0
-    while groups := search.plan(random.Random(1)):
+    while groups := search.plan(random.Random(1)):  # noqa: S311
         assert [sorted(group) for group in groups] == [["a", "b"]]
         search.record([Outcome(("a", "b"), passed=False)])
         rounds += 1
