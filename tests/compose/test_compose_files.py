@@ -112,6 +112,7 @@ def test_the_address_of_a_loki_brings_its_data_source_along(program: Path) -> No
 
 EVERY_SETTING = {
     "SLACK_CHANNEL": "C1", "SLACK_APP_TOKEN_FILE": "./app", "RUNBOOK_URL": "https://git.example/x",
+    "LOKI_URL": "http://loki.example:3100",
     "DIGEST_DAILY": "09:00", "DIGEST_WEEKLY": "mon 09:00", "DIGEST_TIMEZONE": "Europe/Zurich",
 }  # fmt: skip
 

@@ -75,10 +75,11 @@ def test_a_loki_is_a_data_source_only_where_it_has_an_address() -> None:
     ]
     assert "datasources" not in load(PROVISIONING / "datasources/loki.yaml")
     without, having = (load(ROOT / f"compose/grafana/loki{end}.yaml") for end in ("", "-of-an-address"))
-    assert without == {"apiVersion": 1, "deleteDatasources": [{"name": "Loki", "orgId": 1}]}
+    assert without == {"apiVersion": 1, "deleteDatasources": [{"name": "Pyrometer Loki", "orgId": 1}]}
     (source,) = having["datasources"]
     assert wrong(source, DATASOURCE) == []
     assert (source["type"], source["url"]) == ("loki", "$LOKI_URL")
+    assert source["name"] == "Pyrometer Loki", "Grafana deletes and replaces by name, also what users made"
     assert service()["environment"]["LOKI_URL"] == "${LOKI_URL:-}"
 
 

@@ -24,9 +24,9 @@ from pyrometer_simulator.stack.prometheus import running
 
 NO_GRAFANA = "no Grafana: GRAFANA_HOME is the folder of a release, or PYROMETER_GRAFANA_URL the address of one"
 RULES = Path(__file__).parents[2] / "alert_rules"
-# The last alert of the ten to fire needs a window of ten minutes of history at most; on a busy machine rules come late.
+# The last of these alerts to fire needs a window of ten minutes of history at most; on a busy machine rules come late.
 LONGEST_SECONDS = 420.0
-# The fault's alert, which fires when the rest of what a board shows of the fault is there too.
+# The alerts of the eight faults that have one of their own: they fire when boards show the rest of the fault as well.
 _LAST_TO_FIRE = {
     "throttled-gpu": "GpuThrottledThermal", "flapping-rail": "NicLinkFlapping", "straggler": "TrainStraggler",
     "lost-gpu": "GpuLost", "memory-error": "GpuEccUncorrected", "out-of-memory": "HostOutOfMemory",
@@ -45,7 +45,7 @@ _QUIET = {
 
 @contextlib.contextmanager
 def grafana_of_faults(home: Path, folder: Path, boards: Mapping[str, str], nodes: int) -> Iterator[str]:
-    """Yield the address of a Grafana once every fault's alert fires.
+    """Yield the address of a Grafana once the alerts of the faults fire.
 
     Args:
         home: Grafana's folder.
@@ -115,7 +115,7 @@ def _grafana(home: Path, folder: Path, provisioning: Path) -> Iterator[str]:
 
 
 def _wait_for_alerts(prometheus: str) -> None:
-    """Return once the alert of each fault fires, or after LONGEST_SECONDS: then the boards say what is missing."""
+    """Return once all of these alerts fire, or after LONGEST_SECONDS: then the boards say what is missing."""
     waiting, deadline = dict(_LAST_TO_FIRE), time.monotonic() + LONGEST_SECONDS
     asked = urllib.parse.urlencode({"query": 'count by (cluster, alertname) (ALERTS{alertstate="firing"})'})
     while waiting and time.monotonic() < deadline:

@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 
-from pyrometer_alerting.state.metrics import GAUGES as ALERTING_GAUGES
+from pyrometer_alerting.state.metrics import FAMILIES as ALERTING_FAMILIES
+from pyrometer_alerting.state.metrics import Family as AlertingFamily
 from pyrometer_exporters import cluster, node
 from pyrometer_exporters.framework.collector import discover
 from pyrometer_exporters.framework.docs import OWN_FAMILIES
+from pyrometer_exporters.framework.metrics import Family as ExporterFamily
 from pyrometer_simulator.fleet.openmetrics import all_families, scrape, write_history
 from pyrometer_simulator.fleet.plan import EPOCH, Faults, Plan, planted, single_faults
 from pyrometer_simulator.fleet.training_metrics import batches
@@ -36,11 +38,12 @@ def parsed(lines: list[str]) -> Iterator[tuple[str, set[str]]]:
 
 def test_names_and_labels_are_those_of_the_exporters() -> None:
     known: dict[str, set[str]] = {}
-    for family in (
+    families: tuple[ExporterFamily | AlertingFamily, ...] = (
         *OWN_FAMILIES,
-        *ALERTING_GAUGES,
+        *ALERTING_FAMILIES,
         *(f for package in (node, cluster) for spec in discover(package) for f in spec.families),
-    ):
+    )
+    for family in families:
         known.setdefault(family.name, set()).update(family.labels)
     plan = Plan(nodes=6, faults=planted(6))
     lines = told(plan) + [f"{series} {value}\n" for series, value, _ in batches(plan, NOW, NOW + 30)]

@@ -23,6 +23,7 @@ from pyrometer_alerting.render.members import members_text
 
 MAX_CAUSES, MAX_SEEN = 5, 2
 FIELD, PARAGRAPH, CAUSES = 300, 900, 2800
+MAX_LINKS, LINKS = 10, 1800  # elements that a context block may have, and their characters
 DEGRADE_LEVELS = 4  # 0 everything, 1 without chart, 2 without fields and context, 3 plain text only
 WITHOUT_CHART = 1
 NATIVE_CHART = "data_visualization"
@@ -328,12 +329,15 @@ def _what_to_do(incident: Incident, style: Style) -> str:
 
 def _links(incident: Incident, style: Style) -> list[str]:
     links = [*board_links(incident, style.grafana_url), *log_links(incident, style.grafana_url, style.logs)]
-    links += tracker_links(incident)
     if prometheus := prometheus_link(incident, style.prometheus_url):
         links.append(("Prometheus", prometheus))
     if alertmanager := alertmanager_link(incident, style.alertmanager_url):
         links.append(("Alertmanager", alertmanager))
-    return [f"<{url}|{name}>" for name, url in links]
+    links += tracker_links(incident)  # last, as a run may name several
+    shown = [f"<{url}|{name}>" for name, url in links]
+    while shown and (len(shown) > MAX_LINKS or sum(map(text.units, shown)) > LINKS):
+        shown.pop()
+    return shown
 
 
 def _footer(incident: Incident, style: Style) -> list[str]:

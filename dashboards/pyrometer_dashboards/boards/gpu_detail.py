@@ -68,15 +68,20 @@ def _answers() -> Panel:
 
 
 def _throttled() -> Panel:
-    harm = "hw_thermal|sw_thermal|hw_power_brake|hw_slowdown"
     share = f'gpu:pyrometer_gpu_quantity:now{{{GPU_IS}, what="throttled"}}'
-    slowed = f'gpu:pyrometer_gpu_clock_event_seconds:rate1m{{{GPU_IS}, reason=~"{harm}"}}'
+    seconds = f"gpu:pyrometer_gpu_clock_event_seconds:rate1m{{{GPU_IS}, reason"
+    # The driver counts hw_slowdown along with the two that say why.
+    slowed = (
+        f'({seconds}=~"hw_thermal|sw_thermal|hw_power_brake"}} or ({seconds}="hw_slowdown"}} '
+        f'unless on (cluster, node, gpu) {seconds}=~"hw_thermal|hw_power_brake"}} > 0.01))'
+    )
     return panels.stat(
         "Throttled",
         Reading(
             "Share of the last minute in which heat, power brake or hardware slowed it, and the first of the reasons.",
             "0 %, no reason.",
-            "hw_thermal, sw_thermal: its cooling. hw_power_brake: the supply. The panel below has all over time.",
+            "hw_thermal, sw_thermal: its cooling. hw_power_brake: the supply. hw_slowdown: the hardware itself. "
+            "The panel below has all over time.",
             "GpuThrottledThermal",
         ),
         f'label_replace(topk(1, {slowed} > 0.01), "why", "$1", "reason", "(.+)") '

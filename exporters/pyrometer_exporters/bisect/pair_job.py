@@ -73,7 +73,7 @@ class PairJob:
             job = PairJob(found, wrong / (wrong + (1 - self._noise.missed) * real), self._noise)
             job.alone.update(self.alone)
             if len(found) == 1:
-                job.alone.update(found)
+                job.alone.update(found.keys())  # once each: Counter adds the weights of a mapping
             # If the group was a false alarm, the search goes on where it was; several of them are hardly all wrong.
             job.before = self if len(failed) == 1 and real < 1 - NEGLIGIBLE else None
             jobs.append(job)

@@ -63,7 +63,7 @@ class PairSearch:
         """Return the next round; none once all is found."""
         if not self._searching:
             seen = all(odds < 0 for odds in self._variants[: 1 + bool(self.bad)])
-            return [] if seen and self._more <= self._enough else [self._everyone()]
+            return [] if seen and self._more <= self._enough else self._everyone()
         free = set(self._hosts)
         groups: list[Group] = []
         # Those with few pairs left need few hosts, and are over soonest.
@@ -77,7 +77,7 @@ class PairSearch:
         if self._several:
             groups += self._background(sorted(free - needed), chance)
             free -= {host for group in groups for host in group}
-        return [self._filled(group, free) for group in groups] or [self._everyone()]
+        return [self._filled(group, free) for group in groups] or self._everyone()
 
     def record(self, tests: Sequence[Outcome]) -> None:
         """Draw conclusions from a round that was planned here."""
@@ -112,10 +112,11 @@ class PairSearch:
         self._open.forget(pair)
         return True
 
-    def _everyone(self) -> Group:
-        """Return all hosts but for one host of each bad pair; in turn the one and the other."""
+    def _everyone(self) -> list[Group]:
+        """Return all hosts but for one host of each bad pair, in turn the one and the other; none if few are left."""
         out = {pair[self._whole % 2] for pair in self.bad}
-        return tuple(host for host in self._hosts if host not in out)
+        left = tuple(host for host in self._hosts if host not in out)
+        return [left] if len(left) >= max(2, self._size) else []
 
     def _record_everyone(self, tests: Sequence[Outcome]) -> None:
         for test in tests:

@@ -103,6 +103,7 @@ def _run(flags: argparse.Namespace) -> int:
         run_nccl_processes(nodes)
         programs.start_all()
         shown = opened.enter_context(boards.serving(kind, found, folder / "grafana", where, processes))
+        opened.callback(_ignore_signals)  # again: what was entered last ends first, and a Grafana takes seconds
         _where_to_look(where, shown, logs)
         programs.start_training()
         director = Director(

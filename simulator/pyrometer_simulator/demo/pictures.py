@@ -35,6 +35,7 @@ class Pictures:
         self._folder = folder
         self._scratch = scratch
         self._rest = list(pages.items())
+        self._files = [folder / f"{name}.png" for name in pages]
         self._running: subprocess.Popen[bytes] | None = None
         self._until = 0.0
         self._said = not pages
@@ -55,7 +56,7 @@ class Pictures:
             self._start(processes, *self._rest.pop(0))
         elif not self._said:
             self._said = True
-            taken = len(list(self._folder.glob("*.png")))
+            taken = sum(file.exists() for file in self._files)
             say(
                 f"{taken} pictures of the boards: {self._folder}"
                 if taken
@@ -65,6 +66,7 @@ class Pictures:
     def _start(self, processes: Processes, name: str, url: str) -> None:
         scratch = self._scratch / "browser"
         scratch.mkdir(exist_ok=True)
+        (self._folder / f"{name}.png").unlink(missing_ok=True)  # one of an earlier run is none of this one
         command = [
             self._browser, *_FLAGS, f"--user-data-dir={scratch}", f"--screenshot={self._folder / name}.png", url,
         ]  # fmt: skip

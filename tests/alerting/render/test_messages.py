@@ -289,6 +289,7 @@ def test_hostile_labels_stay_within_limits_and_ping_nobody(
             shape=Shape(strings[0], 0.5, strings[1], strings[2], strings[0]),
             cost=Cost(members * 1e6, members, 0.4, START),
             curve=ChartCurve(tuple(map(float, range(members))), (0.1,) * members, (0.0,) * members, 0.4),
+            run_links=tuple((f"tracker {number}", f"https://t.example/{'x' * 480}") for number in range(4)),
         ),
         picture="F1",
         resolved_at=None if firing else START + 9,
@@ -297,6 +298,7 @@ def test_hostile_labels_stay_within_limits_and_ping_nobody(
     style = Style(
         notice=strings[0],
         grafana_url="https://grafana.example/",
+        logs="loki",
         alertmanager_url="https://am.example",
         prometheus_url="https://prometheus.example",
         runbook_url="https://git.example",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from pyrometer_exporters.bisect.belief import Noise, Outcome, probabilities
 from pyrometer_exporters.bisect.pair_job import PairJob
+from pyrometer_exporters.bisect.pair_search import PairSearch
 from pyrometer_exporters.bisect.pairs import PairCandidates
 from pyrometer_exporters.bisect.plan import METHODS
 from pyrometer_exporters.bisect.search import LARGEST_FOR_PAIRS, Search, Settings
@@ -167,6 +169,24 @@ def test_a_false_alarm_brings_the_job_before_back() -> None:
         (inner,) = inner.learn([Outcome(("a", "b"), passed=True)])
     assert inner is job
     assert job.weights.get(("a", "b"), 0.0) < 0.01 < job.weights["c", "d"]
+
+
+def test_a_search_ends_where_the_hosts_beside_a_bad_pair_are_too_few_for_a_test() -> None:
+    search = PairSearch(("a", "b"), QUIET, risk=0.01)
+    rounds = 0
+    while groups := search.plan(random.Random(1)):  # noqa: S311
+        assert [sorted(group) for group in groups] == [["a", "b"]]
+        search.record([Outcome(("a", "b"), passed=False)])
+        rounds += 1
+    assert (set(search.bad), rounds) == ({("a", "b")}, 2)
+
+
+def test_a_failure_alone_counts_once_whatever_the_probability_was() -> None:
+    pairs = [("a", "b"), ("a", "c"), ("b", "c")]
+    job = PairJob(dict.fromkeys(pairs, 1.0), 0.01, QUIET)
+    for times in (1, 2):
+        (job,) = job.learn([Outcome(("a", "b"), passed=False)])
+        assert job.alone[("a", "b")] == times
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -93,7 +93,7 @@ def _worst(rows: list[Row], options: Mapping[str, Any]) -> list[Row]:
 
 
 def _numbers_first(value: float | str) -> tuple[int, float, str]:
-    if isinstance(value, float):
+    if not isinstance(value, str):
         return 0, value, ""
     return (0, float(value), "") if value.isdigit() else (1, 0.0, value)
 
