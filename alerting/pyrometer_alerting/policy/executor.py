@@ -2,7 +2,8 @@
 
 A crash between the two leaves the action `doing`. Then the scheduler is asked: its mark at the node says that the call
 arrived, whatever has become of the node since; without the mark it did not, and the same action is done, with the same
-mark. Nothing is concluded from silence. A webhook can't be asked: it gets the same id again, which it knows.
+mark. Nothing is concluded from silence. A webhook can't be asked: it gets the same id again, which it knows, unless the
+scheduler says that the node is out of service by now.
 """
 
 from __future__ import annotations
@@ -54,6 +55,15 @@ _DID = {
     (RETURN, OVERTAKEN): "was to go back into service, but somebody else has drained it",
     (RETURN, WOULD): "would go back into service (dry run)",
 }  # fmt: skip
+
+
+def what_and_link(action: Action) -> tuple[str, str]:
+    """Return the reason of an action without our name before it, and its incident's link, empty if it has none."""
+    reason = action.reason.removeprefix("pyrometer: ")
+    if action.incident_id and reason.endswith(f"/#{action.incident_id}"):
+        what, _, link = reason.rpartition(" ")
+        return what, link
+    return reason, ""
 
 
 class Executor:
@@ -137,11 +147,12 @@ class Executor:
             tx.actions.add(replace(action, state=WOULD, began_at=now))
             self._say(tx, action, WOULD, "")
 
-    def _do(self, action: Action) -> None:
+    def _do(self, action: Action, *, again: bool = False) -> None:
         try:
             self._call(action)
         except RefusedError as error:
-            self._end(action, REFUSED, str(error))
+            # A webhook may have taken the first POST, whose answer was lost.
+            self._end(action, UNKNOWN if again and action.kind == WEBHOOK else REFUSED, str(error))
         except SchedulerError as error:
             _log.warning("policy: %s %s: %s; it is asked again", action.kind, action.node, error)
             if action.kind == WEBHOOK and not self._may_post_again(action):
@@ -176,10 +187,7 @@ class Executor:
 
     def _settle(self, action: Action) -> None:
         if action.kind == WEBHOOK:
-            if self._may_post_again(action):
-                self._do_again(action)
-            else:
-                self._end(action, UNKNOWN, "no answer came in time")
+            self._settle_webhook(action)
             return
         try:
             states = self._scheduler(action).nodes()
@@ -202,15 +210,44 @@ class Executor:
         else:
             self._do_again(action)
 
+    def _settle_webhook(self, action: Action) -> None:
+        """Post it again, unless it is known by now that it must not be; whether it was taken is not known then."""
+        if not self._posts(action):
+            self._end(action, UNKNOWN, "the policy no longer posts")
+            return
+        if not self._may_post_again(action):
+            self._end(action, UNKNOWN, "no answer came in time")
+            return
+        scheduler = self.schedulers.get(action.cluster)
+        if scheduler is not None:  # without one nobody can be asked
+            try:
+                state = scheduler.nodes().get(action.node)
+            except SchedulerError as error:
+                _log.warning("policy: %s %s is not repeated: %s", action.kind, action.node, error)
+                return
+            if state is None:
+                self._end(action, UNKNOWN, "the scheduler does not know the node any more")
+                return
+            if state.held:  # by a person, or by the receiver of the first POST
+                self._end(action, UNKNOWN, f"somebody has drained it: {state.why}")
+                return
+        self._do_again(action)
+
+    def _posts(self, action: Action) -> bool:
+        """Return whether the policy in force would still post this: a reload may have changed it."""
+        policy = self.policy
+        has_rule = any((rule.do, rule.name) == (WEBHOOK, action.rule) for rule in policy.rules)
+        return policy.is_on and policy.webhook is not None and has_rule
+
     def _may_post_again(self, action: Action) -> bool:
         hook = self.policy.webhook
-        return hook is not None and self.policy.is_on and self._clock.wall() - action.planned_at < hook.retry
+        return hook is not None and self._posts(action) and self._clock.wall() - action.planned_at < hook.retry
 
     def _do_again(self, action: Action) -> None:
         again = self._clock.wall()
         with self._store.transaction() as tx:
             tx.actions.renew(action, again)
-        self._do(replace(action, began_at=again))
+        self._do(replace(action, began_at=again), again=True)
 
     def _is_ours(self, action: Action, state: NodeState) -> bool:
         with self._store.snapshot() as tx:

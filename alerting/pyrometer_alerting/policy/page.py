@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from urllib.parse import quote
 
 from pyrometer_alerting.model.text import duration, utc
+from pyrometer_alerting.policy.executor import what_and_link
 from pyrometer_alerting.policy.worker import PolicyWorker
 from pyrometer_alerting.render.document import document
 from pyrometer_alerting.state.actions import ASK, ASK_RETURN, ASKED, DOING, DONE, REFUSED, UNKNOWN, Action
@@ -51,8 +52,8 @@ def _table(actions: Sequence[Action]) -> str:
 
 def _row(action: Action) -> str:
     said = _SAID.get((action.kind, action.state), f"{action.kind}: {action.state}")
-    reason, _, link = action.reason.removeprefix("pyrometer: ").partition(" http")
-    incident = f' <a href="./#{quote(action.incident_id)}">incident</a>' if link and action.incident_id else ""
+    reason, link = what_and_link(action)
+    incident = f' <a href="./#{quote(action.incident_id)}">incident</a>' if link else ""
     cells = (
         f"<time>{utc(action.began_at or action.planned_at)}</time>",
         f"<b>{html.escape(action.node)}</b><small>{html.escape(action.cluster)}</small>",

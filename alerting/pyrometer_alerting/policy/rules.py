@@ -77,7 +77,8 @@ class KubernetesSettings:
 class WebhookSettings:
     """Where an action is posted; the token, if any, goes into the header Authorization.
 
-    A post without an answer is repeated with the same id for `retry` seconds; 0 for a receiver that ignores the id.
+    A post without an answer is repeated with the same id for `retry` seconds; a receiver that ignores the id needs
+    `retry: 0s` in the file.
     """
 
     url: str

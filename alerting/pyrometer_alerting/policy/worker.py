@@ -15,7 +15,7 @@ from typing import Any
 
 from pyrometer_alerting.model import text
 from pyrometer_alerting.model.routing import Routing
-from pyrometer_alerting.policy.executor import ANSWERED, SERVICE, Executor
+from pyrometer_alerting.policy.executor import ANSWERED, SERVICE, Executor, what_and_link
 from pyrometer_alerting.policy.findings import Finding, findings, passed
 from pyrometer_alerting.policy.kubernetes import Kubernetes
 from pyrometer_alerting.policy.limits import UNKNOWN_NODE
@@ -154,7 +154,7 @@ class PolicyWorker:
 
     def _confirmed(self, asked: Action, person: str, states: States) -> str:
         kind = RETURN if asked.kind == ASK_RETURN else DRAIN
-        what = asked.reason.removeprefix("pyrometer: ").partition(" http")[0]
+        what, _link = what_and_link(asked)
         action = self.executor.new(
             asked.cluster, asked.node, kind, rule=asked.rule, what=what, incident_id=asked.incident_id, by=person
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -206,6 +207,22 @@ def test_a_question_is_answered_once(
     assert scheduler.calls() == ["n3"]
     with store.snapshot() as tx:
         assert ("alice (U0ALICE)", "drain_done") in [row[1:3] for row in tx.audits()]
+
+
+def test_the_link_of_an_incident_is_not_looked_for_in_the_middle_of_a_reason(
+    worker: PolicyWorker, scheduler: FileScheduler, store: Store, clock: FakeClock
+) -> None:
+    what = "check hca_links failed: see http://wiki/hca for it"
+    action = worker.executor.new(CLUSTER, "n3", "ask", rule="r", what=what, incident_id="i7", by="policy")
+    without = worker.executor.new(CLUSTER, "n4", "ask", rule="r", what=what, incident_id="", by="policy")
+    with store.transaction() as tx:
+        for each in (action, without):
+            tx.actions.add(replace(each, state="asked"))
+        page = policy_page(worker, tx.actions.newest(), clock.time)
+    assert f"{what} <a href=" in page
+    assert f"{what}<small>" in page
+    assert worker.confirm(action.id, "alice") == ""
+    assert scheduler.nodes()["n3"].why.startswith(f"pyrometer: {what} http://p/#i7 [")
 
 
 def test_an_old_question_is_closed(worker: PolicyWorker, found: Findings, store: Store, clock: FakeClock) -> None:
