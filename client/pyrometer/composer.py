@@ -42,7 +42,7 @@ def callback(**settings: Unpack[RunSettings]) -> Any:
         An instance of Composer's ``Callback`` if composer is imported already, else an object with its methods.
     """
     loaded = sys.modules.get("composer")
-    base = object if loaded is None else loaded.Callback
+    base = getattr(loaded, "Callback", object)
     return type("PyrometerCallback", (_Hooks, base), {})(settings)
 
 
@@ -51,7 +51,10 @@ def _rebuild(settings: RunSettings) -> Any:
 
 
 class _Hooks:
-    """The methods that the trainer calls; forward and backward once for each micro-batch."""
+    """The methods that the trainer calls; forward and backward once for each micro-batch.
+
+    Those that every callback needs are here as well: one made before Composer was imported has no other base.
+    """
 
     def __init__(self, settings: RunSettings) -> None:
         self._settings = settings
@@ -61,6 +64,26 @@ class _Hooks:
     def __reduce__(self) -> tuple[Any, tuple[RunSettings]]:
         """Pickle as a callback with the same settings and no run."""
         return _rebuild, (self._settings,)
+
+    @never_raises
+    def run_event(self, event: Any, state: Any, logger: Any) -> None:
+        """Call the method of an event, where there is one."""
+        hook = getattr(self, event.value, None)
+        if hook is not None:
+            hook(state, logger)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint saves of it: nothing."""
+        return {}
+
+    def load_state_dict(self, _state: Any) -> None:
+        """Load nothing."""
+
+    def close(self, *_: Any) -> None:
+        """Do nothing: the trainer's end says neither that training ended well nor that it crashed."""
+
+    def post_close(self) -> None:
+        """Do nothing."""
 
     @never_raises
     def fit_start(self, state: Any, _logger: Any) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from pyrometer._hooks import never_raises, subscribers_of, when_imported
 from pyrometer._settings import settings_of_environment
+from pyrometer._shutdown import exit_status
 from pyrometer._start import start
 
 TYPE_CHECKING = False
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pyrometer._run import Run
 
 _TRACKING = "verl.utils.tracking"
+_TRAINER = "verl.trainer.ppo.ray_trainer"
 # Only the log of a training step has these; that of an evaluation has `val-core/...` or `val/loss`.
 _STEPS = ("training/global_step", "timing_s/step", "perf/time_per_step", "train/loss")
 _LOSSES = ("train/loss", "actor/pg_loss", "critic/vf_loss")
@@ -60,10 +62,19 @@ class _Reporter:
 
     @never_raises
     def finished(self, _tracking: Any, exit_code: Any = 0, *_: Any, **__: Any) -> None:
-        """Close the run, unless verl ends with an error."""
+        """Close the run, or leave it as crashed where verl ends with an error."""
         run, self.run = self.run, None
-        if run is not None and not exit_code:
+        if run is not None and exit_code:
+            run.crash(exit_status(exit_code))
+        elif run is not None:
             run.close()
+
+    @never_raises
+    def failed(self, error: BaseException) -> None:
+        """Leave the run as crashed by an exception; Ctrl-C is a good end, as everywhere."""
+        run, self.run = self.run, None
+        if run is not None:
+            run.__exit__(type(error), error, error.__traceback__)
 
 
 def _first(data: Any, names: Iterable[str]) -> Any:
@@ -83,11 +94,30 @@ def _wrapped(method: str) -> Callable[..., Any]:
     return wrap
 
 
+def _wrap_fit(function: Callable[..., Any], reporters: Any) -> Callable[..., Any]:
+    def fit(*arguments: Any, **named: Any) -> Any:
+        try:
+            return function(*arguments, **named)
+        except BaseException as error:
+            # Before the exception's frames go: they hold a Tracking, which calls finish() when it is deleted.
+            for reporter in list(reporters):
+                reporter.failed(error)
+            raise
+
+    return fit
+
+
 @never_raises
 def _hook(module: Any) -> None:
     for name, method in (("__init__", "named"), ("log", "logged"), ("finish", "finished")):
         subscribers_of(module.Tracking, name, _wrapped(method)).add(REPORTER)
 
 
+@never_raises
+def _hook_trainer(module: Any) -> None:
+    subscribers_of(module.RayPPOTrainer, "fit", _wrap_fit).add(REPORTER)
+
+
 REPORTER = _Reporter()
 never_raises(when_imported)(_TRACKING, _hook)
+never_raises(when_imported)(_TRAINER, _hook_trainer)

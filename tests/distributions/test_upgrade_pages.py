@@ -1,4 +1,4 @@
-"""The manual's pages on upgrading, going back and uninstalling, followed block by block on a host of their own."""
+"""The manual's blocks on upgrading, going back and uninstalling without containers, followed on a host of their own."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -36,15 +37,25 @@ SYSTEMCTL = """#!/bin/sh
 here=$(dirname "$0")
 stop() {
     [ -e "$here/$1.pid" ] || return 0
-    kill "$(cat "$here/$1.pid")" && while kill -0 "$(cat "$here/$1.pid")" 2>/dev/null; do sleep 0.05; done
+    pid=$(cat "$here/$1.pid")
+    kill "$pid"
+    # A zombie has ended too: not every container's PID 1 reaps.
+    while kill -0 "$pid" 2>/dev/null && ! grep -q '^State:.Z' "/proc/$pid/status" 2>/dev/null; do sleep 0.05; done
     rm "$here/$1.pid"
 }
 start() { sh "$here/$1.unit" >>"$here/$1.log" 2>&1 </dev/null & echo $! >"$here/$1.pid"; }
+# As systemd 255 does: one unit that is not there, and nothing happens to the others.
+known() {
+    for unit; do
+        [ -e "$here/$unit.unit" ] || { echo "Unit file $unit.service does not exist." >&2; exit 1; }
+    done
+}
 case "$*" in
 "stop "*) stop "$2" ;;
 "start "*) start "$2" ;;
 "restart "*) stop "$2"; start "$2" ;;
-"disable --now "* | "enable --now "*) stop "$3" ;;
+"enable --now "*) shift 2; known "$@"; for unit; do start "$unit"; done ;;
+"disable --now "*) shift 2; known "$@"; for unit; do stop "$unit"; done ;;
 daemon-reload) ;;
 *) echo "systemctl: not played here: $*" >&2; exit 1 ;;
 esac
@@ -92,9 +103,8 @@ class Host:
     def follow(self, commands: str, checkout: Path) -> None:
         """Run a block in a checkout, with this host's folders in the place of the pages'."""
         here = re.sub(r"(?<![\w.])/(opt|var/lib|etc|dev/shm)\b", rf"{self.folder}/\1", commands)
-        assert not re.search(r"(?m)^rm .*\s/(?!tmp/)", here), (
-            here
-        )  # it runs as root: nothing outside of this host's folder
+        # It runs as root: nothing outside of this host's folder.
+        assert not re.search(rf"(?m)^rm .*\s/(?!{re.escape(str(self.folder).lstrip('/'))}/)", here), here
         # Without the network: nothing is downloaded, and our packages are built with what is installed.
         pip = {
             "PIP_NO_DEPS": "1",
@@ -104,8 +114,9 @@ class Host:
         }
         environment = {**os.environ, **pip, "PATH": f"{self.tools}:{os.environ['PATH']}", "PYTHONPATH": ""}
         done = subprocess.run(
-            ["bash", "-eu", "-c", here], cwd=checkout, env=environment, capture_output=True, text=True, check=False
-        )
+            ["bash", "-eu", "-c", here], cwd=checkout, env=environment, capture_output=True, text=True, check=False,
+            timeout=180,
+        )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
 
     def unit(self, name: str, *command: str) -> None:
@@ -130,14 +141,21 @@ def host(tmp_path: Path) -> Iterator[Host]:
     made.end()
 
 
+def of_git(*command: str) -> bytes:
+    """Return what git says of this checkout; skip where it has nothing to say, as in an unpacked tarball."""
+    if shutil.which("git") is None:
+        pytest.skip("no git here")
+    done = subprocess.run(["git", *command], cwd=ROOT, capture_output=True, check=False)
+    if done.returncode or not done.stdout:
+        pytest.skip(f"`git {' '.join(command)}` gives nothing here: a checkout without its history")
+    return done.stdout
+
+
 @pytest.fixture(scope="module")
 def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkout of the release before."""
     folder = tmp_path_factory.mktemp("before")
-    archive = subprocess.run(["git", "archive", BEFORE], cwd=ROOT, capture_output=True, check=False)
-    if archive.returncode:
-        pytest.skip(f"no commit {BEFORE} here: a checkout without its history")
-    subprocess.run(["tar", "-x", "-C", folder], input=archive.stdout, check=True)
+    subprocess.run(["tar", "-x", "-C", folder], input=of_git("archive", BEFORE), check=True)
     return folder
 
 
@@ -145,7 +163,7 @@ def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def after(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of this checkout, which is built in."""
     folder = tmp_path_factory.mktemp("after")
-    names = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, check=True).stdout
+    names = of_git("ls-files")
     tar = subprocess.run(["tar", "-c", "-T", "-"], cwd=ROOT, input=names, capture_output=True, check=True).stdout
     subprocess.run(["tar", "-x", "-C", folder], input=tar, check=True)
     return folder
@@ -206,19 +224,23 @@ def test_incidents_survive_an_upgrade_and_the_way_back(host: Host, before: Path,
     )  # fmt: skip
     host.follow("systemctl start pyrometer-alerting", before)
     host.wait_for("pyrometer-alerting", f"{url}/-/ready")
-    post(url, "GpuLost")
-    known = until_known(url, "GpuLost")
+    copy, newer = (state.with_name(f"{state.name}.{when}") for when in ("before", "after"))
+    for earlier in ("GpuLost", "GpuEccUncorrected"):
+        post(url, earlier)
+        known = until_known(url, earlier)
 
-    host.follow(block("up: alerting service"), after)
-    host.wait_for("pyrometer-alerting", f"{url}/-/ready")
-    assert incidents(url) == known
-    post(url, "GpuXidCritical")
-    until_known(url, "GpuXidCritical")
+        host.follow(block("up: alerting service"), after)
+        host.wait_for("pyrometer-alerting", f"{url}/-/ready")
+        assert incidents(url) == known
+        post(url, "GpuXidCritical")
+        until_known(url, "GpuXidCritical")
 
-    host.follow(block("back: alerting service"), before)
-    host.wait_for("pyrometer-alerting", f"{url}/-/ready")
-    assert incidents(url) == known  # as at the upgrade: what came since is lost, as the page says
-    assert (state.parent / "pyrometer-alerting.after").is_dir()
+        host.follow(block("back: alerting service"), before)
+        host.wait_for("pyrometer-alerting", f"{url}/-/ready")
+        assert incidents(url) == known  # as at the upgrade: what came since is lost, as the page says
+        assert (newer / "alerting.sqlite3").exists()
+        assert not (newer / state.name).exists()
+        shutil.copytree(newer, copy)  # as after an upgrade without a way back: the next one has a copy of its own
 
 
 def test_the_release_before_refuses_the_newer_file_and_leaves_it(host: Host, before: Path, after: Path) -> None:
@@ -292,6 +314,31 @@ def test_nothing_stays_of_a_node_whose_page_of_uninstalling_was_followed(host: H
     assert (host.folder / "opt/pyrometer/bin/pyrometer-node-exporter").exists()
     host.follow(block("GPU node"), after)
     assert files() == empty
+
+
+@pytest.mark.parametrize("units", [["alerting"], ["alerting", "cluster-exporter"]], ids=" ".join)
+def test_nothing_stays_of_an_alerting_host_whose_page_of_uninstalling_was_followed(
+    host: Host, after: Path, units: list[str]
+) -> None:
+    def files() -> set[Path]:
+        return {path for path in host.folder.rglob("*") if not path.is_relative_to(host.tools)}
+
+    empty = files()
+    host.make_python()
+    for name in units:
+        host.unit(f"pyrometer-{name}", "sleep", "60")
+        host.follow(f"cp compose/systemd/pyrometer-{name}.service /etc/systemd/system/", after)
+        host.follow(f"systemctl enable --now pyrometer-{name}", after)
+        (host.folder / f"etc/default/pyrometer-{name}").write_text("PYROMETER_FLAGS=\n")
+    host.follow("cp compose/systemd/pyrometer.sysusers.conf /etc/sysusers.d/pyrometer.conf", after)
+    for place in ("etc/pyrometer", "var/lib/pyrometer-alerting", "var/lib/pyrometer-cluster"):
+        (host.folder / place).mkdir()
+    for when in ("before", "after"):
+        (host.folder / f"var/lib/pyrometer-alerting.{when}").mkdir()
+    assert len(list(host.tools.glob("*.pid"))) == len(units)
+    host.follow(block("alerting service"), after)
+    assert files() == empty
+    assert not list(host.tools.glob("*.pid"))
 
 
 def test_what_helm_leaves_is_what_the_page_deletes() -> None:

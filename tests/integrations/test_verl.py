@@ -22,13 +22,14 @@ STEP = {
     "perf/time_per_step": 48.7, "perf/throughput": 3283.3, "timing_s/step": 48.7,
 }  # fmt: skip
 PROGRAM = """
-import json, os, sys, verl
+import json, sys, verl
 from verl.utils.tracking import Tracking
 tracking = Tracking(project_name="p", experiment_name="grpo", default_backend="console")
 for step, data in enumerate(json.loads(sys.argv[1])):
     tracking.log(data=data, step=step)
-if sys.argv[2] == "dies":
-    os._exit(1)
+if sys.argv[2] == "fails":
+    tracking.finish(exit_code=1)
+    sys.exit(1)
 """
 
 
@@ -52,8 +53,8 @@ def test_its_steps_are_those_of_the_run(seen: Any) -> None:
     assert found.header.closed
 
 
-def test_a_process_that_dies_is_no_good_end(seen: Any) -> None:
-    play([STEP, STEP], "dies")
+def test_a_finish_with_an_error_is_no_good_end(seen: Any) -> None:
+    play([STEP, STEP], "fails")
     assert not seen().header.closed
 
 

@@ -109,8 +109,8 @@ def _of_the_driver(report: Report, readings: Readings) -> Iterator[Fault]:
         step = _DRIVER_STEPS.get(report.driver_down, _DRIVER_STEP)
         if _no_runtime(report):
             module = report.driver["kernel_module"]
-            why = f"the kernel module {module} is loaded, but libnvidia-ml.so.1 is not here: "
-            why += "a container without the NVIDIA runtime"
+            why = f"the kernel module {module} is loaded, but libnvidia-ml.so.1 is not here, "
+            why += "as in a container without the NVIDIA runtime"
             step = f"{_RUNTIME}; outside of containers install the driver's libraries in version {module}"
         yield Fault(f"{there}the NVIDIA driver can't be used: {why}", step, "GpuDriverDown")
 

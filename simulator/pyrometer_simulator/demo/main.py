@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -50,6 +51,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run(flags)
     except (DemoError, StackError) as error:
         sys.stderr.write(f"pyrometer-demo: {error}\n")
+        return 2
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        sys.stderr.write("pyrometer-demo: another program took a port while the demo was starting: run it again\n")
         return 2
     except KeyboardInterrupt:
         _say("stopped")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from pyrometer_simulator.demo.hardware import FIB_TRIE, node_address
-from pyrometer_simulator.demo.processes import Processes
+from pyrometer_simulator.demo.processes import DemoError, Processes
 from pyrometer_simulator.nccl.job import Job, Layout
 from pyrometer_simulator.nccl.ras_server import RasJob, RasServer
 from pyrometer_simulator.torch_jobs.monitoring import Monitoring, Named
@@ -65,8 +65,11 @@ class UnreportedJob:
 
 
 @contextlib.contextmanager
-def monitored(jobs: Sequence[UnreportedJob]) -> Iterator[Monitoring]:
-    """Run jobs under real exporters and Prometheus for the length of the block, once these know all of them."""
+def monitored(jobs: Sequence[UnreportedJob], known_within: float = KNOWN_SECONDS) -> Iterator[Monitoring]:
+    """Run jobs under real exporters and Prometheus for the length of the block, once these know all of them.
+
+    Raises DemoError if Prometheus does not know all of them within so many seconds.
+    """
     with contextlib.ExitStack() as opened:
         servers = [opened.enter_context(RasServer(one.ras)) for one in jobs]
         addresses = [f"--collector.nccl.address={host}:{port}" for host, port in (one.address for one in servers)]
@@ -77,17 +80,26 @@ def monitored(jobs: Sequence[UnreportedJob]) -> Iterator[Monitoring]:
         end = threading.Event()
         opened.callback(end.set)
         threading.Thread(target=_train, args=(jobs, end), daemon=True).start()
-        known = "count(pyrometer_nccl_job_info)"
-        until(monitoring, lambda: (monitoring.prometheus.value(known) or 0) >= len(jobs), KNOWN_SECONDS)
+        if not until(monitoring, lambda: _known(monitoring) >= len(jobs), known_within):
+            found = f"{_known(monitoring):.0f} of {len(jobs)} jobs after {known_within:.0f} s"
+            msg = f"Prometheus knows {found} (pyrometer_nccl_job_info): are the exporters' targets up?"
+            raise DemoError(msg)
         yield monitoring
 
 
-def until(monitoring: Monitoring, done: Callable[[], bool], seconds: float) -> None:
-    """Look at the alerts every second until ``done``, or for so long."""
+def until(monitoring: Monitoring, done: Callable[[], bool], seconds: float) -> bool:
+    """Look at the alerts every second until ``done``, or for so long; return whether it was done."""
     deadline = time.time() + seconds
-    while time.time() < deadline and not done():
+    while not done():
+        if time.time() >= deadline:
+            return False
         monitoring.look()
         time.sleep(1)
+    return True
+
+
+def _known(monitoring: Monitoring) -> float:
+    return monitoring.prometheus.value("count(pyrometer_nccl_job_info)") or 0
 
 
 def _procfs(folder: Path, index: int) -> Path:

@@ -56,7 +56,7 @@ def test_a_missing_gpu_is_named_by_its_address(bench: Bench) -> None:
 VERSION = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  590.48.01  Tue Mar  5 22:23:56 UTC 2024\n"
 
 
-def test_a_loaded_module_without_the_library_is_a_container_without_the_runtime(bench: Bench) -> None:
+def test_a_loaded_module_without_the_library_may_be_a_container_without_the_runtime(bench: Bench) -> None:
     bench.make().fail_init(12)
     module = bench.folder / "proc/driver/nvidia"
     module.mkdir(parents=True)
@@ -64,16 +64,15 @@ def test_a_loaded_module_without_the_library_is_a_container_without_the_runtime(
     status, report = bench.json()
     assert status == 1
     (fault,) = report["faults"]
-    assert "the kernel module 590.48.01 is loaded, but libnvidia-ml.so.1 is not here" in fault["what"]
-    assert "a container without the NVIDIA runtime" in fault["what"]
+    assert "module 590.48.01 is loaded, but libnvidia-ml.so.1 is not here, as in a container" in fault["what"]
     assert "docker run --gpus=all" in fault["next_step"]
 
 
-def test_it_is_one_also_where_the_bus_shows_no_gpu(bench: Bench) -> None:
+def test_it_may_be_one_also_where_the_bus_shows_no_gpu(bench: Bench) -> None:
     bench.make(count=0).fail_init(12)
     module = bench.folder / "proc/driver/nvidia"
     module.mkdir(parents=True)
     (module / "version").write_text(VERSION)
     status, report = bench.json()
     assert status == 1
-    assert "a container without the NVIDIA runtime" in report["faults"][0]["what"]
+    assert "as in a container without the NVIDIA runtime" in report["faults"][0]["what"]

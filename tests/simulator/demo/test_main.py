@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -65,6 +66,22 @@ def test_a_report_that_cannot_be_written_is_said_before_the_scenario(capsys: pyt
 
     assert main.main(["--report=/nonexistent/x"]) == 2
     assert capsys.readouterr().err == "pyrometer-demo: --report=/nonexistent/x: No such file or directory\n"
+
+
+def test_a_port_that_is_taken_after_it_was_tried_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from pyrometer_simulator.demo import main
+
+    def run(_: object) -> int:
+        raise OSError(errno.EADDRINUSE, "Address already in use")
+
+    monkeypatch.setattr(main, "_run", run)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    assert main.main([]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "pyrometer-demo: another program took a port while the demo was starting: run it again"
+    ]
 
 
 def test_logs_that_an_error_names_are_kept(tmp_path: Path) -> None:

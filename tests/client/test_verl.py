@@ -1,0 +1,129 @@
+"""How a run of verl ends, by the calls that its trainers make; the real Tracking has tests of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+from client_ring_reader import ReadRing
+
+STEP = {"training/global_step": 1, "actor/pg_loss": 0.25}
+
+
+class Tracking:
+    """verl's, as far as its end is concerned: deleted without a word, it finishes well."""
+
+    def __init__(self, project_name: str, experiment_name: str) -> None:
+        self.finished = False
+
+    def log(self, data: dict[str, float], step: int) -> None:
+        """Log nowhere."""
+
+    def finish(self, exit_code: int = 0) -> None:
+        self.finished = True
+
+    def __del__(self) -> None:
+        if not self.finished:
+            self.finish()
+
+
+class RayPPOTrainer:
+    """verl's, as far as its end is concerned: the Tracking is a local of ``fit``."""
+
+    def __init__(self, tracking: Callable[[], Tracking], error: BaseException | None) -> None:
+        self.tracking, self.error = tracking, error
+
+    def fit(self) -> str:
+        logger = self.tracking()
+        if self.error is not None:
+            raise self.error
+        logger.finish()
+        return "result"
+
+
+Begin = Callable[[], tuple[Any, Any]]
+
+
+@pytest.fixture
+def begin(monkeypatch: pytest.MonkeyPatch, rings: str) -> Begin:
+    """Import the hook as verl does, before its own modules; return a tracker that has logged two steps, and its run."""
+    monkeypatch.setenv("PYROMETER_RINGS", rings)
+    monkeypatch.setenv("PYROMETER_SETTINGS", "world_size=8")
+    tracking, trainer = ModuleType("verl.utils.tracking"), ModuleType("verl.trainer.ppo.ray_trainer")
+    tracking.Tracking = type("Tracking", (Tracking,), dict(vars(Tracking)))  # type: ignore[attr-defined]
+    trainer.RayPPOTrainer = type("RayPPOTrainer", (RayPPOTrainer,), dict(vars(RayPPOTrainer)))  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, tracking.__name__, tracking)
+    monkeypatch.setitem(sys.modules, trainer.__name__, trainer)
+    monkeypatch.delitem(sys.modules, "pyrometer.verl", raising=False)
+    import pyrometer.verl
+
+    def start() -> tuple[Any, Any]:
+        tracker = tracking.Tracking(project_name="p", experiment_name="grpo")
+        for step in range(2):
+            tracker.log(data=STEP, step=step)
+        run = pyrometer.verl.REPORTER.run
+        assert run is not None
+        return tracker, run.path
+
+    return start
+
+
+def fit(begin: Begin, error: BaseException | None) -> tuple[str, str]:
+    """Fit with a tracker that nothing else holds; return the ring's path and what ``fit`` returned."""
+    paths = []
+
+    def tracking() -> Any:
+        tracker, path = begin()
+        paths.append(path)
+        return tracker
+
+    result = ""
+    trainer = sys.modules["verl.trainer.ppo.ray_trainer"].RayPPOTrainer(tracking, error)
+    with contextlib.nullcontext() if error is None else pytest.raises(type(error)):
+        result = trainer.fit()
+    if error is not None:
+        error.__traceback__ = None
+    gc.collect()
+    return paths[0], result
+
+
+def test_a_finish_without_an_error_is_a_good_end(begin: Begin, seen: ReadRing) -> None:
+    tracker, path = begin()
+    tracker.finish()
+    assert seen(path).header.closed
+
+
+def test_a_finish_with_an_error_is_a_crash(begin: Begin, seen: ReadRing) -> None:
+    tracker, path = begin()
+    tracker.finish(exit_code=1)
+    ring = seen(path)
+    assert (ring.header.closed, ring.last_words) == (False, "exit status 1")
+
+
+def test_a_fit_that_raises_is_a_crash_although_its_tracker_finishes_well(begin: Begin, seen: ReadRing) -> None:
+    path, _ = fit(begin, RuntimeError("CUDA error"))
+    ring = seen(path)
+    assert not ring.header.closed
+    assert ring.last_words.startswith("RuntimeError")
+
+
+def test_a_fit_that_returns_is_a_good_end(begin: Begin, seen: ReadRing) -> None:
+    path, result = fit(begin, None)
+    assert result == "result"
+    assert seen(path).header.closed
+
+
+def test_ctrl_c_in_fit_is_a_good_end(begin: Begin, seen: ReadRing) -> None:
+    path, _ = fit(begin, KeyboardInterrupt())
+    assert seen(path).header.closed
+
+
+def test_a_trainer_without_fit_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch, begin: Begin) -> None:
+    monkeypatch.setitem(sys.modules, "verl.trainer.ppo.ray_trainer", ModuleType("verl.trainer.ppo.ray_trainer"))
+    monkeypatch.delitem(sys.modules, "pyrometer.verl")
+    import pyrometer.verl  # noqa: F401  it must not raise
