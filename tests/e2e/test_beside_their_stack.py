@@ -31,7 +31,7 @@ from pyrometer_simulator.ports import free_port
 from pyrometer_simulator.slack import FakeSlack
 from pyrometer_simulator.stack import Stack
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(290)]
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/howto/existing-stack.md").read_text(encoding="utf-8")
@@ -199,8 +199,11 @@ def test_the_manuals_blocks_lead_from_nothing_to_a_message(site: Site, stack: St
         return "\n".join(shown_text(each) for each in site.slack.messages("gpu-alerts"))
 
     until(lambda: "gpu-001 GPU 3" in message(), lambda: f"no message names gpu-001 GPU 3: {message()}", site)
-    assert "Xid 79" in message() or "hardware error" in message()
+    assert "Xid 79" in message()
     assert "gpu-002" not in message()
 
-    # Their own way of alerts is as it was: theirs go to their pager, none of ours does.
-    assert set(site.paged) == {"Watchdog", "InfoInhibitor"}
+    # Their own way of alerts is as it was: theirs go to their pager, none of ours does. Prometheus sends an alert again
+    # after a minute, so theirs may come after our message.
+    theirs = {"Watchdog", "InfoInhibitor"}
+    until(lambda: theirs <= set(site.paged), lambda: f"their pager got {set(site.paged)}", site)
+    assert set(site.paged) == theirs
