@@ -8,9 +8,19 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import weakref
     from collections.abc import Callable
-    from typing import Any, ParamSpec
+    from typing import Any, ParamSpec, Protocol
+
+    from pyrometer._step import Part
 
     P = ParamSpec("P")
+
+    class CheckpointSubscriber(Protocol):
+        """Whose part ``checkpoint`` covers the calls of a function that writes one."""
+
+        def checkpoint_part(self) -> Part | None:
+            """Return the part ``checkpoint``, to be entered; None if the call is no pause of a run."""
+            ...
+
 
 SUBSCRIBERS = "__pyrometer_subscribers__"
 _COMPILED_INSTEAD = "_torchdynamo_inline"  # the name by which PyTorch's compiler looks for it
@@ -66,6 +76,22 @@ def subscribers_of(owner: Any, name: str, wrap: Callable[..., Any]) -> weakref.W
         setattr(wrapper, _COMPILED_INSTEAD, function)
         setattr(owner, name, wrapper)
     return subscribers
+
+
+def wrap_save(function: Callable[..., Any], subscribers: weakref.WeakSet[CheckpointSubscriber]) -> Callable[..., Any]:
+    """Return ``function``, which writes a checkpoint, with its time in the subscribers' part ``checkpoint``."""
+
+    def save(*arguments: Any, **named: Any) -> Any:
+        parts = [part for each in list(subscribers) if (part := each.checkpoint_part()) is not None]
+        for part in parts:
+            part.__enter__()
+        try:
+            return function(*arguments, **named)
+        finally:
+            for part in parts:
+                part.__exit__(None, None, None)
+
+    return save
 
 
 class _ImportFinder:

@@ -12,7 +12,7 @@ import weakref
 from _thread import get_ident
 
 from pyrometer import ring
-from pyrometer._hooks import SUBSCRIBERS, never_raises, subscribers_of, when_imported
+from pyrometer._hooks import SUBSCRIBERS, never_raises, subscribers_of, when_imported, wrap_save
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -74,18 +74,13 @@ class PauseDetector:
             self._eval.__exit__(None, None, None)
             _unsubscribe(sys.modules[_MODULE].Module, "train", self)
 
-    def begin_checkpoint(self) -> bool:
-        """Enter part ``checkpoint``. Return whether :meth:`end_checkpoint` has to follow."""
+    def checkpoint_part(self) -> Part | None:
+        """Return the part ``checkpoint``, to be entered; None if the call is no pause of this run."""
         if get_ident() == self._thread:
             self.end_eval()
         if not self._is_pause(self._checkpoint):
-            return False
-        self._checkpoint.__enter__()
-        return True
-
-    def end_checkpoint(self) -> None:
-        """Leave part ``checkpoint``: it is written."""
-        self._checkpoint.__exit__(None, None, None)
+            return None
+        return self._checkpoint
 
     def _is_pause(self, part: Part) -> bool:
         """Return False for what runs beside the training, lies in a part that the job names, or is in every step."""
@@ -112,7 +107,7 @@ def _subscribe(detector: PauseDetector) -> bool:
     subscribers_of(sys.modules[_MODULE].Module, "eval", _wrap_eval).add(detector)
     when_imported(_DEEPSPEED, _subscription(detector, "eval", _wrap_eval, _ENGINE))
     for module, name in _SAVE_FUNCTIONS:
-        when_imported(module, _subscription(detector, name, _wrap_save))
+        when_imported(module, _subscription(detector, name, wrap_save))
     return True
 
 
@@ -153,15 +148,3 @@ def _wrap_train(function: Callable[..., Any], detectors: weakref.WeakSet[PauseDe
         return function(module, mode, *arguments, **named)
 
     return train
-
-
-def _wrap_save(function: Callable[..., Any], detectors: weakref.WeakSet[PauseDetector]) -> Callable[..., Any]:
-    def save(*arguments: Any, **named: Any) -> Any:
-        entered = [detector for detector in list(detectors) if detector.begin_checkpoint()]
-        try:
-            return function(*arguments, **named)
-        finally:
-            for detector in entered:
-                detector.end_checkpoint()
-
-    return save

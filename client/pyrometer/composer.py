@@ -11,18 +11,17 @@ from __future__ import annotations
 
 import sys
 
-from pyrometer._hooks import never_raises, subscribers_of, when_imported
+from pyrometer._hooks import never_raises, subscribers_of, when_imported, wrap_save
 from pyrometer._trainer_loop import TrainerLoop
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import weakref
-    from collections.abc import Callable
     from typing import Any
 
     from typing_extensions import Unpack
 
     from pyrometer._settings import RunSettings
+    from pyrometer._step import Part
 
 _SAVER = "composer.callbacks.checkpoint_saver"
 _LOSS = "loss/train/total"
@@ -161,24 +160,14 @@ class _Hooks:
 
     @never_raises
     def _watch_saves(self, module: Any) -> None:
-        subscribers_of(module.CheckpointSaver, "_save_checkpoint", _wrap_save).add(self)
+        subscribers_of(module.CheckpointSaver, "_save_checkpoint", wrap_save).add(self)
+
+    def checkpoint_part(self) -> Part | None:
+        """Return the part ``checkpoint``, to be entered; None if no run is open."""
+        return None if self.loop is None else self.loop.run.part("checkpoint")
 
     def _started_loop(self) -> TrainerLoop:
         if self.loop is None:
             msg = "training has not begun, or has ended"
             raise RuntimeError(msg)
         return self.loop
-
-
-def _wrap_save(function: Callable[..., Any], subscribers: weakref.WeakSet[_Hooks]) -> Callable[..., Any]:
-    def save(*arguments: Any, **named: Any) -> Any:
-        parts = [hooks.loop.run.part("checkpoint") for hooks in list(subscribers) if hooks.loop is not None]
-        for part in parts:
-            part.__enter__()
-        try:
-            return function(*arguments, **named)
-        finally:
-            for part in parts:
-                part.__exit__(None, None, None)
-
-    return save

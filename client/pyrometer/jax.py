@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import sys
 
-from pyrometer._hooks import never_raises, subscribers_of, when_imported
+from pyrometer._hooks import never_raises, subscribers_of, when_imported, wrap_save
 from pyrometer._start import start
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import weakref
     from collections.abc import Callable
     from typing import Any
 
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
 
     from pyrometer._run import Run
     from pyrometer._settings import RunSettings
+    from pyrometer._step import Part
 
 _ORBAX = "orbax.checkpoint"
 
@@ -93,20 +93,10 @@ class _Steps:
             run.record(loss=float(late))
             self._late = value
 
+    def checkpoint_part(self) -> Part | None:
+        """Return the part ``checkpoint``, to be entered; None if no run has begun."""
+        return None if self.run is None else self.run.part("checkpoint")
+
     @never_raises
     def _watch_saves(self, module: Any) -> None:
-        subscribers_of(module.CheckpointManager, "save", _wrap_save).add(self)
-
-
-def _wrap_save(function: Callable[..., Any], subscribers: weakref.WeakSet[_Steps]) -> Callable[..., Any]:
-    def save(*arguments: Any, **named: Any) -> Any:
-        parts = [steps.run.part("checkpoint") for steps in list(subscribers) if steps.run is not None]
-        for part in parts:
-            part.__enter__()
-        try:
-            return function(*arguments, **named)
-        finally:
-            for part in parts:
-                part.__exit__(None, None, None)
-
-    return save
+        subscribers_of(module.CheckpointManager, "save", wrap_save).add(self)
