@@ -18,19 +18,19 @@ OK = Family(
     "gauge",
     "1 if the active test passed when it last ran, 0 if it failed; absent where its answer could not be read. "
     "docs/active-tests.md.",
-    ("test",),
+    ("test", "peer"),
 )
 RESULT = Family(
     "pyrometer_active_test_result",
     "gauge",
     "The latest measured value of an active test, in the unit of its label: the slowest GPU or link of this node.",
-    ("test", "unit"),
+    ("test", "unit", "peer"),
 )
 LAST_RUN = Family(
     "pyrometer_active_test_timestamp_seconds",
     "gauge",
     "When the active test last ended, in s since the epoch, with whatever result.",
-    ("test",),
+    ("test", "peer"),
 )
 
 
@@ -74,13 +74,13 @@ class ActiveCollector:
         except PermissionError as error:
             yield _down(error)
             return
-        for name, tried in found.items():
+        for (name, peer), tried in found.items():
             if tried.ok is not None:
-                yield OK.sample(int(tried.ok), name)
-            yield LAST_RUN.sample(tried.at, name)
-            values.update({(result.test, result.unit): result.value for result in tried.results})
-        for (test, unit), value in values.items():
-            yield RESULT.sample(value, test, unit)
+                yield OK.sample(int(tried.ok), name, peer)
+            yield LAST_RUN.sample(tried.at, name, peer)
+            values.update({(result.test, result.unit, peer): result.value for result in tried.results})
+        for labels, value in values.items():
+            yield RESULT.sample(value, *labels)
 
 
 def _down(error: OSError) -> Down:

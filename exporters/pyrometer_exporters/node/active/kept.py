@@ -14,6 +14,8 @@ from pyrometer_kit.statefile import StateFile
 FILE: Final = "active.json"
 VERSION: Final = 1
 MODE: Final = 0o644
+MOST_PEERS: Final = 4
+"""So many peers of a test are kept and exported: a node that is tested with another one each week has few series."""
 
 
 @dataclass(frozen=True)
@@ -25,16 +27,22 @@ class Tried:
         reason: why not, in words.
         at: when it ended, in seconds since the epoch.
         results: what it measured.
+        peer: the other node, of a test of two.
     """
 
     ok: bool | None
     reason: str
     at: float
     results: tuple[Result, ...] = ()
+    peer: str = ""
 
 
-def load(folder: Path | None) -> Mapping[str, Tried]:
-    """Return the latest run of each test; none where there is no file.
+Key = tuple[str, str]
+"""Name and peer of a test."""
+
+
+def load(folder: Path | None) -> Mapping[Key, Tried]:
+    """Return the latest run of each test, and of one of two nodes with each of its latest peers; none without a file.
 
     Raises:
         PermissionError: There is a file that this user may not read.
@@ -46,27 +54,43 @@ def load(folder: Path | None) -> Mapping[str, Tried]:
     return found or {}
 
 
-def save(folder: Path, tried: Mapping[str, Tried]) -> None:
+def added(tried: Mapping[Key, Tried], name: str, new: Tried) -> Mapping[Key, Tried]:
+    """Return the runs with a new one: with a peer it is kept beside those with the latest others.
+
+    >>> sorted(added({("ib", ""): Tried(True, "", 1.0)}, "ib", Tried(True, "", 2.0, (), "gpu-002")))
+    [('ib', 'gpu-002')]
+    """
+    same = [each for each in tried.items() if each[0][0] == name and each[0][1] not in ("", new.peer)]
+    latest = sorted(same, key=lambda each: each[1].at)[-(MOST_PEERS - 1) :] if new.peer else []
+    others = {key: each for key, each in tried.items() if key[0] != name}
+    return {**others, **dict(latest), (name, new.peer): new}
+
+
+def save(folder: Path, tried: Mapping[Key, Tried]) -> None:
     """Replace the file, readable for the exporter's user whatever the umask of the one who tests.
 
     Raises:
         OSError: It can't be written.
     """
     data = {
-        name: {"ok": each.ok, "reason": each.reason, "at": each.at, "results": [list(one) for one in each.results]}
-        for name, each in tried.items()
-    }
+        " ".join(filter(None, key)): {
+            "ok": each.ok, "reason": each.reason, "at": each.at, "results": [list(one) for one in each.results],
+            "name": key[0], "peer": each.peer,
+        }
+        for key, each in tried.items()
+    }  # fmt: skip
     StateFile(folder, FILE, mode=MODE).save({"version": VERSION, "tests": data})
 
 
-def _decoded(data: Mapping[str, Any]) -> Mapping[str, Tried]:
+def _decoded(data: Mapping[str, Any]) -> Mapping[Key, Tried]:
     if data["version"] != VERSION:
         msg = f"version {data['version']!r} instead of {VERSION}"
         raise ValueError(msg)
-    return {str(name): _tried(each) for name, each in data["tests"].items()}
+    found = {str(key): _tried(each) for key, each in data["tests"].items()}
+    return {(str(data["tests"][key].get("name", key)), each.peer): each for key, each in found.items()}
 
 
 def _tried(data: Mapping[str, Any]) -> Tried:
     results = tuple(Result(str(test), str(unit), float(value)) for test, unit, value in data["results"])
     ok = None if data["ok"] is None else bool(data["ok"])
-    return Tried(ok, str(data["reason"]), float(data["at"]), results)
+    return Tried(ok, str(data["reason"]), float(data["at"]), results, str(data.get("peer", "")))

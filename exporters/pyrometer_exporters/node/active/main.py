@@ -14,14 +14,16 @@ import json
 import math
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from pyrometer_exporters.node.active import kept
+from pyrometer_exporters.node.active import kept, pairs
 from pyrometer_exporters.node.active.kept import Tried
-from pyrometer_exporters.node.active.run import Gpus, gpus, program_of, tried
+from pyrometer_exporters.node.active.run import gpus_of_both, program_of, tried
 from pyrometer_exporters.node.active.tools import TOOLS, Asked, Tool
 from pyrometer_kit.command_line import add_version_flag
 from pyrometer_kit.errors import UsageError, fail
@@ -58,7 +60,7 @@ def _run(flags: argparse.Namespace) -> int:
         sys.stderr.write(f"{PROG}: {number} of {len(tools)}: {tool.name}\n")
         found[tool.name] = outcome = _try(tool, flags, limits, until - time.monotonic())
         if isinstance(outcome, Tried):
-            _keep(state, tool.name, outcome)
+            _keep(state, tool.name, replace(outcome, peer=flags.peer if tool.peer else ""))
     sys.stdout.write(_as_json(found) if flags.json else "".join(_line(name, each) for name, each in found.items()))
     if any(isinstance(each, Tried) and each.ok is False for each in found.values()):
         return FAILED
@@ -70,11 +72,12 @@ def _try(tool: Tool, flags: argparse.Namespace, limits: Mapping[str, float], lef
     program = program_of(tool)
     if program is None:
         return f"not installed: {' or '.join(tool.programs)}"
-    seen = gpus() if tool.gpus else Gpus((), "")
+    asked = Asked(0, flags.level, int(getattr(flags, "burn-seconds")), flags.peer, flags.device, flags.directory,
+                  flags.host or socket.gethostname().partition(".")[0], flags.command)  # fmt: skip
+    seen = gpus_of_both(tool, asked)
     if seen.busy:
         return f"GPUs are not idle: {seen.busy}"
-    asked = Asked(len(seen.models), flags.level, int(getattr(flags, "burn-seconds")), flags.peer, flags.device,
-                  flags.directory)  # fmt: skip
+    asked = replace(asked, gpus=len(seen.models))
     seconds = tool.seconds(asked)
     if seconds > left:
         return f"it may take {seconds:.0f} s, and {max(0, left):.0f} s of --budget are left"
@@ -90,14 +93,17 @@ def _tools(flags: argparse.Namespace) -> list[Tool]:
     for name in names:
         if name not in known:
             raise UsageError(f"--run: there is no test {name}; known are {', '.join(known)}")
-        if known[name].needs and not getattr(flags, known[name].needs):
-            raise UsageError(f"--run: {name} needs --{known[name].needs}")
+        for needed in known[name].needs:
+            if not getattr(flags, needed):
+                raise UsageError(f"--run: {name} needs --{needed}")
+        if known[name].launched:
+            pairs.check_command(flags.command)
     return [known[name] for name in dict.fromkeys(names)]
 
 
 def _keep(state: Path, name: str, outcome: Tried) -> None:
     try:
-        kept.save(state, {**kept.load(state), name: outcome})
+        kept.save(state, kept.added(kept.load(state), name, outcome))
     except OSError as error:
         raise UsageError(f"--path.state: can't keep the result in {state}: {error.strerror}") from None
 
@@ -146,7 +152,16 @@ def make_parser() -> Flags:
     add("--level", type=int, choices=(1, 2, 3, 4), default=2, help="of dcgmi diag (default: %(default)s)")
     add("--burn-seconds", dest="burn-seconds", type=number_between(10, 86400, "a number of seconds from 10 to 86400"),
         default=300.0, metavar="SECONDS", help="how long burn runs (default: %(default).0f)")  # fmt: skip
-    add("--peer", default="", metavar="HOST", help="where `ib_write_bw --report_gbits -F -D 10` waits, for ib")
+    add(
+        "--peer",
+        default="",
+        metavar="HOST",
+        help="the other node: where `ib_write_bw --report_gbits -F -D 10` waits, for ib; with idle GPUs, for nccl_pair",
+    )
+    add("--command", default="", metavar="TEXT",
+        help="what starts nccl_pair, without a shell: {test} becomes the program and its arguments, {hosts} the two "
+        "names with commas, {count} their number, {tasks} the processes on each, {slots} a:8,b:8")  # fmt: skip
+    add("--host", default="", metavar="HOST", help="this node's name for --command (default: its own, without domain)")
     add("--device", default="", metavar="NAME", help="the HCA for ib, such as mlx5_0")
     add("--directory", default="", metavar="DIR", help="where fio writes 16 GB, and removes them")
     add("--budget", type=number_between(1, 1e6, "a number of seconds"), default=7200.0, metavar="SECONDS",

@@ -115,6 +115,16 @@ def nccl(text: str) -> Reading:
     return Reading(problems, (Result("nccl_all_reduce", "GB/s", sizes[max(sizes)]),))
 
 
+def nccl_pair(text: str) -> Reading:
+    """Read ``all_reduce_perf`` over two nodes, whose bandwidth is another one than that within a node.
+
+    Raises:
+        ValueError: It has no line of results.
+    """
+    found = nccl(text)
+    return Reading(found.problems, tuple(each._replace(test="nccl_all_reduce_pair") for each in found.results))
+
+
 def ib_write_bw(text: str) -> Reading:
     """Read ``ib_write_bw --report_gbits`` of perftest: the average bandwidth at the largest size, in Gb/s.
 

@@ -8,14 +8,16 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
+from pyrometer_exporters.node.active import pairs
 from pyrometer_exporters.node.active.kept import Tried
 from pyrometer_exporters.node.active.tools import LEAST, LEAST_IS_OF_GPUS, Asked, Tool
 from pyrometer_kit import process_group
 
 MOST_OUTPUT_BYTES = 16 << 20
 NVIDIA_SMI_SECONDS = 30.0
+LAUNCH_SECONDS = 60.0  # a job step waits for its turn
 
 
 class Gpus(NamedTuple):
@@ -25,11 +27,14 @@ class Gpus(NamedTuple):
     busy: str
 
 
-def gpus() -> Gpus:
-    """Ask ``nvidia-smi`` which GPUs there are, and who uses them; in doubt they are in use."""
+def gpus(asked: Asked | None = None) -> Gpus:
+    """Ask ``nvidia-smi`` which GPUs there are, and who uses them; in doubt they are in use.
+
+    With ``asked`` it is that of the peer, through the launcher.
+    """
     try:
-        told = _smi("--query-gpu=name,utilization.gpu", "--format=csv,noheader,nounits")
-        pids = _smi("--query-compute-apps=pid", "--format=csv,noheader")
+        told = _smi(asked, "--query-gpu=name,utilization.gpu", "--format=csv,noheader,nounits")
+        pids = _smi(asked, "--query-compute-apps=pid", "--format=csv,noheader")
     except (OSError, subprocess.SubprocessError) as error:
         return Gpus((), f"nvidia-smi does not answer: {type(error).__name__}")
     rows = [line.rpartition(",") for line in told]
@@ -44,15 +49,47 @@ def gpus() -> Gpus:
     return Gpus(models, ", ".join(busy[:8]))
 
 
-def _smi(*arguments: str) -> list[str]:
-    done = subprocess.run(["nvidia-smi", *arguments], capture_output=True, text=True, check=True, errors="replace",
-                          stdin=subprocess.DEVNULL, timeout=NVIDIA_SMI_SECONDS)  # fmt: skip
-    return [line.strip() for line in done.stdout.splitlines() if line.strip()]
+def gpus_of_both(tool: Tool, asked: Asked) -> Gpus:
+    """Return the GPUs that a test uses, and why they can't be tested now: this node's, and then the peer's."""
+    seen = gpus() if tool.gpus else Gpus((), "")
+    if seen.busy or not tool.launched:
+        return seen
+    other = gpus(asked)
+    if other.busy:
+        return Gpus(seen.models, f"on {asked.peer}: {other.busy}")
+    if other.models != seen.models:
+        return Gpus(seen.models, f"{asked.peer} has other ones: {len(other.models)} {other.models[0]}")
+    return seen
+
+
+def _smi(asked: Asked | None, *arguments: str) -> list[str]:
+    words, seconds = ["nvidia-smi", *arguments], NVIDIA_SMI_SECONDS
+    if asked is not None:
+        words, seconds = pairs.launched(asked.command, [asked.peer], 1, words), LAUNCH_SECONDS
+    with tempfile.TemporaryFile() as output:
+        process = _started(words, output, subprocess.DEVNULL)
+        try:
+            status = process.wait(seconds)
+        finally:
+            process_group.end([process])
+        if status != 0:
+            raise subprocess.CalledProcessError(status, words)
+        output.seek(0)
+        lines = output.read(MOST_OUTPUT_BYTES).decode(errors="replace").splitlines()
+    return [line.strip() for line in lines if line.strip()]
+
+
+def _started(words: Sequence[str], output: IO[bytes], errors: IO[bytes] | int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, start_new_session=True)
 
 
 def program_of(tool: Tool) -> str | None:
-    """Return the path of the tool's program; None where none is installed."""
-    return next((path for name in tool.programs if (path := shutil.which(name))), None)
+    """Return the path of the tool's program; None where none is installed.
+
+    One that is launched may be in a container, where it is found by its name.
+    """
+    found = next((path for name in tool.programs if (path := shutil.which(name))), None)
+    return tool.programs[0] if found is None and tool.launched else found
 
 
 def run(tool: Tool, program: str, asked: Asked, seconds: float) -> tuple[int, str]:
@@ -65,9 +102,9 @@ def run(tool: Tool, program: str, asked: Asked, seconds: float) -> tuple[int, st
     folder = _with_folder(tool, asked)
     with folder as directory, tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         words = [program, *tool.words(replace(asked, directory=directory))]
-        process = subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, start_new_session=True
-        )
+        if tool.launched:
+            words = pairs.launched(asked.command, [asked.host, asked.peer], asked.gpus, words)
+        process = _started(words, output, errors)
         try:
             status = process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -104,15 +141,22 @@ def tried(
         return Tried(ok=None, reason=f"{error.filename or program}: {error.strerror}", at=wall())
     try:
         reading = tool.read(text)
+        if tool.launched:
+            pairs.check_ranks(text, asked.gpus)
     except (ValueError, KeyError, TypeError) as error:
         if status != 0:  # DCGM and gpu-burn end with a status of their own where they have found something
             return Tried(ok=False, reason=f"it ended with status {status} and without results", at=wall())
         return Tried(ok=None, reason=f"its output can't be read: {error}", at=wall())
-    least = LEAST.get(model, {}) if asked.gpus == LEAST_IS_OF_GPUS else {}
-    problems = [*reading.problems, *_too_low(reading.results, {**least, **limits})]
+    problems = [*reading.problems, *_too_low(reading.results, {**_least(model, asked.gpus), **limits})]
     if status != 0 and not problems:
         problems = [f"it ended with status {status}"]
     return Tried(not problems, "; ".join(problems), wall(), reading.results)
+
+
+def _least(model: str, gpus: int) -> Mapping[str, float]:
+    """Return the least values of a node of so many GPUs of this model, and of its fabric."""
+    own = LEAST.get(model, {}) if gpus == LEAST_IS_OF_GPUS.get(model, 8) else {}
+    return {**own, **pairs.least(gpus)}
 
 
 def _too_low(results: Sequence[tuple[str, str, float]], least: Mapping[str, float]) -> list[str]:

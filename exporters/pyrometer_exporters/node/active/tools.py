@@ -23,6 +23,8 @@ class Asked:
     peer: str
     device: str
     directory: str
+    host: str = ""
+    command: str = ""
 
 
 @dataclass(frozen=True)
@@ -35,9 +37,11 @@ class Tool:
         words: the arguments behind it; None where a choice is missing.
         read: reads its output.
         seconds: after so long it hangs.
-        needs: the flag without which it can't run.
+        needs: the flags without which it can't run.
         gpus: whether it needs idle GPUs.
         folder: whether it writes into ``Asked.directory``.
+        peer: whether it is of two nodes.
+        launched: whether ``Asked.command`` starts it on both.
     """
 
     name: str
@@ -45,9 +49,11 @@ class Tool:
     words: Callable[[Asked], list[str]]
     read: Callable[[str], Reading]
     seconds: Callable[[Asked], float]
-    needs: str = ""
+    needs: tuple[str, ...] = ()
     gpus: bool = True
     folder: bool = False
+    peer: bool = False
+    launched: bool = False
 
 
 _CASES = ("host_to_device_memcpy_ce", "device_to_host_memcpy_ce", "device_to_device_memcpy_read_ce")
@@ -58,19 +64,22 @@ TOOLS: Final[tuple[Tool, ...]] = (
     Tool("nvbandwidth", ("nvbandwidth",), lambda _: ["-j", "-t", *_CASES], parsers.nvbandwidth, lambda _: 600.0),
     Tool("nccl", ("all_reduce_perf",), lambda asked: ["-b", "1G", "-e", "8G", "-f", "2", "-g", str(asked.gpus)],
          parsers.nccl, lambda _: 600.0),
+    Tool("nccl_pair", ("all_reduce_perf_mpi", "all_reduce_perf"),
+         lambda _: ["-b", "1G", "-e", "8G", "-f", "2", "-g", "1"], parsers.nccl_pair, lambda _: 900.0,
+         needs=("peer", "command"), peer=True, launched=True),
     Tool("burn", ("gpu-fryer", "gpu_burn"), lambda asked: [str(asked.burn_seconds)], parsers.burn,
          lambda asked: asked.burn_seconds + 300.0),
     Tool("ib", ("ib_write_bw",), lambda asked: ["--report_gbits", "-F", "-D", "10",
          *(["-d", asked.device] if asked.device else []), asked.peer], parsers.ib_write_bw, lambda _: 60.0,
-         needs="peer", gpus=False),
+         needs=("peer",), gpus=False, peer=True),
     Tool("fio", ("fio",), lambda asked: [
         "--name=pyrometer", f"--directory={asked.directory}", "--rw=rw", "--bs=1M", "--size=4G", "--direct=1",
         "--ioengine=psync", "--numjobs=4", "--group_reporting", "--runtime=60", "--unlink=1", "--output-format=json",
-        ], parsers.fio, lambda _: 300.0, needs="directory", gpus=False, folder=True),
+        ], parsers.fio, lambda _: 300.0, needs=("directory",), gpus=False, folder=True),
 )  # fmt: skip
 
-LEAST_IS_OF_GPUS: Final = 8
-"""The least values are those of all GPUs of a node with NVSwitch; one, two or four GPUs measure something else."""
+LEAST_IS_OF_GPUS: Final[Mapping[str, int]] = {"NVIDIA GB200": 4}
+"""The least values are those of all GPUs of a node with NVSwitch, eight of most; fewer measure something else."""
 
 # GPU model as nvidia-smi prints it -> label `test` of a result -> least value.
 LEAST: Final[Mapping[str, Mapping[str, float]]] = {
@@ -81,4 +90,6 @@ LEAST: Final[Mapping[str, Mapping[str, float]]] = {
     # All-reduce: 230 to 250 GB/s (docs.alayanew.com, tech blog, "NCCL-tests in practice"); 10 % below.
     "NVIDIA A100-SXM4-80GB": {"nccl_all_reduce": 207.0, "nvbandwidth_device_to_device_memcpy_read_ce": 220.0},
     "NVIDIA A100-SXM4-40GB": {"nccl_all_reduce": 207.0, "nvbandwidth_device_to_device_memcpy_read_ce": 220.0},
+    # A compute tray: Azure/azurehpc-health-checks, conf/nd128isr_ndr_gb200_v6.conf, check_nccl_allreduce.
+    "NVIDIA GB200": {"nccl_all_reduce": 432.0},
 }

@@ -59,14 +59,15 @@ def exported(state: Path) -> dict[tuple[str, ...], float]:
     context = Context(argparse.Namespace(), SystemClock(), state, state, state, state)
     samples: list[Any] = list(COLLECTOR.build(context).collect(0))
     return {
-        (sample.family.name.removeprefix("pyrometer_active_test_"), *sample.labels): sample.value for sample in samples
+        (sample.family.name.removeprefix("pyrometer_active_test_"), *filter(None, sample.labels)): sample.value
+        for sample in samples
     }
 
 
 def test_nothing_runs_unless_it_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([f"--path.state={tmp_path}"]) == 2
     assert capsys.readouterr().err == (
-        "pyrometer-test: --run: name the tests to run, of dcgm, nvbandwidth, nccl, burn, ib, fio; "
+        "pyrometer-test: --run: name the tests to run, of dcgm, nvbandwidth, nccl, nccl_pair, burn, ib, fio; "
         "nothing runs by default\n"
     )
     assert not (tmp_path / "active.json").exists()
@@ -204,13 +205,20 @@ def test_a_disk_and_a_link_are_tested_where_they_are_named(install: Install, run
 @pytest.mark.parametrize(
     ("flag", "line"),
     [
-        ("--run=nope", "--run: there is no test nope; known are dcgm, nvbandwidth, nccl, burn, ib, fio"),
+        ("--run=nope", "--run: there is no test nope; known are dcgm, nvbandwidth, nccl, nccl_pair, burn, ib, fio"),
         ("--run=ib", "--run: ib needs --peer"),
         ("--run=fio", "--run: fio needs --directory"),
+        ("--run=nccl_pair --command={test}", "--run: nccl_pair needs --peer"),
+        ("--run=nccl_pair --peer=b", "--run: nccl_pair needs --command"),
+        ("--run=nccl_pair --peer=b --command={hosts}",
+         "--command: it has no {test}, where the program and its arguments are put"),
+        ("--run=nccl_pair --peer=b --command={test}",
+         "--command: it has no {hosts} and no {slots}, where the names of the two nodes are put"),
+        ("--run=nccl_pair --peer=b --command={hosts}'{test}", "--command: no closing quotation"),
     ],
-)
+)  # fmt: skip
 def test_a_mistake_is_one_line_and_status_2(flag: str, line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([flag]) == 2
+    assert main(flag.split()) == 2
     assert capsys.readouterr().err == f"pyrometer-test: {line}\n"
 
 

@@ -14,7 +14,15 @@ from pyrometer_exporters.node.active import parsers
 from pyrometer_exporters.node.active.parsers import Reading
 
 RECORDED = Path(__file__).parent / "recorded"
-ALL = (parsers.dcgm, parsers.nvbandwidth, parsers.nccl, parsers.ib_write_bw, parsers.burn, parsers.fio)
+ALL = (
+    parsers.dcgm,
+    parsers.nvbandwidth,
+    parsers.nccl,
+    parsers.nccl_pair,
+    parsers.ib_write_bw,
+    parsers.burn,
+    parsers.fio,
+)
 
 
 def recorded(name: str) -> str:
@@ -27,6 +35,7 @@ def recorded(name: str) -> str:
         (parsers.nccl, "nccl-h100.txt", {"nccl_all_reduce": 470.73}),
         (parsers.nccl, "nccl-2.18-rtx5090-mpi.txt", {"nccl_all_reduce": 2.30}),
         (parsers.nccl, "nccl-one-sided-h200nvl.txt", {"nccl_all_reduce": 68.66}),
+        (parsers.nccl_pair, "nccl-pair-h100.txt", {"nccl_all_reduce_pair": 338.82}),
         (parsers.ib_write_bw, "ib-ndr.txt", {"ib_write_bw": 392.34}),
         (parsers.ib_write_bw, "ib-200.txt", {"ib_write_bw": 34.41}),
         (parsers.burn, "gpu-burn-h100.txt", {"burn": 51.402}),
