@@ -177,6 +177,8 @@ def _ufm(plan: Plan) -> Iterator[Family]:
         place = f'node="{node}",device="mlx5_{port}",port="1",switch="leaf-{port}-00",switch_port="1"'
         event = f'{where},event="link_down",event_id="329",reason="",{place}'
         yield family("pyrometer_ufm_port_events_total", [event], event_counter(np.array([1 / 120]), since))
+        cable = f'{where},event="link_down",event_id="329",cable="MT2231VS01234"'
+        yield family("pyrometer_ufm_cable_events_total", [cable], event_counter(np.array([1 / 120]), since))
 
 
 def _ledger(plan: Plan) -> Iterator[Family]:

@@ -49,7 +49,9 @@ def tested(*, ok: bool) -> Action:
     """Return a step after which ``pyrometer-test`` has left this result of NCCL."""
 
     def step(site: Site) -> None:
-        kept.save(site.node.state, {"nccl": kept.Tried(ok, "" if ok else "nccl_all_reduce is 352.1 GB/s", site.now)})
+        kept.save(
+            site.node.state, {("nccl", ""): kept.Tried(ok, "" if ok else "nccl_all_reduce is 352.1 GB/s", site.now)}
+        )
 
     return step
 

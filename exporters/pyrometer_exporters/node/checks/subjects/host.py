@@ -197,7 +197,7 @@ CHECKS = (
     Check(
         "uptime",
         "the node has been up for a while (600 s; 0 for none)",
-        "/proc/uptime",
+        "/proc/uptime; against the fleet: alert NodeBootsOften",
         "gcm check-uptime (600 s)",
         "Wait; `last -x reboot` says how often it boots.",
         _uptime,
