@@ -31,6 +31,7 @@ EVERYTHING = (
     "--set=monitors.consumers={prom-a,prom-b},monitors.endpoint.scheme=https",
     "--set=networkPolicy.from[0].namespaceSelector.matchLabels.name=ingress,boards.namespace=monitoring",
     "--set=alerting.persistence.storageClass=fast,clusterExporter.persistence.enabled=false,grafana.externalUrl=https://g",
+    "--set=grafana.loki.url=http://loki:3100,grafana.loki.uid=logs",
 )
 LESS = (
     "--set=" + ",".join(f"{part}.enabled=false" for part in ("node", "alerting", "rules", "boards", "networkPolicy")),
@@ -119,6 +120,8 @@ def test_every_default_fits_the_schema_and_is_in_it() -> None:
         ("monitors.consumers", []),
         ("clusterExporter.extraArgs", ["no-collector.slurm"]),
         ("image.pullPolicy", "Sometimes"),
+        ("grafana.loki.url", "loki:3100"),
+        ("grafana.loki.uid", "two words"),
     ],
 )
 def test_a_slip_in_the_values_is_refused(path: str, value: object) -> None:
@@ -162,6 +165,30 @@ def test_another_name_of_the_release_is_on_everything() -> None:
     text = chart.helm("template", "gpu", str(chart.CHART), f"--kube-version={chart.KUBERNETES}", *EVERYTHING)
     names = [each["metadata"]["name"] for each in yaml.safe_load_all(text) if each]
     assert [name for name in names if not name.startswith("gpu-pyrometer")] == []
+
+
+@pytest.mark.parametrize(
+    ("given", "source", "flag"),
+    [
+        ({}, None, None),
+        ({"url": "http://loki:3100"}, ("loki", "http://loki:3100"), "--grafana.logs=loki"),
+        ({"url": "http://loki:3100", "uid": "logs"}, ("logs", "http://loki:3100"), "--grafana.logs=logs"),
+        ({"uid": "theirs"}, None, "--grafana.logs=theirs"),
+    ],
+    ids=["no Loki", "an address", "with a uid", "a data source of theirs"],
+)
+def test_a_loki_is_a_data_source_and_a_link_in_messages(
+    given: dict[str, str], source: tuple[str, str] | None, flag: str | None
+) -> None:
+    objects = named(rendered(*(f"--set=grafana.loki.{name}={value}" for name, value in given.items())))
+    added = objects.get(("ConfigMap", "pyrometer-loki"))
+    assert (added is None) == (source is None)
+    if added:
+        (found,) = yaml.safe_load(added["data"]["pyrometer-loki.yaml"])["datasources"]
+        assert (found["type"], found["uid"], found["url"]) == ("loki", *source)
+        assert added["metadata"]["labels"]["grafana_datasource"] == "1"
+    args = objects["Deployment", "pyrometer-alerting"]["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert [each for each in args if "grafana.logs" in each] == ([flag] if flag else [])
 
 
 def test_rules_are_the_same_by_helm_and_by_the_command() -> None:
