@@ -184,7 +184,11 @@ def table(
     # A cell without its label is not an empty answer, which is what noValue describes.
     blank = {"noValue": NO_NAME, "mappings": [BLANK]}
     numbers = [
-        Override(heading, value if name.startswith("Value") else blank | detail_links.of_column(name, columns))
+        Override(
+            heading,
+            {"custom.minWidth": _narrowest(name, heading, sort)}
+            | (value if name.startswith("Value") else blank | detail_links.of_column(name, columns)),
+        )
         for name, heading in columns.items()
     ]
     return Panel(
@@ -203,6 +207,17 @@ def table(
         span=span,
         height=height,
     )
+
+
+# Pixels for a usual name in a cell, with its margins: on a phone the table scrolls before it cuts a name.
+_NAMES = {"node": 88, "run": 108, "switch": 100, "rack": 72}
+_MARGINS, _LETTER, _ARROW = 18, 8, 22
+
+
+def _narrowest(name: str, heading: str, sort: str) -> int:
+    """Return the pixels below which a column would cut its heading, with the arrow of the sorted one, or its names."""
+    wanted = _MARGINS + _LETTER * len(heading) + (_ARROW if heading == sort else 0)
+    return max(50, wanted, _NAMES.get(name, 0))
 
 
 # A cell without its label: a word would look like a part, and lead nowhere.

@@ -18,7 +18,7 @@ from pyrometer_simulator.stack.promtool import objections
 RULES = [
     Path(__file__).parents[2] / "alert_rules" / f"{name}.rules.yaml"
     for name in (
-        "fleet_gpu", "fleet_history", "fleet_hosts", "fleet_jobs",
+        "fleet_gpu", "fleet_history", "fleet_hosts", "fleet_jobs", "fleet_power",
         "fleet_map", "fleet_nic", "fleet_nodes", "fleet_train", "gpu",
         "gpu_health", "nccl", "nccl_inspector", "nic", "stack",
         "train", "train_died", "train_expected", "train_stalled", "train_straggler",

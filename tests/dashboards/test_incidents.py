@@ -258,7 +258,7 @@ INCIDENTS: dict[str, tuple[Series, list[Shown]]] = {
             ),
             Shown(
                 "gpu-matrix",
-                "Key: GPUs by their steps from the rail's median",
+                "Key: GPUs by steps from the rail",
                 '{class="no data"}',
                 1,
                 'and on (class) label_replace(vector(1), "class", "no data", "", "")',

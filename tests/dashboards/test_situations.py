@@ -92,7 +92,7 @@ def _unanswered(shown: str, words: tuple[str, ...]) -> list[str]:
 
 
 @pytest.mark.e2e
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize(("cluster", "board", "more", "words"), ASKED, ids=[f"{a[0]}-{a[1]}" for a in ASKED])
 def test_the_first_screen_of_a_laptop_answers(
     cluster: str, board: str, more: dict[str, str], words: tuple[str, ...], grafana: str
@@ -103,7 +103,7 @@ def test_the_first_screen_of_a_laptop_answers(
 
 
 @pytest.mark.e2e
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1200)
 def test_an_answer_below_the_first_screen_is_none(grafana: str) -> None:
     if os.environ.get("PYROMETER_GRAFANA_URL"):
         pytest.skip("the planted board is only in a Grafana of our own: GRAFANA_HOME")

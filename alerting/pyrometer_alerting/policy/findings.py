@@ -54,12 +54,14 @@ def passed(
         PrometheusError: it did not answer, so nothing is known.
     """
     where = f"cluster={json.dumps(cluster)}, node={json.dumps(node)}"
-    at = _by(prometheus.instant(f"pyrometer_active_test_timestamp_seconds{{{where}}}", now), "test")
-    verdict = _by(prometheus.instant(f"pyrometer_active_test_ok{{{where}}}", now), "test")
-    checks = _by(prometheus.instant(f"pyrometer_check_ok{{{where}}}", now), "check")
-    late = [test for test in tests if at.get(test, 0.0) <= since]
-    failed = [test for test in tests if test not in late and verdict.get(test) != 1.0]
-    broken = sorted(check for check, value in checks.items() if value != 1.0)
+    at = _by(prometheus.instant(f"pyrometer_active_test_timestamp_seconds{{{where}}}", now), "test", "peer")
+    verdict = _by(prometheus.instant(f"pyrometer_active_test_ok{{{where}}}", now), "test", "peer")
+    checks = _by(prometheus.instant(f"pyrometer_check_ok{{{where}}}", now), "check", "")
+    new = [key for key, when in at.items() if when > since]
+    late = [test for test in tests if test not in {name for name, _ in new}]
+    # A test of two nodes has a run with each of its peers: all that came since are to have passed.
+    failed = [test for test in tests if any(key[0] == test and verdict.get(key) != 1.0 for key in new)]
+    broken = sorted(check for (check, _), value in checks.items() if value != 1.0)
     if late or failed:
         return False, f"not run since: {', '.join(late) or 'none'}; not passed: {', '.join(failed) or 'none'}"
     if not checks:
@@ -143,11 +145,11 @@ def _incident_of(firing: Sequence[Incident], cluster: str, node: str) -> str:
     return min(own, key=lambda each: len(each.members)).id if own else ""
 
 
-def _by(answer: Sequence[Series], label: str) -> dict[str, float]:
-    """Return the newest value by a label; the smallest where several targets have it: the worst counts."""
-    found: dict[str, float] = {}
+def _by(answer: Sequence[Series], label: str, other: str) -> dict[tuple[str, str], float]:
+    """Return the newest value by a label and one that may be missing; the smallest of several targets': the worst."""
+    found: dict[tuple[str, str], float] = {}
     for each in answer:
         if each.points and label in each.labels:
-            value = each.points[-1][1]
-            found[each.labels[label]] = min(value, found.get(each.labels[label], value))
+            key, value = (each.labels[label], each.labels.get(other, "")), each.points[-1][1]
+            found[key] = min(value, found.get(key, value))
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pyrometer_dashboards import alert_panels, collective_panels, palette, panels, proof
+from pyrometer_dashboards import alert_panels, all_reduce_panels, collective_panels, palette, panels, proof
 from pyrometer_dashboards.common import (
     CLUSTER,
     CLUSTERS,
@@ -43,6 +43,7 @@ def board() -> Board:
             Row([_states(), collective_panels.standstill(), _progress()], height=8, title="The chosen run"),
             Row([collective_panels.bandwidth(), _times(), _against_best()], height=8),
             Row(panels.tiles(_readers(), _versions()), height=7),
+            Row([all_reduce_panels.all_reduce()], height=7),
         ],
     )
 

@@ -72,10 +72,10 @@ def _with_missing() -> str:
 def _key() -> Panel:
     """Return the legend of the map's colours with the number of GPUs in each."""
     places = {
-        "0": "below 1 step",
+        "0": "below 1",
         "1": "1 to 2",
         "2": "2 to 3",
-        "3": "3 and more",
+        "3": "from 3",
         "no data": "no data",
         "idle": "idle",
     }
@@ -99,7 +99,7 @@ def _key() -> Panel:
     }
     colours = (palette.HEALTHY, palette.WATCH, palette.BAD, palette.WORST, palette.TEXT, palette.IDLE)
     return Panel(
-        "Key: GPUs by their steps from the rail's median",
+        "Key: GPUs by steps from the rail",
         "table",
         Reading(
             "What the colours of the map mean, and how many GPUs have each. A step is 8 °C, 100 MHz, 70 W, 5 % of the "
@@ -118,7 +118,10 @@ def _key() -> Panel:
             {"id": "organize", "options": shape},
         ],
         overrides=[
-            Override(name, {"color": {"mode": "fixed", "fixedColor": colour}})
+            # Room for the heading and three digits: on a phone the least of them, the idle ones, are scrolled to.
+            Override(
+                name, {"color": {"mode": "fixed", "fixedColor": colour}, "custom.minWidth": max(62, 18 + 8 * len(name))}
+            )
             for name, colour in zip(places.values(), colours, strict=True)
         ],
         span=24,
@@ -174,9 +177,10 @@ def _map() -> Panel:
             "GpuThrottledThermal",
         ),
         [
+            # The last is drawn on top: where a phone has no room for all squares, missing GPUs and the worst ones stay.
             Query(
-                f'gpu:pyrometer_map:place{{{CLUSTER}, arrange="$arrange"}} '
-                f"* {_ON} group_left (unit, size) ({_with_missing()}) or on () {_empty_place()}",
+                f'sort(gpu:pyrometer_map:place{{{CLUSTER}, arrange="$arrange"}} '
+                f"* {_ON} group_left (unit, size) ({_with_missing()}) or on () {_empty_place()})",
                 instant=True,
                 table=True,
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyrometer_dashboards import alert_panels, palette, panels, proof
+from pyrometer_dashboards import alert_panels, palette, panels, policy_panels, proof
 from pyrometer_dashboards.common import (
     CLUSTER,
     CLUSTERS,
@@ -52,6 +52,10 @@ def board() -> Board:
             Row([_out(), _spares()], height=9),
             Row([_history(), _tests()], height=8),
             Row([_parts(), _alerts()], height=8),
+            Row(
+                [policy_panels.looks(), policy_panels.held_back(), policy_panels.done(), policy_panels.drained()],
+                height=6,
+            ),
         ],
     )
 
@@ -130,7 +134,7 @@ def _out() -> Panel:
     shown = [panels.state(name, name, colours.get(name, palette.WATCH), at + 2) for at, name in enumerate(states)]
     since = f"node:pyrometer_node_out:since{{{CLUSTER}}}"
     return panels.table(
-        "Out of service or unfit: why, and since when",
+        "Out of service or unfit, and why",
         Reading(
             "A row for each reason: the exporter is silent, Slurm or Kubernetes gives it no work, maintenance, "
             "a check fails, a test failed or is overdue. Since Slurm's own time or that of the test, else since it was "

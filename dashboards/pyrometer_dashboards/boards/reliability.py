@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pyrometer_dashboards import failure_panels, palette, panels, proof
+from pyrometer_dashboards import failure_panels, moved_panels, palette, panels, proof
 from pyrometer_dashboards.common import CLUSTER, CLUSTERS, DEPLOYS, GPU_OF_ROW, NODE_OF_ROW, RELIABILITY, RUN_OF_ROW
 from pyrometer_dashboards.failure_panels import CRITICAL, ECC, FLAPS, KNOWN, LOST, XIDS
 from pyrometer_dashboards.grafana_defaults import absent_mapping
@@ -45,6 +45,7 @@ def board() -> Board:
             Row([_nodes_lost(), _xids_by_day()], height=7),
             Row([_offenders(), _ports(), _xid_table()], height=10),
             Row([failure_panels.xids(), failure_panels.links(), failure_panels.memory()], height=8),
+            Row([moved_panels.gpus(), moved_panels.cables()], height=8),
         ],
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyrometer_dashboards import fleet_panels, palette, panels, proof
+from pyrometer_dashboards import fleet_panels, palette, panels, power_panels, proof
 from pyrometer_dashboards.common import (
     CLUSTER,
     CLUSTERS,
@@ -47,6 +47,7 @@ def board() -> Board:
             Row([_table(), _lines()], height=11),
             Row([_reasons(), _power_cap(), _clock()], height=8),
             Row([_racks(), _slowest()], height=10),
+            Row([power_panels.cluster_power()], height=7),
         ],
     )
 

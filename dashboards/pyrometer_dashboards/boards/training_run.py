@@ -16,6 +16,7 @@ from pyrometer_dashboards.common import (
 )
 from pyrometer_dashboards.detail_links import COMPARE_RUN
 from pyrometer_dashboards.model import Board, Panel, Query, Reading, Row
+from pyrometer_dashboards.power_panels import power_of_run
 from pyrometer_dashboards.proof import Healthy
 
 # The nodes of the run: hardware series have no run label and are joined by node.
@@ -65,6 +66,7 @@ def board() -> Board:
                 title="Steps, pauses and loss",
                 collapsed=True,
             ),
+            power_of_run(),
             Row([_rate(), _configuration()], height=6, title="Tokens and configuration", collapsed=True),
             Row(
                 [tracker_panels.timing(RUN_IS), tracker_panels.pages(RUN_IS)],

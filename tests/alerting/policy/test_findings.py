@@ -10,7 +10,7 @@ from alerting_fakes import FakePrometheus, body, raw_alert, training_incident
 
 from pyrometer_alerting.intake.webhook import parse
 from pyrometer_alerting.model.incident import Cause, Diagnosis, Incident
-from pyrometer_alerting.policy.findings import FRESH_SECONDS, findings
+from pyrometer_alerting.policy.findings import FRESH_SECONDS, findings, passed
 from pyrometer_alerting.policy.rules import Policy, Rule, SlurmSettings
 from pyrometer_alerting.state.lifecycle import fold
 from pyrometer_kit.prometheus import PrometheusError, Series
@@ -91,3 +91,25 @@ def test_a_cause_counts_if_it_is_sure_fresh_and_nothing_is_missing(diagnosis: Di
     assert len(findings(rules, prometheus, [incident], NOW)) == expected
     prometheus.answers.clear()  # the node does not report
     assert findings(rules, prometheus, [incident], NOW) == []
+
+
+@pytest.mark.parametrize(
+    ("later", "expected"),
+    [
+        ({"gpu-007": 1.0}, (True, "")),
+        ({"gpu-007": 1.0, "gpu-008": 0.0}, (False, "not run since: none; not passed: nccl_pair")),
+        ({}, (False, "not run since: nccl_pair; not passed: none")),
+    ],
+)
+def test_a_test_of_two_nodes_counts_by_its_runs_since_the_drain(
+    later: dict[str, float], expected: tuple[bool, str]
+) -> None:
+    prometheus = FakePrometheus()
+    runs = {"gpu-006": (0.0, NOW - 900), **{peer: (ok, NOW - 60) for peer, ok in later.items()}}
+    pair = {"cluster": "c1", "node": "gpu-042", "test": "nccl_pair"}
+    prometheus.on("active_test_ok", [Series({**pair, "peer": peer}, ((NOW, ok),)) for peer, (ok, _) in runs.items()])
+    prometheus.on(
+        "active_test_timestamp", [Series({**pair, "peer": peer}, ((NOW, at),)) for peer, (_, at) in runs.items()]
+    )
+    prometheus.on("pyrometer_check_ok", [series(node="gpu-042", check="nvlinks")])
+    assert passed(prometheus, "c1", "gpu-042", tests=["nccl_pair"], since=NOW - 600, now=NOW) == expected
