@@ -15,7 +15,7 @@ _STANDSTILL = "max by (cluster, run, job_id) (pyrometer_nccl_standstill_seconds{
 _AWAITED = "max by (run, job_id, node, gpu, rank, state, certain) (rank:pyrometer_nccl_rank_behind:named{%s})"
 
 
-# What Grafana would give one colour, as they all end alike.
+# Colours by ending, as runs have, would give these lines one colour: all names end alike.
 _KINDS = ("AllReduce", "AllGather", "ReduceScatter", "SendRecv", "Broadcast")
 
 

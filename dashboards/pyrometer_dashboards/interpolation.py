@@ -24,7 +24,7 @@ def builtin_variables(seconds: int, scrape: int = 15, points: int = 1000) -> dic
     step = max(scrape, seconds // points)
     return {
         "__interval": f"{step}s",
-        # Of a query that asks for a least interval of 1 ms, as this one's width in pixels is what it wants to know.
+        # Asked for beside a least interval of 1 ms, to know the width in pixels.
         "__interval_ms": str(max(1, 1000 * seconds // points)),
         "__rate_interval": f"{max(step + scrape, 4 * scrape)}s",
         "__range": f"{seconds}s",

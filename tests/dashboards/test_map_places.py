@@ -15,7 +15,7 @@ from pyrometer_simulator.stack import find_stack
 from pyrometer_simulator.stack.promtool import objections
 
 HOUR = 3_600_000
-# What each size leaves a gap in, by fleet_map.rules.yaml, and the share of it where the chart is 380 pixels wide.
+# The pixels that each size needs for a gap (fleet_map.rules.yaml), and their share in a chart of 380 pixels.
 CELLS = {size: 1.12 * size + 0.01 for size in SIZES}
 NARROW = 380 / 1032
 
