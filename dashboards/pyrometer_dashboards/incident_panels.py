@@ -68,7 +68,7 @@ def incidents(*, span: int = 24, height: int = 0) -> Panel:
             "severity": panels.coloured() | {"custom.width": 94, "mappings": states},
             "run": {"custom.width": 110, **panels.linked(RUN_OF_ALERT)},
             "part": {"custom.width": 145, **panels.linked(NODE_OF_ALERT)},
-            "likely cause": panels.linked(MESSAGE_OF_ROW),
+            "likely cause": panels.linked(MESSAGE_OF_ROW) | {"custom.wrapText": True},
             "sure": {"custom.width": 60},
             "alert": {"custom.width": 165, **panels.linked(ALERT_OF_ROW)},
             "taken by": {"custom.width": 75},
