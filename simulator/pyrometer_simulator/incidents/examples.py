@@ -30,6 +30,8 @@ class Example:
     prior: float
     features: Mapping[str, float]
     right: bool
+    weight: float = 1.0
+    """How many looks its look counts as."""
 
 
 def examples(name: str, seed: int, truth: Truth, watched: Watched) -> Iterator[Example]:
@@ -60,6 +62,7 @@ class Table:
     fixed: Floats
     right: Floats
     looks: npt.NDArray[np.intp]
+    weights: Floats
 
     def logits(self, weights: Floats) -> Floats:
         """Return the logit of each example."""
@@ -75,7 +78,7 @@ class Table:
         good = odds * self.right
         among_all = odds / (1 + np.bincount(self.looks, odds))[self.looks]
         among_right = good / np.maximum(np.bincount(self.looks, good), 1e-12)[self.looks]
-        result: Floats = self.rows.T @ (among_all - among_right)
+        result: Floats = self.rows.T @ (self.weights * (among_all - among_right))
         return result
 
 
@@ -92,4 +95,5 @@ def table(found: Sequence[Example], names: Sequence[str]) -> Table:
     numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
     fixed = np.array([0.0 if each.kind else each.prior for each in found])
     right = np.array([float(each.right) for each in found])
-    return Table(tuple(names), rows, fixed, right, np.array([numbers[key] for key in keys]))
+    counts = np.array([each.weight for each in found])
+    return Table(tuple(names), rows, fixed, right, np.array([numbers[key] for key in keys]), counts)

@@ -28,7 +28,7 @@ from pyrometer_alerting.diagnosis.conclusion import concluded
 from pyrometer_alerting.diagnosis.weights import Weights, probability
 from pyrometer_alerting.model.incident import Diagnosis
 from pyrometer_simulator.incidents.__main__ import cases_of, catalogue, grouped, play, seeds_of
-from pyrometer_simulator.incidents.counterfactuals import twins
+from pyrometer_simulator.incidents.counterfactuals import rivals, twins, without_waits
 from pyrometer_simulator.incidents.examples import Example, Floats, Table, examples, table
 from pyrometer_simulator.incidents.score import MOMENTS, at_moment, verdict, whole_watch
 from pyrometer_simulator.incidents.watch import Look, Watched
@@ -132,14 +132,17 @@ def report(learn: Sequence[Played], held: Sequence[Played]) -> Iterator[str]:
     present = {f"kind {name}": value for name, value in weights.priors.items()} | dict(weights.features)
     names, figures = tuple(present), np.array(list(present.values()))
     seen = [row for one in learn for row in examples_of(one)]
-    after = fitted(table([*seen, *twins(seen)], names), figures)
+    silent = list(without_waits(seen))
+    after = fitted(table([*seen, *silent, *rivals(seen), *twins([*seen, *silent])], names), figures)
     for title, part in (("learned from", learn), ("held out", held)):
         found = [row for one in part for row in examples_of(one)]
-        wrong = list(twins(found))
+        silent = list(without_waits(found))
+        wrong = list(twins([*found, *silent]))
         for which, numbers in (("as they are", figures), ("fitted", after)):
             whole = Counter(concluded_again(one, figures_of(names, numbers)) for one in part)
             yield f"{title}, {which}: over the whole watch {dict(whole)}"
             yield judged(found, table(found, names).logits(numbers))
+            yield f"no parts named: {judged(silent, table(silent, names).logits(numbers))}"
             yield from convinced(wrong, table(wrong, names).logits(numbers), weights)
     yield "| weight | before | fitted |\n|---|---:|---:|"
     for name, before, now in zip(names, figures, after, strict=True):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pyrometer_alerting.diagnosis.weights import Weights, probability
-from pyrometer_simulator.incidents.counterfactuals import PRINCIPLES, twins
+from pyrometer_simulator.incidents.counterfactuals import PRINCIPLES, TWINS_WEIGHT, rivals, twins, without_waits
 from pyrometer_simulator.incidents.examples import Example, table
 from pyrometer_simulator.incidents.fit import convinced, fitted
 
@@ -72,6 +72,36 @@ def test_a_wrong_candidate_has_no_twin() -> None:
 def test_every_principle_is_broken_by_some_example() -> None:
     seen = [example("hw_thermal", HOT), example("node_silent", SILENT), example("", {})]
     assert {twin.incident.partition(", but: ")[2] for twin in twins(seen)} == {each.name for each in PRINCIPLES}
+
+
+def test_the_twins_of_one_count_as_a_part_of_its_look() -> None:
+    assert sum(twin.weight for twin in twins([example("hw_thermal", HOT)])) == pytest.approx(TWINS_WEIGHT)
+
+
+def test_a_run_that_names_no_parts_has_the_same_candidates_without_waits() -> None:
+    other = example("pcie_width", {"others_waited_for": 1.0}, right=False)
+    rank = example("least_wait", {"began_with_drop": 1.0}, right=False)
+    (hot, pcie) = without_waits([example("hw_thermal", HOT), other, rank])
+    assert hot.features == {name: value for name, value in HOT.items() if name != "waited_for"}
+    assert (pcie.features, pcie.right, pcie.incident) == ({}, False, hot.incident)
+
+
+def test_a_look_whose_culprit_is_known_by_the_waits_alone_has_none_without_them() -> None:
+    assert list(without_waits([example("least_wait", HOT), example("hw_thermal", {}, right=False)])) == []
+
+
+def test_a_rival_is_a_link_that_is_quiet_since() -> None:
+    same, link = rivals([example("hw_thermal", HOT)])
+    assert (same.kind, same.right, same.features) == ("hw_thermal", True, HOT)
+    assert (link.kind, link.right, link.incident) == ("link_flap", False, same.incident)
+    assert link.features == {name: value for name, value in HOT.items() if name != "waited_for"} | {
+        "quiet_since_drop": 1.0
+    }
+
+
+def test_what_is_over_itself_has_no_rival() -> None:
+    (alone,) = rivals([example("link_flap", {"quiet_since_drop": 1.0})])
+    assert alone.right
 
 
 @pytest.mark.parametrize(
