@@ -2,7 +2,7 @@
 
 A trouble that began minutes after the drop and that nobody waits for is rare among generated incidents, and a fit to
 them alone would let priors grow until it convinces. Each right candidate therefore gets twins that are wrong, one for
-each principle that it can break. And all generated runs tell how long each rank waits, which many real ones do not:
+each principle that it can break. And all generated runs report how long each rank waits, which many real ones do not:
 each look counts once more as such a run would have it.
 """
 
@@ -28,7 +28,7 @@ TOUCHABLE = frozenset({"throttle", "pcie", "host", "gpu"})  # families that wait
 
 @dataclass(frozen=True)
 class Principle:
-    """What is taken from a right candidate and put in its place, so that it is not the cause any more."""
+    """Exchange features of a right candidate, so that it is not the cause any more."""
 
     name: str
     applies: Callable[[Example], bool]
@@ -82,7 +82,7 @@ PRINCIPLES = (
 def rivals(found: Sequence[Example]) -> Iterator[Example]:
     """Yield the looks once more with a rival of each right candidate: a link that flapped alike and is quiet since.
 
-    What goes on is likelier than what ended with the drop, of whatever kind both are.
+    The trouble that lasts is likelier than one that ended with the drop, of whatever kind both are.
     """
     for one in found:
         beside = replace(one, incident=f"{one.incident}, with a rival", weight=RIVALS_WEIGHT * one.weight)
