@@ -173,7 +173,7 @@ def _asked(board: finding.Json, panel: finding.Json, target: finding.Json) -> As
 
 
 def _seconds(text: str) -> int:
-    return int(text[:-1]) * SECONDS[text[-1]]
+    return 0 if text.endswith("ms") else int(text[:-1]) * SECONDS[text[-1]]
 
 
 def _cost(url: str, asked: Asked) -> tuple[int, int, float]:

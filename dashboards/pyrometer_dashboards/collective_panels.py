@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyrometer_dashboards import palette, panels, proof
 from pyrometer_dashboards.common import CLUSTER, NODE_OF_ROW, RUN_IS
 from pyrometer_dashboards.detail_links import COLLECTIVES_OF_ROW
-from pyrometer_dashboards.model import Panel, Query, Reading
+from pyrometer_dashboards.model import Override, Panel, Query, Reading
 from pyrometer_dashboards.proof import Healthy
 
 # The alert's own limits are between a minute and 15: below the first it is a step, a checkpoint, a validation.
@@ -13,6 +13,15 @@ _STANDS = [(None, palette.QUIET), (60, palette.WATCH), (480, palette.WORST)]
 _OF_BEST = [(None, palette.WORST), (0.6, palette.BAD), (0.85, palette.WATCH), (0.95, palette.QUIET)]
 _STANDSTILL = "max by (cluster, run, job_id) (pyrometer_nccl_standstill_seconds{%s}) > 30"
 _AWAITED = "max by (run, job_id, node, gpu, rank, state, certain) (rank:pyrometer_nccl_rank_behind:named{%s})"
+
+
+# Colours by ending, as runs have, would give these lines one colour: all names end alike.
+_KINDS = ("AllReduce", "AllGather", "ReduceScatter", "SendRecv", "Broadcast")
+
+
+def kinds() -> list[Override]:
+    """Return series whose names begin with a kind of collective, each kind in its colour."""
+    return [panels.begins(kind, colour) for kind, colour in zip(_KINDS, palette.RUNS, strict=True)]
 
 
 def standing_jobs() -> Panel:
@@ -69,7 +78,7 @@ def lost_bandwidth() -> Panel:
         Reading(
             "Bandwidth of the median rank over 5 minutes, as a share of what a tenth of the last day exceeded, for "
             "each communicator size, collective and class of size, from NCCL's Inspector. The ten worst below 95 %.",
-            "'none', also where no Inspector runs.",
+            "'none'.",
             "One run: Fabric, its nodes' links. All runs: a switch of the upper tier.",
             "NcclBandwidthDropped",
         ),
@@ -87,6 +96,7 @@ def lost_bandwidth() -> Panel:
         falling=False,
         link=COLLECTIVES_OF_ROW,
         fields={"of its best": panels.coloured() | {"decimals": 0, "custom.width": 120}},
+        no_value="no data: no Inspector, or not for long enough",
         healthy=Healthy("none", proof.INSPECTOR),
         span=8,
     )
@@ -131,6 +141,7 @@ def bandwidth() -> Panel:
         ],
         unit="Bps",
         limits=(0, None),
+        overrides=kinds(),
         no_value="no Inspector",
         span=8,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyrometer_dashboards import palette, panels, proof
+from pyrometer_dashboards import palette, panels, proof, run_panels
 from pyrometer_dashboards.common import (
     CLUSTER,
     FABRIC,
@@ -42,16 +42,35 @@ _STATE_OF_RUN = (
 )
 
 
-def _waits_for(run: str) -> str:
-    """Return the part that each run waits for, or the one that died first, in the label ``who``."""
+def _awaited(run: str) -> tuple[str, str]:
+    """Return the rank of each run that fell silent or died first, and the one that costs the others most."""
     silent = f"run:pyrometer_train_rank_end:first{{{run}}} or run:pyrometer_train_last_step:culprit{{{run}}}"
     late = f"rank:pyrometer_train_spare_gap:with_gpu{{{run}}} > 0.02"
-    first = f"0 * topk by (run) (1, {silent}) + 1"
-    slow = f"topk by (run) (1, {late})"
+    return f"topk by (run) (1, {silent})", f"topk by (run) (1, {late})"
+
+
+def _waits_for(run: str) -> str:
+    """Return the part that each run waits for, or the one that died first, in the label ``who``."""
+    first, slow = _awaited(run)
     return (
-        f'max by (run, who) (label_join({first}, "who", " rank ", "node", "rank") '
+        f'max by (run, who) (label_join(0 * {first} + 1, "who", " rank ", "node", "rank") '
         f'or on (run) label_join({slow}, "who", " GPU ", "node", "gpu"))'
     )
+
+
+def _cause(run: str) -> str:
+    """Return the cause that the incident of the awaited part names and for how long, else that of the oldest incident.
+
+    The cause of another part begins with its name: beside the part that the run waits for it would seem to be that
+    part's.
+    """
+    first, slow = _awaited(run)
+    incident = f'pyrometer_incident_start_timestamp_seconds{{{run}, run!=""%s}}'
+    own = f"{incident % ''} and on (run, node) {first} or {incident % ''} and on (run, node, gpu) {slow}"
+    named = incident % ', part!=""'
+    other = f'label_join({named}, "cause", ": ", "part", "cause") or {incident % ""} unless {named}'
+    oldest = "topk by (run) (1, time() - (%s))"
+    return f"max by (run, cause) ({oldest % own} or on (run) {oldest % other})"
 
 
 def verdict() -> Panel:
@@ -91,13 +110,13 @@ def runs(*, span: int = 24) -> Panel:
     def asked(expr: str) -> Query:
         return Query(expr, instant=True, table=True)
 
-    incident = f'pyrometer_incident_start_timestamp_seconds{{{_RUN}, run!=""}}'
     return panels.table(
         "Runs: who waits for whom, and why",
         Reading(
-            "Each run: its state, MFU of the moment and its share of the run's best of 3 hours, the part that it waits "
-            "for (of a stopped run the one that fell silent first) and the share of the time that this costs, the "
-            "cause that the diagnosis named and since when, time since the last step, when its tokens will be trained "
+            "Each run: its state, MFU of the moment and its share of the run's best of 3 hours (of its pace without "
+            "the rank that all wait for, where it knows no better), the part that it waits for (of a stopped run the "
+            "one that fell silent first) and the share of the time that this costs, the cause that the diagnosis named "
+            "(of another part with its name) and since when, time since the last step, when its tokens will be trained "
             "(--collector.ledger.target) at the rate of the last day, and whose job it is.",
             "quiet cells; nobody to wait for.",
             "Open the run: its board says where the time goes and who is slow.",
@@ -106,9 +125,9 @@ def runs(*, span: int = 24) -> Panel:
         [
             asked(f"max by (run) ({_STATE_OF_RUN})"),
             asked(f"max by (run) ({recently('run:pyrometer_train_batch_mfu_ratio:recent', _RUN)})"),
-            asked(f"min by (run) ({recently('run:pyrometer_train_batch_mfu_ratio:recent_per_best3h', _RUN)})"),
+            asked(f"min by (run) ({run_panels.of_best(_RUN)})"),
             asked(_waits_for(_RUN)),
-            asked(f"max by (run, cause) (topk by (run) (1, time() - {incident}))"),
+            asked(_cause(_RUN)),
             asked(f"max by (run) (time() - run:pyrometer_train_last_step:timestamp_seconds{{{_RUN}}})"),
             asked(f'max by (run) (pyrometer_run_estimated_end_timestamp_seconds{{{_RUN}, basis="elapsed"}} - time())'),
             asked(f'group by (run, user) (pyrometer_slurm_run_job_info{{{_RUN}, state="RUNNING"}})'),

@@ -24,7 +24,10 @@ def builtin_variables(seconds: int, scrape: int = 15, points: int = 1000) -> dic
     step = max(scrape, seconds // points)
     return {
         "__interval": f"{step}s",
+        # Asked for beside a least interval of 1 ms, to know the width in pixels.
+        "__interval_ms": str(max(1, 1000 * seconds // points)),
         "__rate_interval": f"{max(step + scrape, 4 * scrape)}s",
         "__range": f"{seconds}s",
         "__range_s": str(seconds),
+        "__range_ms": str(1000 * seconds),
     }

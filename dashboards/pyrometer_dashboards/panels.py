@@ -284,6 +284,11 @@ def fixed(name: str, colour: str, **custom: object) -> Override:
     return Override(name, properties | {f"custom.{key}": value for key, value in custom.items()})
 
 
+def begins(name: str, colour: str) -> Override:
+    """Return series whose names begin so, in their colour."""
+    return Override(f"/^{name}/", {"color": {"mode": "fixed", "fixedColor": colour}}, "byRegexp")
+
+
 def reasons() -> list[Override]:
     """Return series named after a throttle reason, each in its colour, also with a GPU before the reason."""
     return [

@@ -95,7 +95,8 @@ def _energy_per_token() -> Panel:
 
 def _heat() -> Panel:
     """Return the heat of a run's GPUs against its tokens."""
-    tokens = {"unit": "locale", "custom.axisPlacement": "right", "color": {"mode": "fixed", "fixedColor": palette.BAND}}
+    tokens = {"unit": "locale", "custom.axisPlacement": "right", "custom.axisSoftMin": 0}
+    tokens["color"] = {"mode": "fixed", "fixedColor": palette.BAND}
     return panels.lines(
         "Heat against throughput",
         Reading(
@@ -109,6 +110,10 @@ def _heat() -> Panel:
             Query(f"run:pyrometer_train_tokens:rate1m{{{RUN_IS}}}", "tokens per second"),
         ],
         unit="celsius",
-        overrides=[panels.fixed("temperature", palette.BAD, lineWidth=2), Override("tokens per second", tokens)],
+        # Without ends of its own, a tenth of a degree would fill the chart.
+        overrides=[
+            panels.fixed("temperature", palette.BAD, lineWidth=2, axisSoftMin=30, axisSoftMax=80),
+            Override("tokens per second", tokens),
+        ],
         span=8,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pyrometer_dashboards import palette, panels
-from pyrometer_dashboards.common import NODE_OF_SERIES, RUN_IS
+from pyrometer_dashboards.common import NODE_OF_SERIES, RUN_IS, recently
 from pyrometer_dashboards.model import Override, Panel, Query, Reading
 
 
@@ -38,6 +38,16 @@ def waited_for(title: str, run: str, *, span: int) -> Panel:
         link=NODE_OF_SERIES,
         span=span,
     )
+
+
+def of_best(run: str) -> str:
+    """Return MFU as a share of the run's best of 3 hours.
+
+    A run that has waited for a rank since it began is at its best: there it is the share of its pace without that rank.
+    """
+    best = recently("run:pyrometer_train_batch_mfu_ratio:recent_per_best3h", run)
+    waits = f"1 - max by (cluster, run) (run:pyrometer_train_straggler:ratio{{{run}}} > 0.1)"
+    return f"({waits}) and on (cluster, run) {best} >= 0.85 or on (cluster, run) {best}"
 
 
 def _at(expr: str) -> str:

@@ -17,7 +17,8 @@ from pyrometer_alerting.app.service import WEBHOOK_PATH
 from pyrometer_alerting.deliver.slack import WebSlack
 from pyrometer_alerting.model.routing import Routing, load
 from pyrometer_alerting.state.store import Store
-from pyrometer_simulator.slack import Channel, FakeSlack
+from pyrometer_simulator.slack import FakeSlack
+from pyrometer_simulator.slack_channel import Channel
 
 CLUSTERS = ("prod-a", "prod-b")
 ROUTES = """

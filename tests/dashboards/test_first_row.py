@@ -203,3 +203,61 @@ def test_a_node_with_ranks_that_take_no_step_yet_is_not_without_training(tmp_pat
     asked = f"max by (who) ({expression('node', 'The others wait for')})"
     tests = [{"expr": asked, "exp_samples": [{"labels": '{who="no step now"}', "value": -1}]}]
     assert answer(tmp_path, {name: "_x120" for name in healthy() if "pyrometer_train_step" in name}, tests) == ""
+
+
+def cause(part: str, why: str, since: int) -> Series:
+    """An open incident of the run, whose diagnosis blames a part such as ``gpu-042 GPU 3``."""
+    node, _, gpu = part.partition(" GPU ")
+    named = f'id="{part}", alert="TrainStraggler", run="r", part="{part}", node="{node}", gpu="{gpu}", cause="{why}"'
+    return {f'pyrometer_incident_start_timestamp_seconds{{cluster="c1", {named}}}': f"{since}x120"}
+
+
+HOT = cause("gpu-041 GPU 2", "throttled by heat", 0)
+SLOWER = cause("gpu-042 GPU 3", "slower than its stage", 600)
+RANK = f'{where("gpu-042")}, run="r", attempt="1", rank="3"'
+LATE = {f'pyrometer_train_step_part_seconds_total{{{RANK}, part="wait"}}': "0x120"}
+
+
+@pytest.mark.parametrize(
+    ("series", "told", "seconds"),
+    [
+        (LATE | SLOWER, "slower than its stage", 600),
+        # The hot GPU's incident is older, but the run waits for the other one.
+        (LATE | HOT | SLOWER, "slower than its stage", 600),
+        (LATE | HOT, "gpu-041 GPU 2: throttled by heat", 1200),
+        (standing(gone=5) | cause("gpu-043", "the node is silent", 600) | HOT, "the node is silent", 600),
+        (LATE | cause("", "evaluation", 600), "evaluation", 600),
+    ],
+)
+def test_the_cause_beside_the_awaited_part_is_its_own_or_names_its_part(
+    series: Series, told: str, seconds: int, tmp_path: Path
+) -> None:
+    asked = expression("overview", "Runs: who waits for whom, and why", 4, run="r")
+    samples = [{"labels": f'{{run="r", cause="{told}"}}', "value": seconds}]
+    assert answer(tmp_path, series, [{"expr": asked, "exp_samples": samples}]) == ""
+
+
+STEADY = {
+    f'pyrometer_train_batch_mfu_ratio{{{where("gpu-041")}, run="r", attempt="1"}}': "0.3x120",
+    f'pyrometer_train_batch_step_seconds{{{where("gpu-041")}, run="r", attempt="1"}}': "15x120",
+    f'pyrometer_train_run_info{{{where("gpu-041")}, run="r", attempt="1", model="m", world_size="6"}}': "1x120",
+}
+
+
+@pytest.mark.parametrize(
+    ("series", "share"),
+    [
+        (STEADY, 1),
+        # It has waited for the rank since it began, so that its best is no better.
+        (STEADY | LATE, 0.8),
+        # It was quicker: its best says more than the rank.
+        (FALLEN | LATE, 0.75),
+    ],
+)
+def test_a_run_that_has_waited_since_it_began_is_not_at_its_best(series: Series, share: float, tmp_path: Path) -> None:
+    row = expression("overview", "Runs: who waits for whom, and why", 2, run="r")
+    tests = [
+        {"expr": f"round({asked}, 0.01)", "eval_time": "29m", "exp_samples": [{"labels": labels, "value": share}]}
+        for asked, labels in ((row, '{run="r"}'), (expression("training-run", "Of its best", run="r"), "{}"))
+    ]
+    assert answer(tmp_path, series, tests) == ""

@@ -45,6 +45,8 @@ REASON = 'cluster:pyrometer_gpu_clock_event_seconds:gpus{cluster="c1", reason="h
 UNKNOWN = "group by (node, gpu) ((%s) >= 1e6)"  # so far off is no GPU: the map's mark of one without data
 NAMED = "group((%s) != -1)"  # -1: looked, and found nothing
 ONCE = "(%s > 0) * 0 + 1"  # who, not how often: what is counted each 5 minutes is counted each 30 s here
+HEAT = '(%s) and on (alertname) label_replace(vector(1), "alertname", "GpuThrottledThermal", "", "")'
+OFTEN = "Alerts in the range: how long, how often"
 # (incident, board, panel, query, a frame around it, moment, labels, value)
 TOLD: tuple[tuple[str, str, str, int, str, str, str, float], ...] = (
     ("a throttled GPU", "overview", "GPUs slowed down, by reason", 0, "%s > 0", "20m", REASON, 0.8),
@@ -53,6 +55,9 @@ TOLD: tuple[tuple[str, str, str, int, str, str, str, float], ...] = (
     ("a throttled GPU", "node", "Time under each reason", 0, "max by (gpu, reason) (%s)", "20m",
      '{gpu="3", reason="hw_thermal"}', 0.8),
     ("a throttled GPU", "alerts", "Critical now", 0, "%s", "20m", "{}", 1),
+    # The range of ten minutes begins before the alert, and after it.
+    ("a throttled GPU", "alerts", OFTEN, 1, HEAT, "8m", '{alertname="GpuThrottledThermal"}', 1),
+    ("a throttled GPU", "alerts", OFTEN, 1, HEAT, "28m", '{alertname="GpuThrottledThermal"}', 0),
     ("a flapping rail", "fabric", "Ports down", 0, "%s", "15m30s", "{}", 1),
     ("a flapping rail", "fabric", "Ports down", 0, "%s", "20m", "{}", 0),
     ("a flapping rail", "fabric", "State of ports that were down", 0, "%s", "15m30s",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import filecmp
 import json
 import os
 import re
@@ -54,6 +55,11 @@ case "$*" in
 "stop "*) stop "$2" ;;
 "start "*) start "$2" ;;
 "restart "*) stop "$2"; start "$2" ;;
+"try-restart "*.service)
+    for pid in "$here"/${2%.service}.pid; do
+        [ -e "$pid" ] || continue
+        unit=$(basename "$pid" .pid); stop "$unit"; start "$unit"
+    done ;;
 "enable --now "*) shift 2; known "$@"; for unit; do start "$unit"; done ;;
 "disable --now "*) shift 2; known "$@"; for unit; do stop "$unit"; done ;;
 daemon-reload) ;;
@@ -127,6 +133,17 @@ class Host:
         while not answers(url):
             assert time.monotonic() < deadline, (self.tools / f"{name}.log").read_text()
             time.sleep(0.1)
+
+    def has(self, package: str, checkout: Path) -> bool:
+        """Return whether each module of a package is installed as it is in a checkout."""
+        (site,) = (self.folder / "opt/pyrometer/lib").glob("python*/site-packages")
+        folder = next(checkout.glob(f"*/{package}"))
+        modules = [str(path.relative_to(folder)) for path in folder.rglob("*.py")]
+        same, _, _ = filecmp.cmpfiles(folder, site / package, modules, shallow=False)
+        return same == modules
+
+    def processes(self) -> dict[str, str]:
+        return {path.stem: path.read_text() for path in self.tools.glob("*.pid")}
 
     def end(self) -> None:
         for path in self.tools.glob("*.pid"):
@@ -225,18 +242,36 @@ def test_incidents_survive_an_upgrade_and_the_way_back(host: Host, before: Path,
     host.follow("systemctl start pyrometer-alerting", before)
     host.wait_for("pyrometer-alerting", f"{url}/-/ready")
     copy, newer = (state.with_name(f"{state.name}.{when}") for when in ("before", "after"))
-    for earlier in ("GpuLost", "GpuEccUncorrected"):
+    cluster = f"127.0.0.1:{free_port()}"
+    host.unit(
+        "pyrometer-cluster-exporter", str(host.folder / "opt/pyrometer/bin/pyrometer-cluster-exporter"),
+        f"--web.listen-address={cluster}", f"--path.state={host.folder / 'var/lib/pyrometer-cluster'}",
+    )  # fmt: skip
+    for earlier, exporters in (("GpuLost", []), ("GpuEccUncorrected", ["pyrometer_exporters", "pyrometer"])):
+        if exporters:
+            host.follow("/opt/pyrometer/bin/pip install ./kit ./client ./exporters", before)
+            host.follow("systemctl start pyrometer-cluster-exporter", before)
+            host.wait_for("pyrometer-cluster-exporter", f"http://{cluster}/-/ready")
+
+        def follow(title: str, checkout: Path, exporters: list[str] = exporters) -> None:
+            runs = host.processes()
+            host.follow(block(title), checkout)
+            host.wait_for("pyrometer-alerting", f"{url}/-/ready")
+            if exporters:
+                host.wait_for("pyrometer-cluster-exporter", f"http://{cluster}/-/ready")
+            assert all(host.has(package, checkout) for package in ["pyrometer_alerting", *exporters])
+            assert host.processes().keys() == runs.keys()
+            assert not host.processes().items() & runs.items()  # each of them was restarted
+
         post(url, earlier)
         known = until_known(url, earlier)
 
-        host.follow(block("up: alerting service"), after)
-        host.wait_for("pyrometer-alerting", f"{url}/-/ready")
+        follow("up: alerting service", after)
         assert incidents(url) == known
         post(url, "GpuXidCritical")
         until_known(url, "GpuXidCritical")
 
-        host.follow(block("back: alerting service"), before)
-        host.wait_for("pyrometer-alerting", f"{url}/-/ready")
+        follow("back: alerting service", before)
         assert incidents(url) == known  # as at the upgrade: what came since is lost, as the page says
         assert (newer / "alerting.sqlite3").exists()
         assert not (newer / state.name).exists()
@@ -311,6 +346,9 @@ def test_nothing_stays_of_a_node_whose_page_of_uninstalling_was_followed(host: H
     for place in ("var/lib/pyrometer", "dev/shm/pyrometer"):
         (host.folder / place).mkdir()
     (host.folder / "etc/default/pyrometer-node-exporter").write_text("PYROMETER_FLAGS=--collector.nccl\n")
+    (host.folder / "etc/pyrometer/slurm").mkdir(parents=True)
+    shutil.copy(ROOT / "compose/slurm/prolog.sh", host.folder / "etc/pyrometer/slurm")
+    (host.folder / "etc/pyrometer/checks.yaml").write_text("expect: {gpus: 8}\n")
     assert (host.folder / "opt/pyrometer/bin/pyrometer-node-exporter").exists()
     host.follow(block("GPU node"), after)
     assert files() == empty

@@ -110,7 +110,7 @@ class DigestReport:
 
     @property
     def several(self) -> bool:
-        """Whether names of runs and nodes need their cluster beside them."""
+        """True if names of runs and nodes need their cluster beside them."""
         return len({*(share.cluster for share in self.shares), *(part.cluster for part in self.offenders)} - {""}) > 1
 
 

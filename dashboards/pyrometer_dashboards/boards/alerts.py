@@ -262,21 +262,23 @@ def _lost() -> Panel:
 
 def _often() -> Panel:
     began = f"group by (alertname) ({_FIRING}) unless on (alertname) ({_FIRING} offset 1m)"
+    fired = f"max by (alertname) (count_over_time({_FIRING}[$__range]))"
     return panels.table(
         "Alerts in the range: how long, how often",
         Reading(
-            "For how long each alert of the time range fired, how often it began, and on how many parts at once.",
+            "For how long each alert of the time range fired, how often it began in it (0: it fired before), and on "
+            "how many parts at once.",
             "few, and short.",
             "Often and short: the threshold is within the noise, or the part flaps. Long and without an incident: a "
             "candidate for a lower severity.",
         ),
         [
             Query(
-                with_targets(f"max by (alertname) (count_over_time({_FIRING}[$__range])) * 60"),
+                with_targets(f"{fired} * 60"),
                 instant=True,
                 table=True,
             ),
-            Query(f"count_over_time(({began})[$__range:1m])", instant=True, table=True),
+            Query(f"count_over_time(({began})[$__range:1m]) or 0 * {fired}", instant=True, table=True),
             Query(f"max by (alertname) (max_over_time({_FIRING}[$__range]))", instant=True, table=True),
         ],
         {

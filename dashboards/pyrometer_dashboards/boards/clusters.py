@@ -144,7 +144,7 @@ def _lost() -> Panel:
         "GPUs' worth of work that is lost",
         Reading(
             "GPUs' worth of work that the runs of each cluster lose against their best of 3 hours; all GPUs of a run "
-            "that stands still.",
+            "that is stalled.",
             "a few for each hundred GPUs.",
             "The Alerts board of the cluster ranks what did the harm.",
             "TrainStalled",

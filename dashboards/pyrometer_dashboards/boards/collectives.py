@@ -214,6 +214,7 @@ def _times() -> Panel:
         ],
         unit="s",
         limits=(0, None),
+        overrides=collective_panels.kinds(),
         no_value="no Inspector",
         span=8,
     )
@@ -236,6 +237,7 @@ def _against_best() -> Panel:
         ],
         unit="percentunit",
         limits=(0, None),
+        overrides=collective_panels.kinds(),
         no_value="no Inspector, or not for long enough",
         span=8,
     )
@@ -289,5 +291,6 @@ def _versions() -> Panel:
         sort="run",
         falling=False,
         link=RUN_OF_ROW,
+        fields={name: {"custom.width": 66} for name in ("job", "NCCL", "ranks", "nodes", "format")},
         no_value="no RAS",
     )

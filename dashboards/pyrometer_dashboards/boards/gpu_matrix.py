@@ -7,6 +7,7 @@ from typing import Any
 from pyrometer_dashboards import palette, panels, proof
 from pyrometer_dashboards.common import CLUSTER, CLUSTERS, GPU_MATRIX, GPU_OF_ROW, MARKS, NODE, NODE_OF_ROW, link
 from pyrometer_dashboards.grafana_defaults import NO_DATA_MAPPING
+from pyrometer_dashboards.map_places import LEAST_INTERVAL, SIZES, places
 from pyrometer_dashboards.model import Board, Json, Override, Panel, Query, Reading, Row, Variable
 from pyrometer_dashboards.proof import Healthy
 
@@ -14,8 +15,6 @@ from pyrometer_dashboards.proof import Healthy
 _IDLE = -1e6
 # The value of a GPU without data, which puts it above all others. Far above any real value.
 _GONE = 1e6
-# Sizes of a point in pixels: those of cluster:pyrometer_map:size, which the label y_<size> selects.
-_SIZES = (48, 32, 22, 16, 11, 8, 5, 4, 3)
 _STEPS = [(None, palette.QUIET), (1, palette.WATCH), (2, palette.BAD), (3, palette.WORST)]
 
 _WHAT = Variable(
@@ -147,7 +146,7 @@ def _ranges() -> list[Json]:
 
 
 def _map() -> Panel:
-    numbers = ["x", "size", *(f"y_{size}" for size in _SIZES)]
+    numbers = ["x", "size", *(f"y_{size}" for size in SIZES)]
     conversions = [{"targetField": field, "destinationType": "number"} for field in numbers]
     natural = {
         "mode": "binary",
@@ -177,15 +176,15 @@ def _map() -> Panel:
             "GpuThrottledThermal",
         ),
         [
-            # The last is drawn on top: where a phone has no room for all squares, missing GPUs and the worst ones stay.
+            # The last is drawn on top: where there is no room for all squares, missing GPUs and the worst ones stay.
             Query(
-                f'sort(gpu:pyrometer_map:place{{{CLUSTER}, arrange="$arrange"}} '
-                f"* {_ON} group_left (unit, size) ({_with_missing()}) or on () {_empty_place()})",
+                f"sort({places()} * {_ON} group_left (unit, size) ({_with_missing()}) or on () {_empty_place()})",
                 instant=True,
                 table=True,
+                step=LEAST_INTERVAL,
             )
         ],
-        options={"series": [_series(size) for size in _SIZES]},
+        options={"series": [_series(size) for size in SIZES]},
         transformations=[
             {"id": "convertFieldType", "options": {"fields": {}, "conversions": conversions}},
             {"id": "calculateField", "options": natural},
@@ -194,7 +193,7 @@ def _map() -> Panel:
         mappings=_ranges(),
         overrides=[
             _hidden("x", 0, 10_000),
-            *(_hidden(f"y_{size}", -10_000, 0, **{"custom.pointSize.fixed": size}) for size in _SIZES),
+            *(_hidden(f"y_{size}", -10_000, 0, **{"custom.pointSize.fixed": size}) for size in SIZES),
             *_plain(),
         ],
         links=[GPU_OF_ROW],
@@ -206,7 +205,7 @@ def _map() -> Panel:
 def _empty_place() -> str:
     """Return a square without data, for a cluster without GPUs: a chart without points would say "Err"."""
     found = f"vector({_GONE:.0f})"
-    place = {"node": "no GPU known yet", "gpu": "GPU", "x": "0", f"y_{_SIZES[0]}": "0", "size": "1"}
+    place = {"node": "no GPU known yet", "gpu": "GPU", "x": "0", f"y_{SIZES[0]}": "0", "size": "1"}
     for label, value in place.items():
         found = f'label_replace({found}, "{label}", "{value}", "", "")'
     return found
@@ -273,7 +272,7 @@ def _worst() -> Panel:
         sort="steps",
         link=GPU_OF_ROW,
         fields={
-            "gpu": {"custom.width": 42},
+            "gpu": {"custom.width": 50},
             "steps": panels.coloured() | {"decimals": 1, "custom.width": 76},
             "off by": {"decimals": 1, "custom.width": 66},
         },

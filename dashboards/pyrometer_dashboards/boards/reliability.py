@@ -349,6 +349,7 @@ def _xid_table() -> Panel:
         {"xid": "xid", "class": "class", "Value #A": "times", "Value #B": "GPUs"},
         unit="locale",
         sort="times",
+        fields={"GPUs": {"mappings": [absent_mapping("-")]}},
         no_value=proof.NO_LOG,
         healthy=Healthy("none", proof.XIDS_SEEN),
         span=7,

@@ -100,12 +100,13 @@ def _against_best() -> Panel:
     return panels.stat(
         "Of its best",
         Reading(
-            "MFU of the moment divided by what the run exceeded a tenth of the last 3 hours, same configuration.",
+            "MFU of the moment divided by what the run exceeded a tenth of the last 3 hours, same configuration; or "
+            "its pace without the rank that all wait for, where the run knows no better.",
             "97 % and more.",
             "Below 85 % TrainMfuDropped pages; the tables below name rank, GPU and link.",
             "TrainMfuDropped",
         ),
-        f"min({recently('run:pyrometer_train_batch_mfu_ratio:recent_per_best3h', RUN_IS)})",
+        f"min({run_panels.of_best(RUN_IS)})",
         unit="percentunit",
         decimals=0,
         steps=panels.KEPT,

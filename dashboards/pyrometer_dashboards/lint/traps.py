@@ -31,6 +31,8 @@ _CHOSEN = re.compile(r"\b(?:topk|bottomk|limitk)\b[^(]*\((?:[^()]*\)\s*\()?\s*(\
 # With more points the labels become a solid bar and the browser stalls.
 _MOST_HISTORY_POINTS = 100
 _MOST_HISTORY_ROWS = 128
+# COLUMN.MIN_WIDTH of Grafana's table.
+_LEAST_WIDTH = 50
 
 
 def check(name: str, board: Json, context: LintContext) -> Iterator[Finding]:  # noqa: ARG001  all checks look alike
@@ -190,6 +192,14 @@ def _straight_bands(panel: Json) -> Problems:
         yield "a band per interval in straight lines suggests slow declines", "Set lineInterpolation to stepBefore."
 
 
+def _narrow(panel: Json) -> Problems:
+    if panel.get("type") == "table" and any(width < _LEAST_WIDTH for width in _overridden(panel, "custom.width")):
+        yield (
+            f"a column below {_LEAST_WIDTH} pixels: Grafana draws it wider, and the last one beyond the panel's edge",
+            f"Give it {_LEAST_WIDTH}.",
+        )
+
+
 def _data_source(panel: Json) -> Problems:
     for where in (panel, *targets(panel)):
         source = where.get("datasource")
@@ -212,5 +222,5 @@ def _legacy(panel: Json) -> Problems:
 _TRAPS: tuple[Callable[[Json], Problems], ...] = (
     _kind, _version, _timeline_colour, _insert_nulls, _span_nulls, _hidden_zeros, _heatmap_options, _short_counts,
     _no_unit, _no_data, _points_colours, _flags, _few_points, _matrix, _repeat, _history_rows, _straight_bands,
-    _data_source, _legacy,
+    _narrow, _data_source, _legacy,
 )  # fmt: skip

@@ -71,6 +71,10 @@ def _tests(plan: Plan, targets: Sequence[str], alive: Array) -> Iterator[Family]
         if test == "nccl":
             measured = [f'{each},test="nccl_all_reduce",unit="GB/s"' for each in targets]
             yield family("pyrometer_active_test_result", measured, alive * 471.0, slow=True)
+            # Spares are tested in pairs, too, each with the next one.
+            spares = [at for at in range(plan.nodes - plan.idle, plan.nodes - 1) if alive[at] == alive[at + 1] == 1]
+            pairs = [f'{targets[at]},test="nccl_all_reduce_pair",unit="GB/s",peer="{names[at + 1]}"' for at in spares]
+            yield family("pyrometer_active_test_result", pairs, np.full(len(pairs), 386.0), slow=True)
         # The day of a test stays the same while boards are looked at.
         yield family(
             "pyrometer_active_test_timestamp_seconds",

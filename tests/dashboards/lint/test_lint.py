@@ -148,6 +148,7 @@ FAULTS: dict[str, tuple[str, Callable[[Board], None], str]] = {
     "heatmap calculates": ("throttling", option("heatmap", "calculate"), "histogram over time"),
     "unit short": ("overview", setting("stat", "unit", "short"), "4.08 K"),
     "unit short of one field": ("overview", overridden("table", "unit", "short"), "4.08 K"),
+    "a narrow column": ("overview", overridden("table", "custom.width", 42), "below 50 pixels"),
     "no unit": ("overview", setting("stat", "unit", ""), "no unit"),
     "no data healthy": ("overview", setting("stat", "mappings", []), "colour of healthy"),
     "no data as 0": ("overview", setting("stat", "noValue", "0"), "says nothing, or 0"),

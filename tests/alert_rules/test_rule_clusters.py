@@ -1,9 +1,9 @@
 """Two clusters whose nodes and runs have the same names, in one Prometheus: no rule takes one for the other.
 
-Each promtool test of a rule is played again with a second cluster that is the same in all but its label: whatever
-is told of the first must be told of the second as well, once each and with the same figures. A rule whose sums, medians
-and joins mix the two shows other figures, or fails for finding two where it expects one. What a copy does not show (the
-maximum of two equal values) is found in the expressions themselves.
+Each promtool test of a rule runs again with a second cluster that is the same in all but its label: all alerts and
+records of the first are expected of the second as well, once each and with the same figures. A rule whose sums, medians
+and joins mix the two has other figures, or fails on two series where it expects one. A maximum of two equal values
+hides it: hence the expressions are read, too.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from pyrometer_alerting.model.incident import Cause, Cost, Diagnosis, Incident
 from pyrometer_alerting.model.routing import Routing, Rules
 from pyrometer_alerting.render.messages import Style
 from pyrometer_kit.prometheus import Series
-from pyrometer_simulator.slack import Channel
+from pyrometer_simulator.slack_channel import Channel
 
 ZONE = ZoneInfo("UTC")
 DAILY = Schedule("daily", 9 * 60)
