@@ -3,6 +3,9 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+# Tests start hundreds of programs, each of which would compile the same modules. Not for mutants, which are in no file.
+export PYTHONDONTWRITEBYTECODE :=
+mutate: export PYTHONDONTWRITEBYTECODE := 1
 
 .PHONY: help gpu-check gpu-page setup constraints wheels sbom demo test aside-unit aside-types aside-e2e lint style types unit e2e smoke diagnosis test-recipes test-systems test-wheels test-pythons test-compose test-integrations fuzz mutate pins reliability reference packages image command-files kubernetes chart-programs docs bench stack clean situations
 

@@ -245,3 +245,11 @@ def test_nothing_speaks_of_the_place_where_it_was_made() -> None:
             if match and name != "tests/test_house.py":
                 found.append(f"{name}: {match[0]}")
     assert found == []
+
+
+def test_tests_that_are_begun_first_or_apart_exist(pytestconfig: pytest.Config) -> None:
+    conftest = pytestconfig.pluginmanager.get_plugin(str(ROOT / "tests/conftest.py"))
+    assert conftest is not None
+    assert [name for name in conftest.FIRST if not (ROOT / name).is_file()] == []
+    parts = [name.split("::") for name in conftest.APART]
+    assert [name for file, name in parts if f"\ndef {name}(" not in (ROOT / file).read_text(encoding="utf-8")] == []

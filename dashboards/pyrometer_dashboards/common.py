@@ -23,8 +23,10 @@ GPU_DETAIL = "pyrometer-gpu"
 JOB = "pyrometer-job"
 RACKS = "pyrometer-racks"
 COMPARE = "pyrometer-compare-runs"
+CLUSTERS_BOARD = "pyrometer-clusters"
 
 CLUSTER = 'cluster="$cluster"'
+EVERY_CLUSTER = 'cluster=~"$clusters"'  # of the one board of several
 NODE_IS = 'cluster="$cluster", node="$node"'
 RUN_IS = 'cluster="$cluster", run="$run"'
 
@@ -42,6 +44,15 @@ def recently(name: str, matchers: str) -> str:
     """Return a recorded MFU, held for 2 minutes: it has no samples while batches are tagged (a checkpoint)."""
     return f"last_over_time({name}{{{matchers}}}[2m])"
 
+
+def link_from_clusters(board: str, cluster: str) -> str:
+    """Return the address of a board from the one that has no cluster of its own: with that of a row or a series."""
+    return f"/d/{board}?${{datasource:queryparam}}&var-cluster={cluster}&{_TIME}"
+
+
+_OF_ROW, _OF_SERIES = "${__data.fields.cluster}", "${__field.labels.cluster}"
+OVERVIEW_OF_ROW = (f"Open the overview of {_OF_ROW}", link_from_clusters(OVERVIEW, _OF_ROW))
+OVERVIEW_OF_SERIES = (f"Open the overview of {_OF_SERIES}", link_from_clusters(OVERVIEW, _OF_SERIES))
 
 NODE_OF_ROW = ("Open ${__data.fields.node}", link(NODE, node="${__data.fields.node}"))
 GPU_OF_ROW = (
@@ -92,13 +103,18 @@ def with_targets(alerts: str, name: str = "alertname") -> str:
     return f'label_replace({found}, "book", "runbook", "", "")'
 
 
-def _target(label: str, title: str) -> tuple[str, str]:
-    return title, f"/d/${{__data.fields.{label}:raw}}&{_KEPT}&{_TIME}"
+def _target(label: str, title: str, kept: str = _KEPT) -> tuple[str, str]:
+    return title, f"/d/${{__data.fields.{label}:raw}}&{kept}&{_TIME}"
 
 
 ALERT_OF_ROW = _target("to", "Open the board that shows it")
 NODE_OF_ALERT = _target("to_node", "Open the node")
 RUN_OF_ALERT = _target("to_run", "Open the run")
+# The same from the board of clusters: each row has its own.
+_KEPT_OF_ROW = f"${{datasource:queryparam}}&var-cluster={_OF_ROW}"
+ALERT_THERE = _target("to", ALERT_OF_ROW[0], _KEPT_OF_ROW)
+NODE_THERE = _target("to_node", NODE_OF_ALERT[0], _KEPT_OF_ROW)
+RUN_THERE = _target("to_run", RUN_OF_ALERT[0], _KEPT_OF_ROW)
 # Columns of these labels, for a table's own.
 TARGETS = {"to": "to", "to_node": "to_node", "to_run": "to_run"}
 

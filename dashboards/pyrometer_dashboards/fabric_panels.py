@@ -72,7 +72,7 @@ def roce() -> Panel:
         limits=(0, None),
         no_value="no data: no port speaks RoCE",
         overrides=[panels.fixed(what, colour) for what, colour in _ROCE.items()],
-        span=24,
+        span=12,
     )
 
 
@@ -96,4 +96,29 @@ def hot_modules() -> Panel:
         fields={"temperature": panels.coloured() | {"custom.width": 130}},
         no_value="no data: no adapter reports its temperature",
         span=10,
+    )
+
+
+def hot_switches() -> Panel:
+    """Return the hottest switches and modules in their ports."""
+    modules = f'pyrometer_ufm_module_temperature_celsius{{{CLUSTER}, switch!=""}}'
+    named = f'label_replace({modules}, "sensor", "module $1", "switch_port", "(.*)")'
+    sensors = f"pyrometer_ufm_switch_temperature_celsius{{{CLUSTER}}}"
+    return panels.table(
+        "Hottest switches and their modules",
+        Reading(
+            "The twelve hottest of the switches' own sensors and of the modules in their ports, from UFM Telemetry.",
+            "a chip (asic) below 85 °C, a module below 70 °C, all close together.",
+            "One far above the others: its fans, or a cable bundle before its outlet.",
+            "SwitchHot",
+        ),
+        [Query(f"topk(12, max by (switch, sensor) ({sensors} or {named}))", instant=True, table=True)],
+        {"switch": "switch", "sensor": "sensor", "Value": "temperature"},
+        unit="celsius",
+        decimals=0,
+        steps=[(None, palette.QUIET), (70, palette.WATCH), (85, palette.BAD), (105, palette.WORST)],
+        sort="temperature",
+        fields={"temperature": panels.coloured() | {"custom.width": 130}},
+        no_value="no data: the cluster exporter has no --collector.ufm-telemetry.url",
+        span=12,
     )

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
 from pyrometer_dashboards import palette, panels, proof
 from pyrometer_dashboards.common import (
     ALERT_OF_ROW,
+    ALERT_THERE,
     CLUSTER,
+    EVERY_CLUSTER,
     MESSAGE_OF_ROW,
     NODE_OF_ALERT,
+    NODE_THERE,
+    OVERVIEW_OF_ROW,
     RUN_OF_ALERT,
     RUN_OF_ROW,
+    RUN_THERE,
     RUNBOOK_OF_ROW,
     TARGETS,
     with_targets,
@@ -18,8 +27,7 @@ from pyrometer_dashboards.model import Panel, Query, Reading
 from pyrometer_dashboards.proof import Healthy
 
 # Incidents of the stack itself have no cluster, and concern each.
-_CLUSTERS = (CLUSTER, 'cluster=""')
-_STARTED = " or ".join(f"pyrometer_incident_start_timestamp_seconds{{{each}}}" for each in _CLUSTERS)
+_NO_CLUSTER = 'cluster=""'
 _URGENCIES = (("critical", palette.WORST), ("warning", palette.BAD))
 NO_INCIDENT = Healthy("no open incident", proof.INCIDENTS)
 
@@ -34,22 +42,57 @@ def urgency(alerts: str, severities: tuple[str, ...]) -> str:
 
 def incidents(*, span: int = 24, height: int = 0) -> Panel:
     """Return the open incidents, the critical ones first."""
+    reading = Reading(
+        "What is wrong now, one row for each message in the channel: the part to blame, the likely cause and how "
+        "sure the diagnosis is, who has taken it, and since when.",
+        "'no open incident'.",
+        "Click the part for its node, the cause for the message with the evidence, the alert for the board that "
+        "shows it, 'runbook' for what to do.",
+        "TrainMfuDropped",
+    )
+    found = _open("Open incidents: who did it, and why", reading, CLUSTER, (RUN_OF_ALERT, NODE_OF_ALERT, ALERT_OF_ROW))
+    return replace(found, span=span, height=height)
+
+
+def of_all_clusters() -> Panel:
+    """Return the open incidents of several clusters, the critical ones first."""
+    reading = Reading(
+        "What is wrong now, one row for each message in the channels: in which cluster, the part to blame, the likely "
+        "cause and how sure the diagnosis is, and since when. An incident of the monitoring itself has no cluster.",
+        "'no open incident'.",
+        "Click the cluster for its Overview, the part for its node, the cause for the message with the evidence.",
+        "TrainMfuDropped",
+    )
+    links = (RUN_THERE, NODE_THERE, ALERT_THERE)
+    own = {"cluster": {"custom.width": 130, **panels.linked(OVERVIEW_OF_ROW)}}
+    return _open("Open incidents of all clusters", reading, EVERY_CLUSTER, links, own)
+
+
+def started(matchers: str, severity: str = "") -> str:
+    """Return when the open incidents of the chosen clusters began."""
+    chosen = f', severity="{severity}"' if severity else ""
+    return f"pyrometer_incident_start_timestamp_seconds{{{matchers}{chosen}}}"
+
+
+def _open(
+    title: str,
+    reading: Reading,
+    clusters: str,
+    links: Sequence[tuple[str, str]],
+    own: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Panel:
+    """Return a table of open incidents; the links are those of run, part and alert, ``own`` further columns."""
     severities = tuple(name for name, _ in _URGENCIES)
     states = [panels.state(str(at), name, colour, at) for at, (name, colour) in enumerate(_URGENCIES)]
-
+    began = " or ".join(map(started, (clusters, _NO_CLUSTER)))
+    to_run, to_node, to_alert = links
     return panels.table(
-        "Open incidents: who did it, and why",
-        Reading(
-            "What is wrong now, one row for each message in the channel: the part to blame, the likely cause and how "
-            "sure the diagnosis is, who has taken it, and since when.",
-            "'no open incident'.",
-            "Click the part for its node, the cause for the message with the evidence, the alert for the board that "
-            "shows it, 'runbook' for what to do.",
-            "TrainMfuDropped",
-        ),
-        [Query(with_targets(urgency(f"time() - ({_STARTED})", severities), "alert"), instant=True, table=True)],
+        title,
+        reading,
+        [Query(with_targets(urgency(f"time() - ({began})", severities), "alert"), instant=True, table=True)],
         {
             "urgency": "severity",
+            **{name: name for name in own or {}},
             "run": "run",
             "part": "part",
             "cause": "likely cause",
@@ -66,11 +109,12 @@ def incidents(*, span: int = 24, height: int = 0) -> Panel:
         falling=False,
         fields={
             "severity": panels.coloured() | {"custom.width": 94, "mappings": states},
-            "run": {"custom.width": 110, **panels.linked(RUN_OF_ALERT)},
-            "part": {"custom.width": 145, **panels.linked(NODE_OF_ALERT)},
+            **(own or {}),
+            "run": {"custom.width": 110, **panels.linked(to_run)},
+            "part": {"custom.width": 145, **panels.linked(to_node)},
             "likely cause": panels.linked(MESSAGE_OF_ROW) | {"custom.wrapText": True},
             "sure": {"custom.width": 60},
-            "alert": {"custom.width": 165, **panels.linked(ALERT_OF_ROW)},
+            "alert": {"custom.width": 165, **panels.linked(to_alert)},
             "taken by": {"custom.width": 75},
             "for": {"custom.width": 85, "decimals": 1},
             "to do": {"custom.width": 75, **panels.linked(RUNBOOK_OF_ROW)},
@@ -79,14 +123,15 @@ def incidents(*, span: int = 24, height: int = 0) -> Panel:
         },
         no_value="no data: is the alerting service scraped?",
         healthy=NO_INCIDENT,
-        span=span,
-        height=height,
+        span=24,
     )
 
 
 def cost() -> Panel:
     """Return what incidents cost in the time range, by their cause."""
-    lost = " or ".join(f"max_over_time(pyrometer_incident_lost_gpu_hours{{{each}}}[$__range])" for each in _CLUSTERS)
+    lost = " or ".join(
+        f"max_over_time(pyrometer_incident_lost_gpu_hours{{{each}}}[$__range])" for each in (CLUSTER, _NO_CLUSTER)
+    )
     return panels.table(
         "By harm in the range: incidents and their cause",
         Reading(

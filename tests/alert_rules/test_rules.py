@@ -53,7 +53,7 @@ KNOWN_METRICS = re.compile(
     | pyrometer_run_(unsaved_seconds|checkpoint_interval_seconds)
     | pyrometer_slurm_(run_jobs|run_job_info|nodes)
     | pyrometer_ufm_(events|port_events|cable_events|log_lines|log_gaps|events_left_out)_total
-    | pyrometer_ufm_(events_suppressed|log_unread_bytes)
+    | pyrometer_ufm_(events_suppressed|log_unread_bytes|(module|switch)_temperature_celsius)
     | pyrometer_train_batch_(mfu_ratio|step_seconds|steps?|loss|grad_norm|tag)
     | pyrometer_train_(steps|step_seconds|tokens|flops|step_part_seconds)_total
     | pyrometer_train_(last_step_timestamp_seconds|last_step|current_part_seconds|rank_up|rank_info|run_info)

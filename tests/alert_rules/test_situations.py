@@ -34,7 +34,7 @@ def _id(value: object) -> str:
 PLAYED = list(_played())
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def rules() -> Rules:
     return Rules()
 

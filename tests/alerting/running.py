@@ -11,6 +11,7 @@ from alerting_fakes import FakePrometheus
 
 from pyrometer_alerting.app.service import Service
 from pyrometer_alerting.deliver.slack import WebSlack
+from pyrometer_alerting.model.routing import Routing
 from pyrometer_alerting.render.messages import Style
 from pyrometer_alerting.state.store import Store
 from pyrometer_kit.clock import SystemClock
@@ -25,7 +26,13 @@ if TYPE_CHECKING:
 class Running:
     """A service with its server on a free port."""
 
-    def __init__(self, store: Store, slack: WebSlack, prometheus: FakePrometheus | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        slack: WebSlack,
+        prometheus: FakePrometheus | None = None,
+        routing: Routing | None = None,
+    ) -> None:
         self.service = Service(
             store,
             slack,
@@ -33,6 +40,7 @@ class Running:
             prometheus=prometheus,
             style=Style(notice="SIMULATED CLUSTER"),
             clock=SystemClock(),
+            reload=lambda: (routing or Routing("#gpu-alerts"), frozenset()),
         )
         self.server = ServerThread(self.service.routes(), WebConfig(), self.service.rejected)
 

@@ -35,7 +35,14 @@ def expression(board: str, title: str, query: int = 0, **variables: str) -> str:
     """A query of a panel, by default the first, with its variables filled in."""
     found = json.loads(rendered()[f"{board}.json"])
     (one,) = [each for each in finding.panels(found) if each["title"] == title]
-    values = {"cluster": "c1", "node": "gpu-042", **builtin_variables(600), "slowed": ".+", **variables}
+    values = {
+        "cluster": "c1",
+        "clusters": ".+",
+        "node": "gpu-042",
+        **builtin_variables(600),
+        "slowed": ".+",
+        **variables,
+    }
     return interpolate(finding.targets(one)[query]["expr"], values)
 
 

@@ -26,6 +26,7 @@ COMMITTED = PROJECT / "dashboards" / "json"
 # Fixed for good: other programs and people's bookmarks lead to them.
 UIDS = {
     "alerts.json": "pyrometer-alerts",
+    "clusters.json": "pyrometer-clusters",
     "collectives.json": "pyrometer-collectives",
     "compare-runs.json": "pyrometer-compare-runs",
     "fabric.json": "pyrometer-fabric",

@@ -77,7 +77,9 @@ def asked(board: Any, world: str) -> Iterator[tuple[Any, list[str]]]:
     for panel in finding.panels(board):
         plain = [target["expr"] for target in finding.targets(panel)]
         for what in WHAT if any("$what" in expr for expr in plain) else WHAT[:1]:
-            exprs = [interpolate(expr, {**VARIABLES, "cluster": world, "what": what}) for expr in plain]
+            exprs = [
+                interpolate(expr, {**VARIABLES, "cluster": world, "clusters": world, "what": what}) for expr in plain
+            ]
             if exprs:
                 yield panel, exprs
 

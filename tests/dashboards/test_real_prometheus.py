@@ -168,8 +168,8 @@ def _queries() -> Iterator[tuple[str, str, str, str, bool]]:
                 places = (faults.hot, faults.flapping, faults.lost)
                 for (node, index), run in product(places, ("llama3-70b", "moe-1t")):
                     values = {
-                        **builtin_variables(600), "__rate_interval": "10s", "cluster": "atlas", "node": node,
-                        "gpu": ".+", "index": str(index), "job": "4711",
+                        **builtin_variables(600), "__rate_interval": "10s", "cluster": "atlas", "clusters": ".+",
+                        "node": node, "gpu": ".+", "index": str(index), "job": "4711",
                         "serial": f"16549{int(node[-3:]) - 1:05d}{index:02d}", "rack": "r001",
                         "switch": ".+", "other": "llama3-70b",
                         "run": ".+" if "$run" in text and name == "overview.json" else run,
@@ -303,7 +303,8 @@ def test_no_panel_says_that_all_is_well_of_a_cluster_that_victoriametrics_does_n
     assert prometheus
     found = set()
     for panel in (panel for text in rendered().values() for panel in finding.panels(json.loads(text))):
-        values = {**builtin_variables(600), "cluster": "nowhere", "node": "gpu-999", "run": "none", "gpu": ".+",
+        values = {**builtin_variables(600), "cluster": "nowhere", "clusters": "nowhere", "node": "gpu-999",
+                  "run": "none", "gpu": ".+",
                   "points": "600", "mfu": "pyrometer_train_batch_mfu_ratio", "steps": "pyrometer_train_batch_step",
                   "what": "temperature", "arrange": "number", "slowed": "gpu-999"}  # fmt: skip
         answers = []

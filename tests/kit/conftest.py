@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import shutil
+import struct
 import subprocess
+import termios
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 
@@ -55,6 +59,11 @@ class Client:
     def reset(self) -> None:
         self.writer.transport.abort()
 
+    def unread(self) -> int:
+        """Return how many bytes of answers the kernel keeps for us."""
+        socket = self.writer.transport.get_extra_info("socket")
+        return int(struct.unpack("i", fcntl.ioctl(socket.fileno(), termios.FIONREAD, b"\0" * 4))[0])
+
 
 class Serving:
     """A running server and its clients."""
@@ -72,6 +81,27 @@ class Serving:
 
     async def get(self, path: str = "/", method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:
         return await (await self.connect()).get(path, method, **headers)
+
+    async def until(self, condition: Callable[[], object], seconds: float = 30) -> None:
+        end = asyncio.get_running_loop().time() + seconds
+        while not condition():
+            assert asyncio.get_running_loop().time() < end, "waited in vain"
+            await asyncio.sleep(0.01)
+
+    async def until_still(self, size: Callable[[], int]) -> int:
+        """Wait until a size is the same at ten looks, and return it."""
+        looks: deque[int] = deque(maxlen=10)
+
+        def is_still() -> bool:
+            looks.append(size())
+            return len(looks) == looks.maxlen and len(set(looks)) == 1
+
+        await self.until(is_still)
+        return looks[-1]
+
+    async def until_idle(self) -> None:
+        """Wait until the server has done all that it does for an answer, and waits for requests."""
+        await self.until(lambda: self.server._waiting.keys() == self.server._connections)
 
 
 @contextlib.asynccontextmanager

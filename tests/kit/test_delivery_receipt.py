@@ -34,12 +34,6 @@ def routes(told: list[bool]) -> dict[str, Handler]:
     return {"/endpoint": endpoint, "/small": small}
 
 
-async def until(condition: Callable[[], object], seconds: float = 30) -> None:
-    end = asyncio.get_running_loop().time() + seconds
-    while not condition() and asyncio.get_running_loop().time() < end:
-        await asyncio.sleep(0.01)
-
-
 def test_an_answer_is_delivered_when_the_next_request_comes(
     serving: Serving, routes: dict[str, Handler], told: list[bool]
 ) -> None:
@@ -47,7 +41,7 @@ def test_an_answer_is_delivered_when_the_next_request_comes(
         async with serving(routes) as s:
             client = await s.connect()
             await client.get("/endpoint")
-            await asyncio.sleep(0.05)
+            await s.until_idle()
             assert told == [], "the kernel has it: that says nothing of the client"
             await client.get("/small")
             assert told == [True]
@@ -64,7 +58,7 @@ def test_an_answer_is_delivered_when_the_client_hangs_up_with_nothing_unread(
             client = await s.connect()
             await client.get("/small", **({"Connection": "close"} if close else {}))
             client.writer.close()
-            await until(lambda: told)
+            await s.until(lambda: told)
             assert told == [True]
 
     play(scenario)
@@ -80,7 +74,7 @@ def test_an_answer_is_not_delivered_to_a_scraper_that_hangs_up_instead_of_asking
             client = await s.connect()
             await client.get("/small", **{"X-Prometheus-Scrape-Timeout-Seconds": "5"})
             client.writer.close()
-            await until(lambda: told)
+            await s.until(lambda: told)
             assert told == [False]
 
     play(scenario)
@@ -97,7 +91,7 @@ def test_an_answer_is_delivered_to_a_scraper_that_asks_again_or_said_that_it_clo
             await client.get("/small", **scrape)
             await client.get("/small", **scrape, Connection="close")
             client.writer.close()
-            await until(lambda: len(told) > 1)
+            await s.until(lambda: len(told) > 1)
             assert told == [True, True]
 
     play(scenario)
@@ -114,9 +108,9 @@ def test_an_answer_is_not_delivered_to_a_client_that_hangs_up_on_it(
             client = await s.connect()
             client.writer.transport.pause_reading()
             client.send(f"GET {path} HTTP/1.1\r\n\r\n".encode())
-            await asyncio.sleep(0.2)
+            await s.until(client.unread)
             client.reset()
-            await until(lambda: told)
+            await s.until(lambda: told)
             assert told == [False]
 
     play(scenario)
@@ -140,10 +134,10 @@ def test_an_answer_is_not_delivered_to_a_client_gone_before_it_or_asking_for_the
             client.writer.close()
             await client.writer.wait_closed()
             gone.set()
-            await until(lambda: told)
+            await s.until(lambda: told)
             assert told == [False]
             await s.get("/", "HEAD")
-            await until(lambda: len(told) > 1)
+            await s.until(lambda: len(told) > 1)
             assert told == [False, False]
 
     play(scenario)
@@ -156,7 +150,7 @@ def test_stopping_counts_an_answer_that_nobody_complained_of_as_delivered(
         async with serving(routes) as s:
             client = await s.connect()
             await client.get("/small")
-            await asyncio.sleep(0.05)
+            await s.until_idle()
             await s.server.stop()
             assert told == [True]
 
@@ -189,9 +183,9 @@ def test_a_client_that_does_not_read_is_dropped_with_what_it_did_not_read(
             client = await s.connect()
             client.writer.transport.pause_reading()
             client.send(b"GET /endpoint HTTP/1.1\r\n\r\n")
-            await until(lambda: told)
+            await s.until(lambda: told)
             assert told == [False]
-            await until(lambda: not s.server._connections)
+            await s.until(lambda: not s.server._connections)
             client.writer.transport.resume_reading()
             assert await client.ended(2), "close() alone would have kept eight megabytes for it"
 

@@ -59,9 +59,10 @@ def test_a_header_that_two_readers_may_understand_in_two_ways_ends_the_connectio
 def test_large_bodies_share_their_room_and_give_it_back(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_body, "MAX_BODIES_BYTES", 300 * KIB)
     monkeypatch.setattr(http_body, "UNCOUNTED_BYTES", 10 * KIB)
-    gate = asyncio.Event()
+    begun, gate = asyncio.Event(), asyncio.Event()
 
     async def waits(request: Request) -> Response:
+        begun.set()
         await gate.wait()
         return await length_of(request)
 
@@ -74,7 +75,7 @@ def test_large_bodies_share_their_room_and_give_it_back(serving: Serving, monkey
                 return client
 
             first = await post(200 * KIB)
-            await asyncio.sleep(0.2)
+            await begun.wait()
             second = await post(200 * KIB)
             assert (await second.answer())[0] == 503
             ordinary = [await post(10 * KIB) for _ in range(20)]
@@ -85,9 +86,10 @@ def test_large_bodies_share_their_room_and_give_it_back(serving: Serving, monkey
             assert (await third.answer())[0] == 200
             half = await s.connect()
             half.send(b"POST / HTTP/1.1\r\nContent-Length: 300000\r\n\r\n" + bytes(250_000))
-            await asyncio.sleep(0.2)
+            await s.until(lambda: s.server._room._taken == 250_000 - 10 * KIB)
+            connections = len(s.server._connections)
             half.reset()
-            await asyncio.sleep(0.2)
+            await s.until(lambda: len(s.server._connections) < connections)
             last = await post(290 * KIB)
             assert (await last.answer())[0] == 200, "half a body kept its room"
 

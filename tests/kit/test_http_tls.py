@@ -117,7 +117,7 @@ def test_with_tls_a_client_that_has_made_room_gets_no_handshake_though_its_first
     async def scenario() -> None:
         async with serving(ROUTES, tls_config(tmp_path, certificate)) as s:
             first = await s.connect()
-            await asyncio.sleep(0.1)
+            await s.until(lambda: s.server._connections)
             second = await s.connect(ssl=trust)
             assert (await second.get())[0] == 200
             assert await first.ended(10)

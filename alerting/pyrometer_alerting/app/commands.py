@@ -98,6 +98,7 @@ def digest(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     """
     parser = Flags("pyrometer-alerting digest", _DIGEST)
     parser.add_argument("--weekly", action="store_true", help="the last week instead of the last day")
+    parser.add_argument("--cluster", action="append", default=[], help="of this cluster alone; may be repeated")
     parser.add_argument("--print", action="store_true", help="print the digest (the default and only action)")
     options, rest = parser.parse_known_args(list(arguments))
     chosen = settings.load(rest, environment)
@@ -107,7 +108,8 @@ def digest(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     try:
         digests = Digests(chosen.schedules, chosen.zone, prometheus)
         digest_scheduler = DigestScheduler(store, digests, style=style, clock=SystemClock(), changed=lambda: None)
-        report = digest_scheduler.report("weekly" if options.weekly else "daily", SystemClock().wall())
+        kind = "weekly" if options.weekly else "daily"
+        report = digest_scheduler.report(kind, SystemClock().wall(), options.cluster)
     finally:
         store.close()
     _say([terminal.render(build_digest(report, style, chosen.zone), colour=sys.stdout.isatty())])

@@ -335,12 +335,20 @@ def causes(ranked: Sequence[Candidate], case: Case, weights: Weights | None = No
     seen: list[Cause] = []
     for index, one in enumerate(ranked):
         confidence = _confidence(one, ranked, index, figures)
+        if _is_repeated(one, ranked[:index], case.roster):
+            continue
         if confidence == "low":
-            if probability(one.logit) >= SHOWN:
+            if probability(one.logit) >= SHOWN or _would_convince(one, figures):
                 seen.append(to_cause(one, case, confidence))
-        elif not _is_repeated(one, ranked[:index], case.roster):
+        else:
             convincing.append(to_cause(one, case, confidence))
     return convincing, seen
+
+
+def _would_convince(one: Candidate, weights: Weights) -> bool:
+    """Return whether it would be the cause but for what speaks against it: a reader would ask about it."""
+    against = sum(min(weights.features[name] * value, 0.0) for name, value in one.features.items())
+    return bool(one.against) and probability(one.logit - against) >= weights.confidence["medium"]
 
 
 def _is_repeated(one: Candidate, better: Sequence[Candidate], roster: Roster) -> bool:

@@ -1,9 +1,10 @@
 """The one table of weights by which causes are ranked: logits that add up to the probability that a cause is true.
 
 `KINDS` has, for each kind of fact, its family, its name in a message and its prior: how much the mere sight of such a
-fact says. `FEATURES` has what its time, its extent, its strength and the other facts add or take. Both were set by
-published practice (a lost GPU or link stops every rank; hardware slowdown and power brake cut clocks hardest) and are
-replaced by fitted figures as a whole: no figure of the ranking is anywhere else.
+fact says. `FEATURES` has what its time, its extent, its strength and the other facts add or take. The figures are
+fitted to generated incidents (`pyrometer_simulator.incidents.fit`, table in docs/diagnosis.md): no figure of the
+ranking is anywhere else. Kinds and features that the incidents say nothing of keep the figure that the fit began with,
+set by published practice: a lost GPU or link stops every rank; hardware slowdown and power brake cut clocks hardest.
 """
 
 from __future__ import annotations
@@ -24,37 +25,37 @@ class Kind:
 
 
 KINDS: Mapping[str, Kind] = {
-    "hw_thermal": Kind("throttle", "hardware thermal throttling", 1.0),
-    "hw_power_brake": Kind("throttle", "power brake", 1.0),
-    "hw_slowdown": Kind("throttle", "hardware slowdown", 0.5),
-    "sw_thermal": Kind("throttle", "software thermal throttling", 0.6),
-    "power_limit": Kind("throttle", "power limit lowered", 1.0),
-    "clocks_setting": Kind("throttle", "clocks held down by a setting", 0.7),
-    "power_cap": Kind("throttle", "held by the power cap", 0.2),
+    "hw_thermal": Kind("throttle", "hardware thermal throttling", 0.47),
+    "hw_power_brake": Kind("throttle", "power brake", 0.85),
+    "hw_slowdown": Kind("throttle", "hardware slowdown", 0.44),
+    "sw_thermal": Kind("throttle", "software thermal throttling", 0.54),
+    "power_limit": Kind("throttle", "power limit lowered", 0.94),
+    "clocks_setting": Kind("throttle", "clocks held down by a setting", 0.53),
+    "power_cap": Kind("throttle", "held by the power cap", -0.2),
     "board_limit": Kind("throttle", "held by the board's limit", 0.2),
     "reliability": Kind("throttle", "held by the voltage limit", -0.5),
     "clock_low": Kind("clock", "low SM clock", 0.3),
-    "link_flap": Kind("link", "link flapping", 1.0, 900.0),
-    "link_down": Kind("link", "link down", 1.2, 0.0),
-    "link_rate": Kind("link", "link below its rate", 0.3),
-    "xid_fatal": Kind("xid", "Xid", 1.8, 3600.0),
-    "xid": Kind("xid", "Xid", -0.6, 3600.0),
-    "pcie_width": Kind("pcie", "PCIe link narrower than it can be", 0.4),
-    "oom_kill": Kind("host", "the kernel killed a process for memory", 0.4, 600.0),
-    "machine_check": Kind("host", "machine check (CPU or memory hardware)", 0.6, 600.0),
-    "pcie_aer": Kind("host", "PCIe errors", 0.0, 600.0),
-    "sxid": Kind("host", "NVSwitch error (SXid)", 1.0, 600.0),
+    "link_flap": Kind("link", "link flapping", 0.91, 900.0),
+    "link_down": Kind("link", "link down", 1.24, 0.0),
+    "link_rate": Kind("link", "link below its rate", 0.58),
+    "xid_fatal": Kind("xid", "Xid", 1.49, 3600.0),
+    "xid": Kind("xid", "Xid", -0.61, 3600.0),
+    "pcie_width": Kind("pcie", "PCIe link narrower than it can be", 1.0),
+    "oom_kill": Kind("host", "the kernel killed a process for memory", 0.66, 600.0),
+    "machine_check": Kind("host", "machine check (CPU or memory hardware)", 0.48, 600.0),
+    "pcie_aer": Kind("host", "PCIe errors", -0.2, 600.0),
+    "sxid": Kind("host", "NVSwitch error (SXid)", 0.96, 600.0),
     "nvme": Kind("host", "NVMe errors", -0.4, 600.0),
-    "soft_lockup": Kind("host", "CPU soft lockup", 0.6, 600.0),
-    "pressure": Kind("host", "pressure", 0.3),
-    "least_wait": Kind("rank", "the other ranks wait for it", 0.3),
-    "rank_silent": Kind("rank", "fell silent first", 1.5),
+    "soft_lockup": Kind("host", "CPU soft lockup", 0.53, 600.0),
+    "pressure": Kind("host", "pressure", -0.59),
+    "least_wait": Kind("rank", "the other ranks wait for it", -0.58),
+    "rank_silent": Kind("rank", "fell silent first", 1.12),
     "behind": Kind("rank", "behind in a collective", 1.2),
     "not_arrived": Kind("rank", "did not come to a collective", 1.2),
     "not_spinning": Kind("rank", "at something else while the others wait in a collective", 0.8),
-    "data": Kind("data", "data loading", 0.8),
-    "gc": Kind("gc", "garbage collection", 0.8),
-    "checkpoint": Kind("checkpoint", "saving a checkpoint", 0.5),
+    "data": Kind("data", "data loading", 1.31),
+    "gc": Kind("gc", "garbage collection", 1.13),
+    "checkpoint": Kind("checkpoint", "saving a checkpoint", 0.75),
     "eval": Kind("checkpoint", "evaluation", 0.5),
     "config": Kind("config", "the configuration changed", 1.2),
     "restart": Kind("config", "the run was restarted", -0.5),
@@ -71,35 +72,35 @@ KINDS: Mapping[str, Kind] = {
 NAMING = tuple(KINDS)
 
 FEATURES: Mapping[str, float] = {
-    "began_with_drop": 1.7,
-    "began_before_drop": 0.2,
+    "began_with_drop": 1.73,
+    "began_before_drop": 1.33,
     "began_long_before_drop": -1.9,
-    "began_after_drop": -2.6,
-    "time_unknown": 0.0,
-    "ended_before_drop": -4.5,
-    "quiet_since_drop": -0.8,
+    "began_after_drop": -4.03,
+    "time_unknown": -0.02,
+    "ended_before_drop": -5.91,
+    "quiet_since_drop": -1.31,
     "ended_while_slow": -2.2,
-    "strength": 1.4,  # times (strength - 0.5)
-    "unlike_peers": 0.7,
-    "like_peers": -1.8,
-    "unlike_past": 0.5,
+    "strength": 1.14,  # times (strength - 0.5)
+    "unlike_peers": 0.0,
+    "like_peers": -1.81,
+    "unlike_past": 0.0,
     "like_past": -1.8,
-    "waited_for": 1.6,
-    "others_waited_for": -1.7,
-    "another_kind": 0.5,  # for each further kind on the part, at most three
-    "alert": 0.5,
-    "clock_unaffected": -3.5,
-    "temperature_normal": -0.4,
+    "waited_for": 2.37,
+    "others_waited_for": -3.94,
+    "another_kind": 0.0,  # for each further kind on the part, at most three
+    "alert": 0.09,
+    "clock_unaffected": -4.12,
+    "temperature_normal": -1.02,
     "blip": -5.0,
     "single_event": -1.4,
-    "since_drop": 1.0,
+    "since_drop": 1.48,
     "left_by_run": -2.0,
-    "untouched": -3.0,
+    "untouched": -3.55,
     "touch_unknown": -0.5,
-    "curve_for": 0.4,
-    "curve_against": -0.6,
-    "run_stands": 1.0,
-    "symptom_names_it": 1.5,
+    "curve_for": 0.0,
+    "curve_against": -0.63,
+    "run_stands": 1.29,
+    "symptom_names_it": 2.63,
     "takes_turns": -3.5,
     "waits_itself": -3.5,
 }

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta, tzinfo
 from pyrometer_alerting.digest.mtbf import Mtbf, mtbf
 from pyrometer_alerting.model.incident import Incident, part_of
 from pyrometer_kit.prometheus import Prometheus, PrometheusError, Series
-from pyrometer_kit.promql import quoted
+from pyrometer_kit.promql import matching, quoted
 
 MONTHS = 6
 TREND_SECONDS = 30 * 86_400  # the period in which a part is a repeat offender
@@ -50,6 +50,18 @@ class Offender:
     place: str
     times: int
     what: str
+    cluster: str = ""
+
+
+@dataclass(frozen=True)
+class ClusterShare:
+    """One of several clusters: the useful share of its runs' time (None without a ledger), incidents, losses."""
+
+    cluster: str
+    goodput: float | None
+    incidents: int
+    firing: int
+    gpu_hours: float
 
 
 @dataclass(frozen=True)
@@ -92,18 +104,27 @@ class DigestReport:
     xids: tuple[tuple[str, str, float], ...] = ()
     months: tuple[Month, ...] = ()
     missing: tuple[str, ...] = ()
+    clusters: tuple[str, ...] = ()
+    """Those that the digest is about; none is all."""
+    shares: tuple[ClusterShare, ...] = ()
+
+    @property
+    def several(self) -> bool:
+        """True if names of runs and nodes need their cluster beside them."""
+        return len({*(share.cluster for share in self.shares), *(part.cluster for part in self.offenders)} - {""}) > 1
 
 
 class DigestQueries:
-    """Queries Prometheus; each failure becomes a line of `missing`."""
+    """Queries Prometheus about some clusters, or all; each failure becomes a line of `missing`."""
 
-    def __init__(self, prometheus: Prometheus | None) -> None:
+    def __init__(self, prometheus: Prometheus | None, clusters: Sequence[str] = ()) -> None:
         self._prometheus = prometheus
+        self._chosen = matching("cluster", clusters) if clusters else ""
         self.missing: list[str] = []
 
     def rises(self, by: str, selector: str, start: float, end: float, *, what: str) -> list[Series]:
         """Return the increase of counters between two times, summed by these labels."""
-        span = round(end - start)
+        span, selector = round(end - start), self._of(selector)
         step = max(300, span // SUBQUERY_PARTS)
         query = (
             f"sum by ({by}) (increase({selector}[{span}s:{step}s]))"
@@ -111,6 +132,12 @@ class DigestQueries:
             else f"sum(increase({selector}[{span}s:{step}s]))"
         )
         return self.ask(query, end, what=what)
+
+    def _of(self, selector: str) -> str:
+        """Return the selector with its clusters: `up{job="node"}` becomes `up{cluster=~"prod-a",job="node"}`."""
+        name, _, matchers = selector.removesuffix("}").partition("{")
+        chosen = ",".join(filter(None, (self._chosen, matchers)))
+        return f"{name}{{{chosen}}}" if chosen else name
 
     def ask(self, query: str, at: float, *, what: str) -> list[Series]:
         """Return the result of an instant query; empty if it failed."""
@@ -133,12 +160,20 @@ def gather(
     zone: tzinfo,
     dead: int = 0,
     judged: tuple[int, int] = (0, 0),
+    clusters: Sequence[str] = (),
 ) -> DigestReport:
-    """Gather a digest's data; `incidents` are the candidates from the store, `judged` diagnoses right and wrong."""
-    queries = DigestQueries(prometheus)
+    """Gather a digest's data; `incidents` are the candidates from the store, `judged` diagnoses right and wrong.
+
+    Without `clusters` it is about all of them.
+    """
+    queries = DigestQueries(prometheus, clusters)
     if prometheus is None:
         queries.missing.append("no Prometheus is configured: only incidents are counted")
-    mine = [incident for incident in incidents if _concerns(incident, start, end)]
+    mine = [
+        incident
+        for incident in incidents
+        if _concerns(incident, start, end) and (not clusters or incident.cluster in clusters)
+    ]
     lasted = [incident.resolved_at - incident.started_at for incident in mine if incident.resolved_at is not None]
     runs = run_times(queries, start, end)
     return DigestReport(
@@ -159,7 +194,25 @@ def gather(
         xids=xid_table(queries, start, end),
         months=months(queries, end, zone),
         missing=tuple(dict.fromkeys(queries.missing)),
+        clusters=tuple(clusters),
+        shares=shares(runs, mine),
     )
+
+
+def shares(runs: Sequence[RunTime], incidents: Sequence[Incident]) -> tuple[ClusterShare, ...]:
+    """Return the figures of each cluster that has a run or an incident, the most GPU-hours lost first."""
+    found = []
+    for name in {*(run.cluster for run in runs), *(incident.cluster for incident in incidents)}:
+        own = [incident for incident in incidents if incident.cluster == name]
+        firing, lost = sum(incident.firing for incident in own), sum(map(_gpu_hours, own))
+        found.append(ClusterShare(name, goodput([run for run in runs if run.cluster == name]), len(own), firing, lost))
+    return tuple(sorted(found, key=lambda share: (-share.gpu_hours, -share.incidents, share.cluster)))
+
+
+def goodput(runs: Sequence[RunTime]) -> float | None:
+    """Return the useful share of the time of these runs; None without a ledger."""
+    total = sum(sum(run.seconds.values()) for run in runs)
+    return sum(run.seconds.get("useful", 0.0) for run in runs) / total if total > 0 else None
 
 
 def _concerns(incident: Incident, start: float, end: float) -> bool:
@@ -221,18 +274,19 @@ def offenders(queries: DigestQueries, end: float) -> tuple[Offender, ...]:
     """Return GPUs with Xids, cables with UFM events and flapping ports that failed repeatedly within 30 days."""
     start = end - TREND_SECONDS
     gpus = [
-        Offender("GPU", _serial(queries, series, end), part_of(series.labels), times, "Xids")
+        Offender("GPU", _serial(queries, series, end), part_of(series.labels), times, "Xids", _cluster(series))
         for series, times in _repeats(queries.rises("cluster, node, gpu, uuid", _XIDS, start, end, what="Xids by GPU"))
     ]
     events = queries.rises("cluster, cable", 'pyrometer_ufm_cable_events_total{cable!=""}', start, end, what="cables")
     cables = [
-        Offender("cable", series.labels.get("cable", ""), "", times, "UFM events") for series, times in _repeats(events)
+        Offender("cable", series.labels.get("cable", ""), "", times, "UFM events", _cluster(series))
+        for series, times in _repeats(events)
     ]
     flaps = queries.rises(
         "cluster, node, device, port", "pyrometer_nic_link_down_events_total", start, end, what="link flaps by port"
     )
     ports = [
-        Offender("port", _cable(queries, series, end), part_of(series.labels), times, "link flaps")
+        Offender("port", _cable(queries, series, end), part_of(series.labels), times, "link flaps", _cluster(series))
         for series, times in _repeats(flaps)
     ]
     return tuple(sorted([*gpus, *cables, *ports], key=lambda found: -found.times)[:10])
@@ -243,8 +297,13 @@ def _repeats(series_list: Iterable[Series]) -> list[tuple[Series, int]]:
     return sorted((item for item in counted if item[1] >= LEAST_REPEATS), key=lambda item: -item[1])[:5]
 
 
+def _cluster(series: Series) -> str:
+    return series.labels.get("cluster", "")
+
+
 def _serial(queries: DigestQueries, series: Series, end: float) -> str:
-    return _label(queries, "pyrometer_gpu_info", {"uuid": series.labels.get("uuid", "")}, "serial", end)
+    where = {name: series.labels.get(name, "") for name in ("cluster", "uuid")}
+    return _label(queries, "pyrometer_gpu_info", where, "serial", end)
 
 
 def _cable(queries: DigestQueries, series: Series, end: float) -> str:

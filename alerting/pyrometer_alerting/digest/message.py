@@ -10,7 +10,15 @@ from collections.abc import Sequence
 from datetime import datetime, tzinfo
 from typing import Any
 
-from pyrometer_alerting.digest.data import CauseCount, DigestReport, Month, Offender, RunTime
+from pyrometer_alerting.digest.data import (
+    CauseCount,
+    ClusterShare,
+    DigestReport,
+    Month,
+    Offender,
+    RunTime,
+    goodput,
+)
 from pyrometer_alerting.digest.mtbf import CONFIDENCE
 from pyrometer_alerting.model import text
 from pyrometer_alerting.model.message import Block, Message
@@ -39,24 +47,19 @@ def headline(report: DigestReport, zone: tzinfo) -> str:
     """Return `Daily digest, Sat 21 Nov 2026: goodput 93.2 %, 4 incidents`."""
     day = datetime.fromtimestamp(report.end - 1, tz=zone)
     when = day.strftime("%a %d %b %Y") if report.kind == "daily" else f"week to {day.strftime('%a %d %b %Y')}"
-    goodput = overall_goodput(report.runs)
-    details = [] if goodput is None else [f"goodput {text.percent(goodput)}"]
+    useful = goodput(report.runs)
+    details = [] if useful is None else [f"goodput {text.percent(useful)}"]
     details.append(f"{report.incidents} incident{'' if report.incidents == 1 else 's'}")
-    return f"{report.kind.capitalize()} digest, {when}: {', '.join(details)}"
-
-
-def overall_goodput(runs: Sequence[RunTime]) -> float | None:
-    """Return the useful share of the time of all runs; None without a ledger."""
-    total = sum(sum(run.seconds.values()) for run in runs)
-    return sum(run.seconds.get("useful", 0.0) for run in runs) / total if total > 0 else None
+    whose = f" of {', '.join(report.clusters)}" if report.clusters else ""
+    return f"{report.kind.capitalize()} digest{whose}, {when}: {', '.join(details)}"
 
 
 def facts(report: DigestReport) -> list[tuple[str, str]]:
     """Return the numbers at the top as (name, value)."""
-    goodput = overall_goodput(report.runs)
+    useful = goodput(report.runs)
     firing = f", {report.firing} still firing" if report.firing else ""
     rows = [
-        ("Goodput", "not measured" if goodput is None else text.percent(goodput)),
+        ("Goodput", "not measured" if useful is None else text.percent(useful)),
         ("Incidents", f"{report.incidents}{firing}"),
         ("MTBF", mtbf_line(report)),
     ]
@@ -86,12 +89,26 @@ def mtbf_line(report: DigestReport) -> str:
     )
 
 
-def goodput_line(run: RunTime) -> str:
+def run_name(run: RunTime, *, several: bool) -> str:
+    """Return `llama-70b`, or `prod-a llama-70b` in a digest of several clusters."""
+    return f"{run.cluster} {run.run}" if several and run.run else run.run or run.cluster
+
+
+def cluster_line(share: ClusterShare) -> str:
+    """Return `prod-a: goodput 93.2 %, 4 incidents (1 firing), 12 GPU-hours lost`."""
+    useful = "goodput not measured" if share.goodput is None else f"goodput {text.percent(share.goodput)}"
+    firing = f" ({share.firing} firing)" if share.firing else ""
+    lost = f", {text.amount(share.gpu_hours)} GPU-hours lost" if share.gpu_hours >= 0.005 else ""
+    incidents = f"{share.incidents} incident{'' if share.incidents == 1 else 's'}"
+    return f"{share.cluster or 'no cluster'}: {useful}, {incidents}{firing}{lost}"
+
+
+def goodput_line(run: RunTime, *, several: bool = False) -> str:
     """Return `llama-70b: 93.2 % of 168 h; down 3.1 %, rework 2.0 %`."""
     total = sum(run.seconds.values())
     lost = sorted(((run.seconds.get(state, 0.0) / total, state) for state in _BADPUT), reverse=True)
     losses = [f"{state} {text.percent(share)}" for share, state in lost[:4] if share >= 0.001]
-    return f"{run.run or run.cluster}: {text.percent(run.goodput)} of {text.amount(total / 3600)} h" + (
+    return f"{run_name(run, several=several)}: {text.percent(run.goodput)} of {text.amount(total / 3600)} h" + (
         f"; {', '.join(losses)}" if losses else ""
     )
 
@@ -102,11 +119,12 @@ def cause_line(cause: CauseCount) -> str:
     return f"{cause.incidents} x {cause.cause}{cost}"
 
 
-def offender_line(offender: Offender) -> str:
+def offender_line(offender: Offender, *, several: bool = False) -> str:
     """Return `GPU 1652922000123 (gpu-042 GPU 3): 7 Xids in 30 days`."""
     serial = offender.serial or "serial number not known"
     kind = "cable" if offender.kind == "port" else offender.kind
-    place = f" ({offender.place})" if offender.place else ""
+    where = " ".join(filter(None, (offender.cluster if several else "", offender.place)))
+    place = f" ({where})" if where else ""
     return f"{kind} {serial}{place}: {offender.times} {offender.what} in 30 days"
 
 
@@ -134,10 +152,12 @@ def charts(report: DigestReport) -> list[Block]:
 
 def _sections(report: DigestReport) -> list[str]:
     xids = [f"Xid {xid} ({kind}): {times:,.0f} times" for xid, kind, times in report.xids]
+    several = report.several
     return [
-        _list("Goodput by run", [goodput_line(run) for run in report.runs]),
+        _list("By cluster", [cluster_line(share) for share in report.shares] if several else []),
+        _list("Goodput by run", [goodput_line(run, several=several) for run in report.runs]),
         _list("Incidents by cause", [cause_line(cause) for cause in report.causes]),
-        _list("Repeat offenders", [offender_line(offender) for offender in report.offenders]),
+        _list("Repeat offenders", [offender_line(offender, several=several) for offender in report.offenders]),
         _list("Xids", xids),
         _list("By month", [month_line(month) for month in report.months]),
         _list("Missing", list(report.missing)),

@@ -6,8 +6,8 @@ import html
 from collections.abc import Sequence
 from datetime import tzinfo
 
-from pyrometer_alerting.digest.data import DigestReport, RunTime
-from pyrometer_alerting.digest.message import facts, headline, overall_goodput
+from pyrometer_alerting.digest.data import DigestReport, Offender, RunTime, goodput
+from pyrometer_alerting.digest.message import facts, headline, run_name
 from pyrometer_alerting.model import text
 from pyrometer_alerting.render.document import document
 
@@ -26,13 +26,20 @@ def _report(report: DigestReport, zone: tzinfo) -> str:
     tiles = "".join(f"<p><b>{html.escape(name)}</b>\n{html.escape(value)}</p>" for name, value in facts(report))
     causes = [(cause.cause, cause.incidents, _cost(cause.gpu_hours)) for cause in report.causes]
     pieces = [
-        _goodput(report.runs),
+        _clusters(report),
+        _goodput(report.runs, several=report.several),
         _bars("Incidents by cause", causes),
         _table(
             "Repeat offenders in 30 days",
             ("part", "serial number", "where", "times", "what"),
             [
-                (offender.kind, offender.serial or "not known", offender.place, f"{offender.times:,}", offender.what)
+                (
+                    offender.kind,
+                    offender.serial or "not known",
+                    _place(report, offender),
+                    f"{offender.times:,}",
+                    offender.what,
+                )
                 for offender in report.offenders
             ],
         ),
@@ -50,17 +57,38 @@ def _cost(gpu_hours: float) -> str:
     return f"{text.amount(gpu_hours)} GPU-hours" if gpu_hours >= 0.005 else ""
 
 
-def _goodput(runs: Sequence[RunTime]) -> str:
+def _clusters(report: DigestReport) -> str:
+    if not report.several:
+        return ""
+    rows = [
+        (
+            share.cluster or "\u2013",
+            "not measured" if share.goodput is None else text.percent(share.goodput),
+            f"{share.incidents:,}",
+            f"{share.firing:,}",
+            text.amount(share.gpu_hours),
+        )
+        for share in report.shares
+    ]
+    return _table("By cluster", ("cluster", "goodput", "incidents", "firing", "GPU-hours lost"), rows)
+
+
+def _place(report: DigestReport, offender: Offender) -> str:
+    return f"{offender.cluster} {offender.place}".strip() if report.several else offender.place
+
+
+def _goodput(runs: Sequence[RunTime], *, several: bool) -> str:
     """Return a bar per run, split by what its time was spent on."""
     if not runs:
         return ""
     rows = "".join(
-        f'<tr><th>{_cell(run.run or run.cluster)}</th><td class="wide"><div class="split">{_split(run)}</div></td>'
+        f"<tr><th>{_cell(run_name(run, several=several))}</th>"
+        f'<td class="wide"><div class="split">{_split(run)}</div></td>'
         f"<td>{text.percent(run.goodput)}</td></tr>"
         for run in runs[:20]
     )
     legend = "".join(f'<span class="{state}">{state}</span>' for state in STATES)
-    whole = overall_goodput(runs)
+    whole = goodput(runs)
     total = "" if whole is None else f" ({text.percent(whole)} in all)"
     return f'<h3>Goodput by run{total}</h3><table>{rows}</table><p class="legend">{legend}</p>'
 

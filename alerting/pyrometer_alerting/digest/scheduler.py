@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone, tzinfo
 
@@ -18,6 +18,7 @@ from pyrometer_alerting.digest.data import DigestReport, gather
 from pyrometer_alerting.digest.message import build_digest
 from pyrometer_alerting.digest.pictures import DigestPictures
 from pyrometer_alerting.interact.judgement import tally
+from pyrometer_alerting.model.routing import Routing
 from pyrometer_alerting.render.messages import Style
 from pyrometer_alerting.state.store import Store, StoreError
 from pyrometer_kit.clock import Clock
@@ -87,6 +88,7 @@ class DigestScheduler:
         self._store, self._digests = store, digests
         self._style, self._clock, self._changed = style, clock, changed
         self._pictures = pictures
+        self.routing = Routing()
         self._page: tuple[float, str] | None = None  # (time it was rendered, page)
         self._wake = threading.Event()
         self._stop = False
@@ -134,9 +136,9 @@ class DigestScheduler:
         now = self._clock.wall()
         return [schedule.kind for schedule in self._digests.schedules if self._send(schedule, now)]
 
-    def report(self, kind: str, now: float) -> DigestReport:
-        """Return the digest of the last day or week as of now."""
-        return self._report(kind, now - (DAY if kind == "daily" else 7 * DAY), now)
+    def report(self, kind: str, now: float, clusters: Sequence[str] = ()) -> DigestReport:
+        """Return the digest of the last day or week as of now, of these clusters or of all."""
+        return self._report(kind, now - (DAY if kind == "daily" else 7 * DAY), now, clusters)
 
     def _send(self, schedule: Schedule, now: float) -> bool:
         due, fact = schedule.latest(now, self._digests.zone), f"digest_{schedule.kind}"
@@ -148,22 +150,35 @@ class DigestScheduler:
                 return False
         if float(last_sent) >= due:
             return False
-        report = self._report(schedule.kind, *schedule.span(due, self._digests.zone))
-        message = build_digest(report, self._style, self._digests.zone)
-        body = json.dumps({"text": message.text, "blocks": message.blocks})
+        span = schedule.span(due, self._digests.zone)
+        bodies = {channel: self._body(schedule.kind, *span, clusters) for channel, clusters in self.routing.digests()}
         with self._store.transaction() as tx:
-            tx.outbox.post_once(f"digest-{schedule.kind}-{due:.0f}", body, now)
+            for channel, body in bodies.items():
+                name = f"digest-{schedule.kind}-{due:.0f}"
+                tx.outbox.post_once(f"{name}-{channel}" if channel else name, body, now, channel)
             tx.save_fact(fact, repr(due))
         self._changed()
         _log.info("digest: sending the %s digest", schedule.kind)
         return True
 
-    def _report(self, kind: str, start: float, end: float) -> DigestReport:
+    def _body(self, kind: str, start: float, end: float, clusters: Sequence[str]) -> str:
+        message = build_digest(self._report(kind, start, end, clusters), self._style, self._digests.zone)
+        return json.dumps({"text": message.text, "blocks": message.blocks})
+
+    def _report(self, kind: str, start: float, end: float, clusters: Sequence[str] = ()) -> DigestReport:
         with self._store.transaction() as tx:
             incidents = tx.recent_incidents(start)
             _depth, _oldest, dead = tx.outbox.depth()
-            judged = tally(tx, start, end)
+            judged = tally(tx, start, end, clusters)
         zone = self._digests.zone
         return gather(
-            self._digests.prometheus, incidents, kind, start=start, end=end, zone=zone, dead=dead, judged=judged
+            self._digests.prometheus,
+            incidents,
+            kind,
+            start=start,
+            end=end,
+            zone=zone,
+            dead=0 if clusters else dead,  # of the service, not of a cluster
+            judged=judged,
+            clusters=clusters,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from pyrometer_alerting.interact import payloads
@@ -36,13 +36,25 @@ def record(tx: Transaction, incident: Incident, *, is_right: bool, person: str, 
     return True
 
 
-def tally(tx: Transaction, start: float, end: float) -> tuple[int, int]:
-    """Return how many judgements of that time were right and wrong: the last one of each person on each incident."""
+def tally(tx: Transaction, start: float, end: float, clusters: Collection[str] = ()) -> tuple[int, int]:
+    """Return how many judgements of that time were right and wrong: the last one of each person on each incident.
+
+    Args:
+        tx: the transaction to read in.
+        start: from this time on; `end` is the end of it, both in Unix seconds.
+        end: see there.
+        clusters: those whose incidents count; none is all.
+    """
     last: dict[tuple[str, str], str] = {}
     for _at, person, action, incident_id, _detail in tx.audits_between(start, end, (JUDGED_RIGHT, JUDGED_WRONG)):
         last.setdefault((incident_id, person), action)
-    given = list(last.values())
+    given = [action for (incident_id, _), action in last.items() if not clusters or _is_of(tx, incident_id, clusters)]
     return given.count(JUDGED_RIGHT), given.count(JUDGED_WRONG)
+
+
+def _is_of(tx: Transaction, incident_id: str, clusters: Collection[str]) -> bool:
+    incident = tx.incident(incident_id)
+    return incident is not None and incident.cluster in clusters
 
 
 def reply(incident: Incident, *, is_right: bool, person: str) -> str:

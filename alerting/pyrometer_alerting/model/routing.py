@@ -11,6 +11,8 @@ routing:
       mentions: {critical: [S0123ABCD, here]}
       quiet-hours: {from: "22:00", to: "07:00", timezone: Europe/Berlin, severities: [warning]}
       labels: [cluster, node, gpu, device, port]    # values of all other labels are hidden there
+    "#prod-a":
+      digest: [prod-a]          # clusters: their digest, beside that of all clusters on --slack.channel
 """
 
 from __future__ import annotations
@@ -57,11 +59,12 @@ class QuietHours:
 
 @dataclass(frozen=True)
 class Rules:
-    """The rules of one channel; `labels` None shows all labels."""
+    """The rules of one channel; `labels` None shows all labels, `digest` names the clusters of its digests."""
 
     labels: frozenset[str] | None = None
     mentions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     quiet: QuietHours | None = None
+    digest: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,13 @@ class Routing:
     def rules(self, channel: str) -> Rules:
         """Return the rules of a channel."""
         return self.channels.get(channel or self.default, Rules())
+
+    def digests(self) -> list[tuple[str, tuple[str, ...]]]:
+        """Return the channels of digests, empty for the service's own, and the clusters of each; none means all."""
+        others = [
+            (name, rules.digest) for name, rules in self.channels.items() if rules.digest and name != self.default
+        ]
+        return [("", self.rules("").digest), *others]
 
     def not_before(self, incident: Incident, now: float) -> float:
         """Return when the incident may first be posted: at once, or at the end of the quiet hours."""
@@ -126,8 +136,8 @@ def load(path: Path | None, default: str) -> Routing:
     routes = tuple(_route(node) for node in parts["routes"].items()) if "routes" in parts else ()
     used = {default, *(route.channel for route in routes)}
     for name, node in channels.items():
-        if name not in used:
-            raise UsageError(f"{node.place}: no route leads to {name}, and it is not --slack.channel")
+        if name not in used and not rules[name].digest:
+            raise UsageError(f"{node.place}: no route leads to {name}, it is not --slack.channel and gets no digest")
     return Routing(default, routes, rules)
 
 
@@ -169,13 +179,18 @@ def _channel(name: str, node: Node) -> str:
 
 
 def _rules(node: Node) -> Rules:
-    fields = node.fields(("labels", "mentions", "quiet-hours"))
+    fields = node.fields(("labels", "mentions", "quiet-hours", "digest"))
     labels = frozenset(item.text() for item in fields["labels"].items()) if "labels" in fields else None
     mentions = {}
     for severity, names in (fields["mentions"].fields(SEVERITIES) if "mentions" in fields else {}).items():
         mentions[severity] = tuple(_mention(item) for item in names.items())
     quiet = _quiet(fields["quiet-hours"]) if "quiet-hours" in fields else None
-    return Rules(labels, mentions, quiet)
+    digest = tuple(item.text() for item in fields["digest"].items()) if "digest" in fields else ()
+    if digest and labels is not None:
+        raise UsageError(
+            f"{fields['digest'].place}: a digest names nodes and runs: a channel that hides labels gets none"
+        )
+    return Rules(labels, mentions, quiet, digest)
 
 
 def _mention(node: Node) -> str:

@@ -135,10 +135,10 @@ class Outbox:
         root = self.root(incident_id)
         return root is not None and root.ts is not None and root.state == "ready" and root.not_before > now
 
-    def post_once(self, name: str, body: str, now: float) -> None:
-        """Post a standalone message with fixed text; a name that was used before is ignored."""
+    def post_once(self, name: str, body: str, now: float, target: str = "") -> None:
+        """Post a standalone message with fixed text, in `target`; a name that was used before is ignored."""
         if self.root(name) is None:
-            self._insert(name, "root", "ready", now, now, wanted=1, body=body, target="")
+            self._insert(name, "root", "ready", now, now, wanted=1, body=body, target=target)
 
     def edit_posted(self, op_id: str, body: str, now: float) -> None:
         """Replace the text of a standalone message that was posted."""

@@ -39,7 +39,7 @@ def board() -> Board:
             Row([_received(), _sent(), _waits()], height=8),
             Row([_congested(), _states()], height=9),
             Row([fabric_panels.events(), fabric_panels.hot_modules()], height=8),
-            Row([fabric_panels.roce()], height=8),
+            Row([fabric_panels.hot_switches(), fabric_panels.roce()], height=8),
         ],
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from pyrometer_dashboards.lint.clusters import LABEL, mixing, unchosen
 from pyrometer_dashboards.lint.finding import Finding, Json, LintContext, panels, targets, title, visible
 from pyrometer_dashboards.lint.promql import Expression, PromqlError, parse
 
@@ -26,6 +27,10 @@ _CHOICE = re.compile(r"\s*(label_values|query_result)\((.*)\)\s*", re.DOTALL)
 _VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)")
 # Metrics that docs/metrics.md doesn't list: those of Prometheus, Alertmanager and client libraries.
 _OTHERS = re.compile(r"up|ALERTS|ALERTS_FOR_STATE|(prometheus|alertmanager|scrape|process|go|node|grafana)_\w+")
+# Series of the monitoring itself, which looks after several clusters, and steps that are the same in each.
+_OF_NO_CLUSTER = re.compile(
+    r"(prometheus|alertmanager)_\w+|pyrometer_alerting_\w+|what:pyrometer_gpu_deviation:step|\$\w+"
+)
 
 
 def check(name: str, board: Json, context: LintContext) -> Iterator[Finding]:
@@ -44,6 +49,7 @@ def check(name: str, board: Json, context: LintContext) -> Iterator[Finding]:
                 yield Finding(name, title(panel), problem, remedy)
             yield from (Finding(name, title(panel), *each) for each in _names(tree, context))
             yield from (Finding(name, title(panel), *each) for each in _variables(tree, variables))
+            yield from (Finding(name, title(panel), *each) for each in _clusters(tree, variables))
     for where, expr in (*_marks(board), *_choices(board)):
         yield from (Finding(name, where, *each) for each in _besides(expr, where, variables, context))
 
@@ -80,6 +86,23 @@ def _besides(expr: str, where: str, variables: dict[str, Json], context: LintCon
             yield from _whole_fleet(node)
     yield from _names(tree, context)
     yield from _variables(tree, variables)
+    if not where.startswith("$"):
+        yield from _clusters(tree, variables)
+
+
+def _clusters(tree: Expression, variables: dict[str, Json]) -> Iterator[tuple[str, str]]:
+    """Yield queries in which two clusters with the same names of nodes or runs would be one."""
+    if LABEL in variables:
+        for node in unchosen(tree):
+            heartbeat = ("alertname", "=", "Watchdog") in node.matchers
+            if not _OF_NO_CLUSTER.fullmatch(node.name) and not heartbeat:
+                yield f"{node.name} of all clusters, on a board of one", 'Choose it: cluster="$cluster".'
+    else:
+        apart = {
+            node.name for node, _ in tree.walk() if node.kind == "selector" and _OF_NO_CLUSTER.fullmatch(node.name)
+        }
+        for mixed in mixing(tree, apart):
+            yield f"{mixed} makes one of several clusters", "Keep the label: by (cluster, ...), on (cluster, ...)."
 
 
 def _problems(tree: Expression, target: Json, seen: bool) -> Iterator[tuple[str, str]]:

@@ -44,6 +44,24 @@ def ufm(folder: Path, _at_end: ExitStack) -> Check:
     return check
 
 
+def ufm_telemetry(_folder: Path, _at_end: ExitStack) -> Check:
+    """Build the check of UFM Telemetry's CSV, to the samples."""
+    from pyrometer_exporters.cluster.ufm.fabric import HostPort  # noqa: PLC0415
+    from pyrometer_exporters.cluster.ufm_telemetry.collector import temperature_samples  # noqa: PLC0415
+    from pyrometer_exporters.cluster.ufm_telemetry.tables import rows  # noqa: PLC0415
+    from pyrometer_exporters.cluster.ufm_telemetry.temperatures import temperatures  # noqa: PLC0415
+    from pyrometer_exporters.framework.exposition import Renderer  # noqa: PLC0415
+
+    hosts = {f"{number:016x}": HostPort("n1", "mlx5_0", "1", f"{number:016x}") for number in range(2)}
+
+    def check(data: bytes) -> None:
+        found = temperatures(rows(data), hosts, 1_790_000_000.0)
+        Renderer().text(list(temperature_samples([found])))
+        assert all(-1000 < celsius < 1000 for celsius in (*found.modules.values(), *found.sensors.values()))
+
+    return check
+
+
 def slurm(_folder: Path, _at_end: ExitStack) -> Check:
     """Build the check of squeue's and sinfo's JSON."""
     from pyrometer_exporters.cluster.slurm.families import job_samples, node_samples  # noqa: PLC0415
@@ -209,6 +227,13 @@ def web_request(_folder: Path, at_end: ExitStack) -> Check:
     return check
 
 
+_TELEMETRY = b"""timestamp,Node_GUID,port_guid,Port_Number,node_description,port_label,Module_Temperature
+1789999999000000,0x9c0591030090e000,0x9c0591030090e000,33,MF0;leaf-12:MQM9700/U1,17/1,54C
+1789999999000000,0x0,0x1,1,n1 mlx5_0,,N/A
+
+timestamp,node_guid,sensor_index,mtmp_sensor_name,temperature,max_temperature
+1789999999000000,0x9c0591030090e000,0,asic,61,66
+"""
 _UFM = (
     b"2026-01-20 07:46:24.442 [12345] [329] WARNING [Hardware] Link [default / Switch: leaf-12 / 1/17/1]: Link went "
     b"down: (Switch:leaf-12:1/17/1)9c0591030090e000:33 - (Computer:gpu-174 mlx5_5)b8cef6030012aa00:1, cable S/N: MT2\n"
@@ -279,6 +304,8 @@ _JSON = (b"null", b"NaN", b"1" * 400, b"1e400", b"[]", b"{}", b'""', b"\\ud800",
 TARGETS = (
     Target("ufm", "UFM's event log, with names that people gave", ufm, _UFM,
            (b"(Switch:", b"(Computer:", b" [dev_id: ", b"Link went down", b"cable S/N: ", b"] WARNING [", b"[Hardware] ")),
+    Target("ufm_telemetry", "UFM Telemetry's CSV, or what answers in its place", ufm_telemetry, (_TELEMETRY,),
+           (b"timestamp,", b"node_guid,", b"mtmp_sensor_name,", b"Module_Temperature", b",N/A", b",54C", b"MF0;", b"\n\n")),
     Target("slurm", "JSON of squeue and sinfo, with users' names of jobs", slurm, (json.dumps(_SLURM).encode(),),
            (*_JSON, b'"job_state"', b'"nodes"', b"gpu-[001-004]", b'"reason"', b'"set"', b'"number"'), 1024),
     Target("prometheus", "Prometheus' answers, or those of a proxy before it", prometheus,

@@ -5,9 +5,10 @@ of weights as they are and as fitted, with what each gets right on the seeds tha
 
 A candidate is right if it would be as the first cause. The candidates of a look compete: that one of them is the
 likeliest has a probability that is logistic in the weights against all others, and against none of them. The weights
-are held to their present figures as far as the incidents say nothing else. A feature keeps the sense of its definition,
-as generated incidents are too few to overturn it: what speaks against a cause never speaks less against it, what
-speaks for one never against it, and a silence or a restart is not made a cause.
+are held to their present figures as far as the incidents say nothing else, and each right candidate has twins that are
+wrong (`counterfactuals.py`). A feature keeps the sense of its definition, as generated incidents are too few to
+overturn it: what speaks against a cause never speaks less against it, what speaks for one never against it, and a
+silence or a restart is not made a cause.
 """
 
 from __future__ import annotations
@@ -17,23 +18,22 @@ import logging
 import pickle
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
-from pyrometer_alerting.diagnosis.conclusion import case_of, concluded
-from pyrometer_alerting.diagnosis.ranking import candidates
+from pyrometer_alerting.diagnosis.conclusion import concluded
 from pyrometer_alerting.diagnosis.weights import Weights, probability
-from pyrometer_alerting.model.incident import Cause, Diagnosis
+from pyrometer_alerting.model.incident import Diagnosis
 from pyrometer_simulator.incidents.__main__ import cases_of, catalogue, grouped, play, seeds_of
-from pyrometer_simulator.incidents.score import MOMENTS, RIGHT, at_moment, verdict, whole_watch
+from pyrometer_simulator.incidents.counterfactuals import rivals, twins, without_waits
+from pyrometer_simulator.incidents.examples import Example, Floats, Table, examples, table
+from pyrometer_simulator.incidents.score import MOMENTS, at_moment, verdict, whole_watch
 from pyrometer_simulator.incidents.watch import Look, Watched
 from pyrometer_simulator.incidents.world import Truth
 
-Floats = npt.NDArray[np.float64]
 HOLD = 4.0  # how many looks a weight's present figure counts as
 ROUNDS = 3000
 RATE = 0.03
@@ -45,82 +45,6 @@ KEPT = (
     "symptom",
     "alert",
 )  # kinds whose priors are no matter of a fit
-
-
-@dataclass(frozen=True)
-class Example:
-    """One candidate of one look: its kind (empty: an alert, whose prior is the rule's), its features, is it right."""
-
-    incident: str
-    seed: int
-    look: int
-    kind: str
-    prior: float
-    features: Mapping[str, float]
-    right: bool
-
-
-def examples(name: str, seed: int, truth: Truth, watched: Watched) -> Iterator[Example]:
-    """Yield the candidates at each moment of a watched incident."""
-    weights = Weights()
-    for number, moment in enumerate(MOMENTS):
-        looks = [look for look in watched.looks if look.at - (watched.webhook or 0.0) <= moment]
-        if looks:
-            yield from _of_look(looks[-1], truth, weights, (name, seed, number))
-
-
-def _of_look(look: Look, truth: Truth, weights: Weights, key: tuple[str, int, int]) -> Iterator[Example]:
-    found = look.diagnosis
-    for one in candidates(found.facts, case_of(look.incident, found), weights):
-        cause = Cause(one.part, one.name, tuple(fact.detail for fact in one.facts), labels=dict(one.labels) or None)
-        right = one.part != "unknown" and verdict(truth, Diagnosis(found.at, (cause,))) == RIGHT
-        own = sum(weights.features[name] * value for name, value in one.features.items())
-        alert = one.kind == "alert"
-        yield Example(*key, "" if alert else one.kind, one.logit - own, one.features, right)
-
-
-@dataclass(frozen=True)
-class Table:
-    """Examples as a matrix of features, whose first columns are the kinds' priors, and the look that each is of."""
-
-    names: tuple[str, ...]
-    rows: Floats
-    fixed: Floats
-    right: Floats
-    looks: npt.NDArray[np.intp]
-
-    def logits(self, weights: Floats) -> Floats:
-        """Return the logit of each example."""
-        result: Floats = self.rows @ weights + self.fixed
-        return result
-
-    def slope(self, weights: Floats) -> Floats:
-        """Return how the looks' unlikelihood grows with each weight.
-
-        A look's likelihood is the share of its right candidates among all and none; of none, where no one is right.
-        """
-        odds = np.exp(self.logits(weights).clip(-30, 30))
-        good = odds * self.right
-        among_all = odds / (1 + np.bincount(self.looks, odds))[self.looks]
-        among_right = good / np.maximum(np.bincount(self.looks, good), 1e-12)[self.looks]
-        result: Floats = self.rows.T @ (among_all - among_right)
-        return result
-
-
-def table(found: Sequence[Example], names: Sequence[str]) -> Table:
-    """Return examples as a table."""
-    place = {name: number for number, name in enumerate(names)}
-    rows = np.zeros((len(found), len(names)))
-    for number, each in enumerate(found):
-        if each.kind:
-            rows[number, place[f"kind {each.kind}"]] = 1.0
-        for name, value in each.features.items():
-            rows[number, place[name]] = value
-    keys = [(each.incident, each.seed, each.look) for each in found]
-    numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
-    fixed = np.array([0.0 if each.kind else each.prior for each in found])
-    right = np.array([float(each.right) for each in found])
-    return Table(tuple(names), rows, fixed, right, np.array([numbers[key] for key in keys]))
 
 
 def fitted(examples_: Table, present: Floats) -> Floats:
@@ -207,16 +131,35 @@ def report(learn: Sequence[Played], held: Sequence[Played]) -> Iterator[str]:
     weights = Weights()
     present = {f"kind {name}": value for name, value in weights.priors.items()} | dict(weights.features)
     names, figures = tuple(present), np.array(list(present.values()))
-    after = fitted(table([row for one in learn for row in examples_of(one)], names), figures)
+    seen = [row for one in learn for row in examples_of(one)]
+    silent = list(without_waits(seen))
+    after = fitted(table([*seen, *silent, *rivals(seen), *twins([*seen, *silent])], names), figures)
     for title, part in (("learned from", learn), ("held out", held)):
         found = [row for one in part for row in examples_of(one)]
-        rows = table(found, names)
+        silent = list(without_waits(found))
+        wrong = list(twins([*found, *silent]))
         for which, numbers in (("as they are", figures), ("fitted", after)):
             whole = Counter(concluded_again(one, figures_of(names, numbers)) for one in part)
-            yield f"{title}, {which}: over the whole watch {dict(whole)}; {judged(found, rows.logits(numbers))}"
-    yield "| weight | as it is | fitted |\n|---|---:|---:|"
+            yield f"{title}, {which}: over the whole watch {dict(whole)}"
+            yield judged(found, table(found, names).logits(numbers))
+            yield f"no parts named: {judged(silent, table(silent, names).logits(numbers))}"
+            yield from convinced(wrong, table(wrong, names).logits(numbers), weights)
+    yield "| weight | before | fitted |\n|---|---:|---:|"
     for name, before, now in zip(names, figures, after, strict=True):
         yield f"| `{name.removeprefix('kind ')}` | {before:.2f} | {now:.2f} |"
+
+
+def convinced(wrong: Sequence[Example], logits: Floats, weights: Weights) -> Iterator[str]:
+    """Yield how many of the wrong twins would convince, by the principle that they break."""
+    least = weights.confidence["medium"]
+    every = Counter(each.incident.partition(", but: ")[2] for each in wrong)
+    convincing = Counter(
+        each.incident.partition(", but: ")[2]
+        for each, logit in zip(wrong, logits, strict=True)
+        if probability(float(logit)) >= least
+    )
+    for principle, count in every.items():
+        yield f"  {principle}: {convincing[principle]} of {count} would convince"
 
 
 def examples_of(one: Played) -> Iterator[Example]:

@@ -85,17 +85,37 @@ class Rules:
 
 
 def evaluate(promtool: Path, rules: Rules, cases: Sequence[Case]) -> list[list[Fired]]:
-    """Evaluate cases in as few runs of promtool as they have intervals; return each one's alerts, the earliest first.
+    """Evaluate cases in one run of promtool; return each one's alerts, the earliest first.
 
     Raises:
         RuntimeError: promtool could not evaluate the rules.
     """
     answers: list[dict[str, dict[str, float]]] = [{} for _ in cases]
-    for interval in {case.rules_interval for case in cases}:
-        chosen = [number for number, case in enumerate(cases) if case.rules_interval == interval]
-        for number, kind, samples in _asked(promtool, rules, interval, [(number, cases[number]) for number in chosen]):
-            answers[number][kind] = samples
+    with tempfile.TemporaryDirectory(prefix="pyrometer-rules-") as folder:
+        files = [_written(Path(folder), rules, number, case) for number, case in enumerate(cases)]
+        answer = objections(promtool, "test", "rules", *files)
+    found = _ANSWER.findall(answer.replace("\n        exp: nil\n       ", ""))
+    if answer and not found:
+        raise RuntimeError(answer[-2000:])
+    for number, kind, samples in found:
+        answers[int(number)][kind] = {labels: float(value) for labels, value in _SAMPLE.findall(samples)}
     return [_fired(answer) for answer in answers]
+
+
+def _written(folder: Path, rules: Rules, number: int, case: Case) -> Path:
+    """Write a case's test and the rules that it can make fire; each case for itself, as it needs a few of them."""
+    groups = rules.that_use({_metric(series) for series, _ in case.series})
+    document = {
+        "rule_files": [f"{number}.rules.yaml"],
+        "group_eval_order": [group["name"] for group in groups],
+        "evaluation_interval": f"{case.rules_interval}s",
+        "tests": [_test(number, case)],
+    }
+    # JSON is YAML.
+    (folder / f"{number}.rules.yaml").write_text(json.dumps({"groups": groups}), encoding="utf-8")
+    path = folder / f"{number}.test.yaml"
+    path.write_text(json.dumps(document), encoding="utf-8")
+    return path
 
 
 def _test(number: int, case: Case) -> dict[str, Any]:
@@ -114,29 +134,6 @@ def _test(number: int, case: Case) -> dict[str, Any]:
         # No answer is expected, so that promtool prints the one that it got.
         "promql_expr_test": [{"expr": expr, "eval_time": end, "exp_samples": []} for expr in questions],
     }
-
-
-def _asked(
-    promtool: Path, rules: Rules, interval: int, cases: Sequence[tuple[int, Case]]
-) -> Iterable[tuple[int, str, dict[str, float]]]:
-    metrics = {_metric(series) for _, case in cases for series, _ in case.series}
-    groups = rules.that_use(metrics)
-    with tempfile.TemporaryDirectory(prefix="pyrometer-rules-") as folder:
-        document = {
-            "rule_files": ["all.rules.yaml"],
-            "group_eval_order": [group["name"] for group in groups],
-            "evaluation_interval": f"{interval}s",
-            "tests": [_test(number, case) for number, case in cases],
-        }
-        # JSON is YAML.
-        (Path(folder) / "all.rules.yaml").write_text(json.dumps({"groups": groups}), encoding="utf-8")
-        (Path(folder) / "all.test.yaml").write_text(json.dumps(document), encoding="utf-8")
-        answer = objections(promtool, "test", "rules", Path(folder) / "all.test.yaml")
-    found = _ANSWER.findall(answer.replace("\n        exp: nil\n       ", ""))
-    if answer and not found:
-        raise RuntimeError(answer[-2000:])
-    for number, kind, samples in found:
-        yield int(number), kind, {labels: float(value) for labels, value in _SAMPLE.findall(samples)}
 
 
 def _fired(answer: dict[str, dict[str, float]]) -> list[Fired]:

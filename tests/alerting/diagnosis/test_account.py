@@ -11,6 +11,7 @@ from pyrometer_alerting.app.commands import explain
 from pyrometer_alerting.diagnosis.account import lines
 from pyrometer_alerting.diagnosis.conclusion import case_of
 from pyrometer_alerting.diagnosis.ranking import candidates
+from pyrometer_alerting.diagnosis.weights import FEATURES
 from pyrometer_alerting.interact.answers import why
 from pyrometer_alerting.model.fact import Fact, Roster
 from pyrometer_alerting.model.incident import Cause, Diagnosis
@@ -40,7 +41,7 @@ DIAGNOSIS = Diagnosis(
 def test_every_fact_weight_and_query_is_accounted_for() -> None:
     account = "\n".join(lines(training_incident(diagnosis=DIAGNOSIS)))
     assert "gpu-042 GPU 3: hardware thermal throttling (high, 97 %)" in account
-    assert "  +1.70  began_with_drop" in account
+    assert f"  {FEATURES['began_with_drop']:+.2f}  began_with_drop" in account
     assert "prior of hw_thermal" in account
     assert '  query: events{gpu="3"}' in account
     assert "or up to 3 s earlier, lasts" in account
@@ -78,6 +79,6 @@ def test_a_document_of_before_facts_has_an_account(tmp_path: Path, capsys: pytes
 def test_why_gives_the_same_account_in_the_channel() -> None:
     told = why("llama-70b", [training_incident(diagnosis=DIAGNOSIS)], START + 60)
     assert "*Facts and weights* (`pyrometer-alerting explain incident` has all)" in told
-    assert "+1.70 began_with_drop" in told
+    assert f"{FEATURES['began_with_drop']:+.2f} began_with_drop" in told
     assert len(told) <= 2900
     assert "Facts" not in why("llama-70b", [training_incident()], START + 60)

@@ -49,6 +49,14 @@ def test_the_first_route_that_matches_names_the_channel(tmp_path: Path) -> None:
     assert load(None, "#gpu-alerts").channel(alert()) == ""
 
 
+def test_a_channel_gets_the_digest_of_its_clusters_beside_that_of_all(tmp_path: Path) -> None:
+    each = "routing:\n  channels:\n    '#prod-a':\n      digest: [prod-a]\n    '#b':\n      digest: [b1, b2]\n"
+    assert read(tmp_path, each).digests() == [("", ()), ("#prod-a", ("prod-a",)), ("#b", ("b1", "b2"))]
+    own = "routing:\n  channels:\n    '#gpu-alerts':\n      digest: [prod-a]\n"
+    assert read(tmp_path, own).digests() == [("", ("prod-a",))]
+    assert read(tmp_path, GOOD).digests() == [("", ())]
+
+
 @pytest.mark.parametrize(
     ("content", "line", "said"),
     [
@@ -73,6 +81,12 @@ def test_the_first_route_that_matches_names_the_channel(tmp_path: Path) -> None:
             "Mars/Base: unknown time zone",
         ),
         ("routing:\n  routes: []\n  routes: []", 3, "routes is given twice"),
+        (
+            "routing:\n  channels:\n    '#a':\n      digest: [prod-a]\n      labels: [node]",
+            4,
+            "a channel that hides labels gets none",
+        ),
+        ("routing:\n  channels:\n    '#a':\n      digest: prod-a", 4, "expected a list"),
         ("routing: text", 1, "expected settings as"),
     ],
 )

@@ -108,11 +108,20 @@ FAULTS: dict[str, tuple[str, Callable[[Board], None], str]] = {
     "syntax": ("overview", query("sum(up"), "no PromQL"),
     "a window that misses": ("overview", query('rate(x:y:z{cluster="$cluster"}[5m])'), "rate() over [5m]"),
     "a bare counter": ("node", query('pyrometer_kernel_events_total{node="$node"}'), "shown bare"),
-    "a choice among lines": ("overview", query("topk(5, cluster:up:nodes)"), "every series that was ever"),
+    "a choice among lines": (
+        "overview",
+        query('topk(5, cluster:up:nodes{cluster="$cluster"})'),
+        "every series that was ever",
+    ),
     "a metric that isn't": ("overview", query("pyrometer_gpu_hotness:max"), "no exporter and no rule"),
     "all GPUs raw": ("overview", query("max(DCGM_FI_DEV_GPU_TEMP)"), "of the whole cluster"),
     "a calm zero": ("overview", query("count(cluster:up:nodes) or vector(0)"), "calm 0"),
     "plain batches": ("training-run", query("pyrometer_train_batch_loss"), "one per step of the panel"),
+    "two clusters as one": (
+        "overview",
+        query("max by (cluster, run) (run:pyrometer_train_steps:rate1m)"),
+        "of all clusters",
+    ),
     "idle GPUs in a median": (
         "node",
         query('quantile(0.5, DCGM_FI_DEV_SM_CLOCK{cluster="$cluster", node="$node"})'),
@@ -299,7 +308,7 @@ def test_a_status_history_of_chosen_rows_is_none_of_too_many(expr: str) -> None:
 
 def test_a_median_without_idle_gpus_is_let_pass() -> None:
     board = deepcopy(BOARDS["node.json"])
-    clocks = 'max by (cluster, node, gpu) (DCGM_FI_DEV_SM_CLOCK{node="$node"})'
+    clocks = 'max by (cluster, node, gpu) (DCGM_FI_DEV_SM_CLOCK{cluster="$cluster", node="$node"})'
     query(f"quantile(0.5, {clocks} unless on (cluster, node, gpu) gpu:pyrometer_gpu:idle)")(board)
     lines = [finding.line() for finding in run.findings({"node.json": board}, CONTEXT)]
     assert [line for line in lines if "idle" in line] == []

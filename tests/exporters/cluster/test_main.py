@@ -69,16 +69,16 @@ def test_it_serves_what_there_is_says_what_there_is_not_and_ends_when_told(proce
     down = {(s.labels["collector"], s.labels["part"]) for s in samples if s.name == "pyrometer_down_reason_info"}
     assert down == {("ledger", "prometheus"), ("ufm", "ports")}
     success = {s.labels["collector"]: s.value for s in samples if s.name == "pyrometer_collector_success"}
-    assert success == {"ledger": 1, "slurm": 1, "ufm": 1}
+    assert success == {"ledger": 1, "slurm": 1, "ufm": 1, "ufm-telemetry": 1}
     page = process.get("/")
     assert "Pyrometer cluster exporter" in page
     assert "Connection refused" in page
     assert process.terminate() == 0
 
 
-def test_it_has_the_three_collectors_and_no_name_twice() -> None:
+def test_it_has_the_four_collectors_and_no_name_twice() -> None:
     specs = discover(CLUSTER_EXPORTER.package)
-    assert [spec.name for spec in specs] == ["ledger", "slurm", "ufm"]
+    assert [spec.name for spec in specs] == ["ledger", "slurm", "ufm", "ufm-telemetry"]
     names = [family.name for spec in specs for family in spec.families] + [family.name for family in OWN_FAMILIES]
     assert len(names) == len(set(names))
 

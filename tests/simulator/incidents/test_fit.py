@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pyrometer_simulator.incidents.fit import Example, figures_of, fitted, judged, table
+from pyrometer_simulator.incidents.examples import Example, table
+from pyrometer_simulator.incidents.fit import figures_of, fitted, judged
 
 NAMES = ("kind link_flap", "kind hw_thermal", "waited_for", "blip")
 PRESENT = np.array([0.5, 0.5, 0.0, -1.0])

@@ -13,6 +13,8 @@ from pyrometer_simulator.situations.steps import LISTED
 TESTED = replace(NICS, collectors=("nic", "kernel", "maintenance", "active"))
 CHECKED = replace(NICS, collectors=("nic", "kernel", "maintenance", "checks"), expect="{hcas: 8, rate: 400e9}")
 DAY = 24 * 60 * MINUTE
+BOOTED = replace(NICS, hcas=1, node_exporter=True)
+BOOTS = (5 * MINUTE, 20 * MINUTE, 35 * MINUTE)
 
 
 def never_plugged_in(*names: str) -> Action:
@@ -123,5 +125,22 @@ SITUATIONS = [
             "NodeTestFailed": within(2 * MINUTE, not_before=MINUTE, ends_within=23 * MINUTE, series=1, named=("nccl",))
         },
         fault_at=0,
+    ),
+    Situation(
+        "a node crashes three times within the hour, the other three do not",
+        steps=tuple(at(seconds, lambda site: site.reboot(away=100, crash=True)) for seconds in BOOTS),
+        lasts=55 * MINUTE,
+        nodes=4,
+        hardware=BOOTED,
+        fires={"NodeBootsOften": within(41 * MINUTE, not_before=30 * MINUTE, series=1, named=("gpu-001",))},
+        beside=frozenset({"NodeExporterDown"}),
+    ),
+    Situation(
+        "an upgrade boots all four nodes three times",
+        steps=tuple(at(seconds, lambda site: [site.reboot(node, away=60) for node in site.nodes]) for seconds in BOOTS),
+        lasts=55 * MINUTE,
+        nodes=4,
+        hardware=BOOTED,
+        beside=frozenset({"NodeExporterDown"}),
     ),
 ]

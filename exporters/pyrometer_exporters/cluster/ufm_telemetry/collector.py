@@ -1,0 +1,154 @@
+"""The collector ``ufm-telemetry``: temperatures of switches and modules, from UFM Telemetry's HTTP endpoint.
+
+A sample line: ``pyrometer_ufm_switch_temperature_celsius{switch="leaf-12",sensor="asic"} 61``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from urllib.parse import urlsplit
+
+from pyrometer_exporters.cluster.poller import Poller, seconds
+from pyrometer_exporters.cluster.ufm.fabric import HostPort, host_ports
+from pyrometer_exporters.cluster.ufm_telemetry.tables import rows
+from pyrometer_exporters.cluster.ufm_telemetry.temperatures import Temperatures, temperatures
+from pyrometer_exporters.framework.collector import CollectorSpec, Context, FlagGroup
+from pyrometer_exporters.framework.metrics import Down, Family, Sample
+from pyrometer_exporters.framework.outcome import PartError
+from pyrometer_kit.clock import Clock
+from pyrometer_kit.http_get import HttpGetError, get
+from pyrometer_kit.prometheus import HttpPrometheus, Prometheus, place, prometheus_url
+
+# The secondary telemetry looks at the fabric every 300 s: asked each minute, what it saw is known within one.
+INTERVAL_SECONDS = 60.0
+# An answer of 24,000 ports has some 20 MB.
+ANSWER_SECONDS = 30.0
+FIRST_SECONDS = 2.0
+
+MODULE = Family(
+    "pyrometer_ufm_module_temperature_celsius",
+    "gauge",
+    "Temperature of the module in a port, as UFM Telemetry reports it (Module_Temperature). A host's port has node, "
+    "device and port, a switch's switch and switch_port (its label where UFM has one, else its number); a copper "
+    "cable has no sensor and no series.",
+    ("node", "device", "port", "switch", "switch_port"),
+)
+SENSOR = Family(
+    "pyrometer_ufm_switch_temperature_celsius",
+    "gauge",
+    "Temperature of a switch's own sensor, such as asic, as UFM Telemetry reports it (temp_fields: register MTMP).",
+    ("switch", "sensor"),
+)
+NEWEST = Family(
+    "pyrometer_ufm_telemetry_last_sample_timestamp_seconds",
+    "gauge",
+    "Time of the newest row that UFM Telemetry served.",
+    ("source",),
+)
+FAMILIES = (MODULE, SENSOR, NEWEST)
+
+
+class UfmTelemetryCollector:
+    """Asks each address in a thread of its own; :meth:`collect` reads only memory."""
+
+    def __init__(self, context: Context, prometheus: Prometheus | None = None) -> None:
+        urls: Sequence[str] = getattr(context.flags, "collector.ufm-telemetry.url") or ()
+        interval: float = getattr(context.flags, "collector.ufm-telemetry.interval")
+        asked = prometheus or HttpPrometheus(getattr(context.flags, "prometheus.url"))
+        self._sources = [_Source(url, interval, asked, context.clock) for url in dict.fromkeys(urls)]
+
+    def collect(self, until: float) -> Iterable[Sample | Down]:
+        """See :class:`~pyrometer_exporters.framework.collector.Collector`."""
+        first = min(until, time.monotonic() + FIRST_SECONDS)
+        answers: list[Temperatures] = []
+        for source in self._sources:
+            found = source.poller.latest(first - time.monotonic())
+            if found.value is None:
+                yield Down(source.name, found.reason or "", found.detail)
+                continue
+            yield from source.remarks(found.value)
+            answers.append(found.value)
+        yield from temperature_samples(answers)
+
+    def close(self) -> None:
+        """Stop asking."""
+        for source in self._sources:
+            source.poller.close()
+
+
+class _Source:
+    """One endpoint of UFM Telemetry."""
+
+    def __init__(self, url: str, interval: float, prometheus: Prometheus, clock: Clock) -> None:
+        parts = urlsplit(url)
+        self.name = f"{place(parts)}{parts.path}"
+        self._url, self._prometheus, self._clock = url, prometheus, clock
+        self.poller = Poller(f"ufm-telemetry-{self.name}", interval, ANSWER_SECONDS, self._ask, clock)
+        self.poller.start()
+
+    def _ask(self) -> Temperatures:
+        """Return the temperatures of an answer.
+
+        Raises:
+            PartError: no answer, or none with a table of ports or switches.
+        """
+        parts = urlsplit(self._url)
+        base = parts._replace(path="", query="", fragment="").geturl()
+        try:
+            body = get(base, f"{parts.path}?{parts.query}" if parts.query else parts.path, seconds=ANSWER_SECONDS)
+        except HttpGetError as error:
+            raise PartError(f"http_{error.status}" if error.status else "no_answer", str(error)) from None
+        now = self._clock.wall()
+        found = temperatures(rows(body), self._hosts(now), now)
+        if not (found.modules or found.sensors or found.newest):
+            detail = f"{self.name}: no table of ports or switches (the address of a CSV, as csv/xcset/low_freq_debug?)"
+            raise PartError("no_table", detail)
+        return found
+
+    def _hosts(self, now: float) -> dict[str, HostPort]:
+        """Return the hosts' ports by GUID; a GUID on two devices (bonded ports) is nobody's."""
+        found: dict[str, HostPort] = {}
+        double: set[str] = set()
+        for port in host_ports(self._prometheus, now):
+            if port.guid:
+                double |= {port.guid} if found.setdefault(port.guid, port) != port else set()
+        return {guid: port for guid, port in found.items() if guid not in double}
+
+    def remarks(self, found: Temperatures) -> Iterator[Sample | Down]:
+        """Yield the time of the newest row, and what is left out."""
+        if found.newest:
+            yield NEWEST.sample(found.newest, self.name)
+        if found.stale and not (found.modules or found.sensors):
+            yield Down(self.name, "stale", f"its newest row is {self._clock.wall() - found.newest:.0f} s old")
+        if found.left_out:
+            yield Down(self.name, "too_many", f"{found.left_out} ports or sensors beyond the limit are left out")
+
+
+def temperature_samples(answers: Iterable[Temperatures]) -> Iterator[Sample]:
+    """Yield the temperatures of several answers; of what two of them have, the later one's."""
+    modules: dict[tuple[str, ...], float] = {}
+    sensors: dict[tuple[str, ...], float] = {}
+    for found in answers:
+        modules |= {(p.node, p.device, p.port, p.switch, p.switch_port): c for p, c in found.modules.items()}
+        sensors |= found.sensors
+    for family, values in ((MODULE, modules), (SENSOR, sensors)):
+        yield from (family.sample(value, *labels) for labels, value in values.items())
+
+
+def _add_flags(parser: FlagGroup) -> None:
+    add = parser.add_argument
+    add("--collector.ufm-telemetry.url", dest="collector.ufm-telemetry.url", action="append", type=prometheus_url,
+        metavar="URL", help="a CSV of UFM Telemetry, such as http://ufm:9002/csv/xcset/low_freq_debug; several "
+        "allowed (default: none is asked)")  # fmt: skip
+    add("--collector.ufm-telemetry.interval", dest="collector.ufm-telemetry.interval", type=seconds,
+        default=INTERVAL_SECONDS, metavar="SECONDS", help="how often to ask (default: %(default)s)")  # fmt: skip
+
+
+COLLECTOR = CollectorSpec(
+    name="ufm-telemetry",
+    help="Temperatures of switches and of modules in their ports, from UFM Telemetry.",
+    families=FAMILIES,
+    build=UfmTelemetryCollector,
+    add_flags=_add_flags,
+)

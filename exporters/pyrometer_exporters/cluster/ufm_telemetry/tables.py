@@ -1,0 +1,49 @@
+"""Read the tables of UFM Telemetry's CSV: rows by the names of their columns, whichever release wrote them.
+
+Source: NVIDIA UFM Enterprise User Manual, "Telemetry" (``curl http://HOST:9002/csv/xcset/low_freq_debug``) and NVIDIA
+UFM Telemetry Documentation, "Cable Info" and "Switch Info", which list the columns. A table begins with its header,
+several follow each other::
+
+    timestamp,source_id,tag,Node_GUID,port_guid,Port_Number,node_description,Module_Temperature
+    1768895184442000,0x9c0591030090e000,,0x9c0591030090e000,0x9c0591030090e000,33,MF0;leaf-12:MQM9700/U1,54C
+
+    timestamp,node_guid,sensor_index,mtmp_sensor_name,temperature,max_temperature
+    1768895184442000,0x9c0591030090e000,0,asic,61,66
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+
+# Columns without which a line is no header. Releases differ in case: Node_GUID of the primary, node_guid of the others.
+IDENTITIES = frozenset({"node_guid", "port_guid"})
+# The header of low_freq_debug has some 150 columns.
+MAX_COLUMNS = 2000
+MAX_FIELD = 4096
+
+Row = Mapping[str, str]
+
+
+def rows(body: bytes) -> Iterator[Row]:
+    """Yield the rows of all tables by their columns' names in lower case.
+
+    A line with another number of fields than its header, such as the last one of an answer that was cut off, is left
+    out.
+    """
+    header: Sequence[str] = ()
+    text = io.TextIOWrapper(io.BytesIO(body.replace(b"\0", b"")), encoding="utf-8", errors="replace", newline="")
+    for fields in _lines(text):
+        names = [field.strip().lower() for field in fields]
+        if IDENTITIES & set(names):
+            header = names if len(names) <= MAX_COLUMNS else ()
+        elif header and len(fields) == len(header):
+            yield dict(zip(header, (field.strip() for field in fields), strict=True))
+
+
+def _lines(text: io.TextIOWrapper) -> Iterator[Sequence[str]]:
+    """Yield the fields of each line; fields have no quotes, and one that is endless has no meaning."""
+    for line in text:
+        if len(line) <= MAX_COLUMNS * MAX_FIELD and (bare := line.strip()):
+            yield next(csv.reader([bare], quoting=csv.QUOTE_NONE), ())

@@ -1,0 +1,145 @@
+"""Find the temperatures in UFM Telemetry's rows: of the module in a port, and of a switch's own sensors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from pyrometer_exporters.cluster.ufm.fabric import HostPort
+from pyrometer_exporters.cluster.ufm.link_ends import switch_port
+from pyrometer_exporters.cluster.ufm_telemetry.tables import Row
+
+# Imbue's fabric of 4,088 GPUs has 12,000 links: a module at each end. A switch has some ten sensors.
+MAX_PORTS = 40_000
+MAX_SENSORS = 40_000
+# The secondary telemetry looks every 300 s; three looks without a row, and nothing is known of the port.
+STALE_SECONDS = 900.0
+
+GUID, PORT = ("node_guid", "port_guid"), ("port_num", "port_number", "port")
+# Module_Temperature of the ports' table, Temperature of the cables' own.
+MODULE = ("module_temperature", "temperature")
+# "0", "0C", "NA", "N/A" and nothing: a copper cable or an empty port. "54C" in the ports' table, "54" in the cables'.
+_CELSIUS = re.compile(r"(-?\d{1,3}(?:\.\d+)?) ?C?", re.ASCII)
+# MF0;leaf-12:MQM9700/U1 of a managed switch: its name is between the semicolon and the colon.
+_MANAGED = re.compile(r"[^;]*;(?P<name>[^:;]+):[^:]*")
+
+
+@dataclass(frozen=True)
+class ModulePlace:
+    """A port with a module: a host's has node and device, a switch's the switch's name, or its GUID without one."""
+
+    node: str
+    device: str
+    port: str
+    switch: str
+    switch_port: str
+
+
+@dataclass
+class Temperatures:
+    """Temperatures of one answer, in degrees Celsius."""
+
+    modules: dict[ModulePlace, float] = field(default_factory=dict)
+    sensors: dict[tuple[str, str], float] = field(default_factory=dict)
+    """By switch and sensor."""
+    left_out: int = 0
+    stale: int = 0
+    newest: float = 0.0
+    """Unix time of the newest row; 0 where rows have none."""
+
+
+def temperatures(found: Iterable[Row], hosts: Mapping[str, HostPort], now: float) -> Temperatures:
+    """Return the temperatures of an answer's rows.
+
+    Args:
+        found: the rows of all tables of the answer.
+        hosts: the ports that node exporters report, by GUID in plain lower-case hexadecimal.
+        now: unix time; rows that are older than STALE_SECONDS are left out.
+    """
+    result = Temperatures()
+    names: dict[str, str] = {}
+    sensors: dict[tuple[str, str], float] = {}
+    for row in found:
+        if not _is_fresh(row, now, result):
+            continue
+        guid = _guid(row, GUID)
+        names.setdefault(guid, switch_name(row.get("node_description", "")))
+        if "mtmp_sensor_name" in row or "sensor_index" in row:
+            _add_sensor(row, guid, sensors, result)
+        else:
+            _add_module(row, guid, hosts, names, result)
+    result.sensors = {(names.get(guid) or guid, sensor): celsius for (guid, sensor), celsius in sensors.items()}
+    return result
+
+
+def celsius_of(text: str) -> float | None:
+    """Return a temperature, or None where there is no sensor.
+
+    >>> celsius_of("54C"), celsius_of("61"), celsius_of("0C"), celsius_of("N/A")
+    (54.0, 61.0, None, None)
+    """
+    found = _CELSIUS.fullmatch(text.strip())
+    value = float(found[1]) if found else 0.0
+    return value or None
+
+
+def switch_name(description: str) -> str:
+    """Return a switch's name from its node description; empty where that names none.
+
+    >>> switch_name("MF0;leaf-12:MQM9700/U1"), switch_name("Quantum Mellanox Technologies"), switch_name("leaf-13")
+    ('leaf-12', '', 'leaf-13')
+    """
+    managed = _MANAGED.fullmatch(description.strip())
+    if managed:
+        return managed["name"].strip()
+    return description.strip() if description.strip() and " " not in description.strip() else ""
+
+
+def _is_fresh(row: Row, now: float, result: Temperatures) -> bool:
+    """Return whether a row is recent; its stamp is in microseconds, and a row without one was made for the answer."""
+    stamp = row.get("timestamp", "")
+    if not (stamp.isascii() and stamp.isdigit() and len(stamp) <= 20):
+        return True
+    at = int(stamp) / 1e6
+    result.newest = max(result.newest, at)
+    if now - at <= STALE_SECONDS:
+        return True
+    result.stale += 1
+    return False
+
+
+def _guid(row: Row, names: Iterable[str]) -> str:
+    given = next((row[name] for name in names if row.get(name)), "")
+    return given.lower().removeprefix("0x").replace(":", "").zfill(16)
+
+
+def _add_sensor(row: Row, guid: str, sensors: dict[tuple[str, str], float], result: Temperatures) -> None:
+    celsius = celsius_of(row.get("temperature", ""))
+    sensor = row.get("mtmp_sensor_name") or row.get("sensor_index", "")
+    if celsius is None or not sensor:
+        return
+    if len(sensors) >= MAX_SENSORS:
+        result.left_out += 1
+    else:
+        # Two ASICs of one switch may have one name: the hotter one counts.
+        sensors[guid, sensor] = max(celsius, sensors.get((guid, sensor), celsius))
+
+
+def _add_module(
+    row: Row, guid: str, hosts: Mapping[str, HostPort], names: Mapping[str, str], result: Temperatures
+) -> None:
+    celsius = next((celsius_of(row[name]) for name in MODULE if name in row), None)
+    number = next((row[name] for name in PORT if row.get(name)), "")
+    if celsius is None or not number:
+        return
+    host = hosts.get(_guid(row, ("port_guid",)))
+    if host is not None:
+        place = ModulePlace(host.node, host.device, host.port, "", "")
+    else:
+        label = switch_port(row.get("port_label") or row.get("port_name") or number)
+        place = ModulePlace("", "", "", names[guid] or guid, label)
+    if place not in result.modules and len(result.modules) >= MAX_PORTS:
+        result.left_out += 1
+    else:
+        result.modules[place] = celsius

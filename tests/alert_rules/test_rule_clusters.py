@@ -1,0 +1,199 @@
+"""Two clusters whose nodes and runs have the same names, in one Prometheus: no rule takes one for the other.
+
+Each promtool test of a rule runs again with a second cluster that is the same in all but its label: all alerts and
+records of the first are expected of the second as well, once each and with the same figures. A rule whose sums, medians
+and joins mix the two has other figures, or fails on two series where it expects one. A maximum of two equal values
+hides it: hence the expressions are read, too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pyrometer_dashboards.lint.clusters import mixing, unchosen
+from pyrometer_dashboards.lint.promql import parse
+from pyrometer_simulator.stack import Stack
+from pyrometer_simulator.stack.promtool import objections
+
+ROOT = Path(__file__).resolve().parents[2]
+RULES = ROOT / "alert_rules"
+TEST_FILES = sorted((RULES / "tests").glob("*.test.yaml"))
+OTHER = "-twin"  # after the cluster's name
+_CLUSTER = re.compile(r'cluster="([^"]*)"')
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads `0x60` as promtool does: a text, sixty times 0, and no number."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in known if not (first == "0" and tag == "tag:yaml.org,2002:int")]
+    for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile("0$"), ["0"])
+
+
+@cache
+def _rules() -> tuple[dict[str, Any], ...]:
+    files = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(RULES.glob("*.rules.yaml"))]
+    return tuple(rule for file in files for group in file["groups"] for rule in group["rules"])
+
+
+@cache
+def _constants() -> frozenset[str]:
+    """Return the records that are made of no series: the same steps and digits for every cluster."""
+    found = {rule["record"] for rule in _rules() if "record" in rule and not list(unchosen(parse(rule["expr"])))}
+    assert found == {"what:pyrometer_gpu_deviation:step", "digit:pyrometer_digit:value"}
+    return frozenset(found)
+
+
+@pytest.mark.parametrize("rule", _rules(), ids=lambda rule: rule.get("alert") or rule.get("record"))
+def test_a_rule_keeps_the_cluster(rule: dict[str, Any]) -> None:
+    assert list(mixing(parse(rule["expr"]), _constants())) == []
+    assert "cluster" not in rule.get("labels", {})
+
+
+@pytest.mark.parametrize(
+    ("expr", "found"),
+    [
+        ("sum(up)", "sum of everything"),
+        ("max by (node) (up) == 0", "max by (node)"),
+        ("count without (cluster, node) (up)", "count without (cluster, node)"),
+        ("topk(3, up)", "topk of everything"),
+        ("up and on (node) node_boot_time_seconds", "and on (node)"),
+        ("up * on () group_left () count by (cluster) (up)", "* on ()"),
+        ("up unless ignoring (cluster) ALERTS", "unless ignoring (cluster)"),
+        ('absent(up{job="node"})', "absent()"),
+        ("up / scalar(count by (cluster) (up))", "scalar()"),
+        ('label_replace(up, "cluster", "all", "", "")', "label_replace() of the cluster"),
+    ],
+)
+def test_a_planted_fault_is_found(expr: str, found: str) -> None:
+    assert found in list(mixing(parse(expr)))
+
+
+@pytest.mark.parametrize(
+    "expr",
+    [
+        "max by (cluster, node) (up) == 0",
+        "count without (node) (up)",
+        'sum(up{cluster="c1"}) / on () count(up{cluster="c1"})',
+        "up unless on (cluster, node) node:pyrometer_node_maintenance:active",
+        "up * on (what) group_left () what:pyrometer_gpu_deviation:step",
+    ],
+)
+def test_what_keeps_it_is_left_alone(expr: str) -> None:
+    assert list(mixing(parse(expr), _constants())) == []
+
+
+def _asked(rule: dict[str, Any]) -> Iterator[str]:
+    """Yield what an alert's texts ask Prometheus for, with a value in place of each verb of printf."""
+    for text in rule.get("annotations", {}).values():
+        for asked in re.findall(r'"((?:[^"\\]|\\.)*)"', text):
+            if re.search(r"cluster=|\w+\{|:pyrometer|^DCGM|^pyrometer", asked):
+                filled = asked.replace("%q", '"x"').replace("%s", '{cluster="x"}').replace('\\"', '"')
+                yield re.sub(r"%\.?\d*[dfv]", "1", filled)
+
+
+ASKING = [rule for rule in _rules() if any(_asked(rule))]
+
+
+@pytest.mark.parametrize("rule", ASKING, ids=lambda rule: rule["alert"])
+def test_the_texts_of_an_alert_ask_about_its_own_cluster(rule: dict[str, Any]) -> None:
+    others = [node.name for text in _asked(rule) for node in unchosen(parse(text))]
+    # The service itself, which looks after several clusters, and has their label from none.
+    assert [name for name in others if not name.startswith("pyrometer_alerting_")] == []
+
+
+def test_the_texts_that_ask_are_found() -> None:
+    assert len(ASKING) > 30
+
+
+def _read(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506 - a safe loader
+    return found
+
+
+def twin(file: dict[str, Any]) -> dict[str, Any]:
+    """Return a promtool test with a second cluster beside each, the same in all but the name."""
+    return {
+        **file,
+        "rule_files": [str((RULES / "tests" / each).resolve()) for each in file["rule_files"]],
+        "tests": [_twice(test) for test in file["tests"]],
+    }
+
+
+def _twice(test: dict[str, Any]) -> dict[str, Any]:
+    twice = {**test, "input_series": _both(test.get("input_series", []), _other_text("series"))}
+    if "alert_rule_test" in test:
+        twice["alert_rule_test"] = [
+            {**each, "exp_alerts": _both(each.get("exp_alerts") or [], _other_alert)}
+            for each in test["alert_rule_test"]
+        ]
+    if "promql_expr_test" in test:
+        twice["promql_expr_test"] = [_question(each) for each in test["promql_expr_test"] if _keeps(each["expr"])]
+    return twice
+
+
+def _keeps(expr: str) -> bool:
+    """Return whether a test's question keeps the cluster: else it is about the test's own figures, not the rules'."""
+    return not list(mixing(parse(expr)))
+
+
+def _question(asked: dict[str, Any]) -> dict[str, Any]:
+    several = list(unchosen(parse(asked["expr"])))
+    return {**asked, "exp_samples": _both(asked.get("exp_samples") or [], _other_text("labels"))} if several else asked
+
+
+def _both(
+    those: list[dict[str, Any]], other: Callable[[dict[str, Any]], dict[str, Any] | None]
+) -> list[dict[str, Any]]:
+    return [*those, *filter(None, map(other, those))]
+
+
+def _other_text(key: str) -> Callable[[dict[str, Any]], dict[str, Any] | None]:
+    def other(entry: dict[str, Any]) -> dict[str, Any] | None:
+        named = _CLUSTER.sub(rf'cluster="\1{OTHER}"', entry[key])
+        return None if named == entry[key] else {**entry, key: named}
+
+    return other
+
+
+def _other_alert(alert: dict[str, Any]) -> dict[str, Any] | None:
+    labels = alert["exp_labels"]
+    return {**alert, "exp_labels": {**labels, "cluster": labels["cluster"] + OTHER}} if "cluster" in labels else None
+
+
+def test_a_second_cluster_of_the_same_names_changes_nothing(stack: Stack, tmp_path: Path) -> None:
+    def complaint(path: Path) -> str:
+        copy = tmp_path / path.name
+        copy.write_text(yaml.safe_dump(twin(_read(path))), encoding="utf-8")
+        return objections(stack.promtool, "test", "rules", copy)
+
+    with ThreadPoolExecutor(2) as pool:
+        found = {
+            path.name: text for path, text in zip(TEST_FILES, pool.map(complaint, TEST_FILES), strict=True) if text
+        }
+    assert found == {}
+
+
+def test_a_rule_that_mixes_them_is_noticed(stack: Stack, tmp_path: Path) -> None:
+    rules = (RULES / "cluster.rules.yaml").read_text(encoding="utf-8")
+    useful = '(increase(pyrometer_run_seconds_total{state="useful"}[1d]))'
+    whole = f"sum by (cluster, run) {useful}"
+    mixed = f"(0 * {whole} + on (run) group_left () sum by (run) {useful})"
+    assert whole in rules
+    planted = tmp_path / "cluster.rules.yaml"
+    planted.write_text(rules.replace(whole, mixed), encoding="utf-8")
+    copy = twin(_read(RULES / "tests/cluster.test.yaml"))
+    copy["rule_files"] = [str(planted)]
+    (tmp_path / "planted.test.yaml").write_text(yaml.safe_dump(copy), encoding="utf-8")
+    assert "FAILED" in objections(stack.promtool, "test", "rules", tmp_path / "planted.test.yaml")
