@@ -15,6 +15,7 @@ import subprocess
 import sys
 import urllib.parse
 import urllib.request
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,12 +72,21 @@ def _seconds(window: str) -> int:
 
 
 def write_past(
-    reaches: Iterable[tuple[str, Reach]], url: str, end: float, folder: Path, more: Iterable[str] = ()
+    reaches: Iterable[tuple[str, Reach]],
+    url: str,
+    end: float,
+    folder: Path,
+    more: Iterable[str] = (),
+    *,
+    thin: int = 0,
 ) -> None:
-    """Write blocks with all samples read up to ``end``, and ``more`` lines; Prometheus loads them in a minute."""
+    """Write blocks with all samples read up to ``end``, and ``more`` lines; Prometheus loads them in a minute.
+
+    Names with more than ``thin`` series get a sample each LOOKBACK; 0 thins none.
+    """
     path, written = folder.with_name("past.om"), 0
     with path.open("w") as file:
-        for line in itertools.chain(_past(reaches, url, end), more):
+        for line in itertools.chain(_past(reaches, url, end, thin), more):
             file.write(line)
             written += 1
         file.write("# EOF\n")
@@ -86,10 +96,13 @@ def write_past(
     path.unlink()
 
 
-def _past(reaches: Iterable[tuple[str, Reach]], url: str, end: float) -> Iterator[str]:
-    intervals = dict(_intervals())
-    for series, (value, reach) in _series(reaches, url).items():
-        step = intervals.get(series.partition("{")[0], SCRAPE) if reach.all_of_it else LOOKBACK
+def _past(reaches: Iterable[tuple[str, Reach]], url: str, end: float, thin: int) -> Iterator[str]:
+    intervals, found = dict(_intervals()), _series(reaches, url)
+    many = Counter(series.partition("{")[0] for series in found)
+    for series, (value, reach) in found.items():
+        name = series.partition("{")[0]
+        whole = reach.all_of_it and not (thin and many[name] > thin)
+        step = intervals.get(name, SCRAPE) if whole else LOOKBACK
         yield from (f"{series} {_moved(series, value, at)} {at:.3f}\n" for at in _times(end, reach.seconds, step))
 
 

@@ -92,23 +92,40 @@ def main() -> int:
 
 @contextlib.contextmanager
 def _started(nodes: int, warm: float) -> Iterator[str]:
+    with (
+        tempfile.TemporaryDirectory(prefix="pyrometer-boards-") as name,
+        cluster_with_past(Path(name), nodes, warm) as url,
+    ):
+        yield url
+
+
+@contextlib.contextmanager
+def cluster_with_past(folder: Path, nodes: int, warm: float, over: int = 0, thin: int = 0) -> Iterator[str]:
+    """Yield the address of a Prometheus that scrapes a cluster with faults and has the past that boards look back on.
+
+    Args:
+        folder: its data and configuration go there.
+        nodes: of the cluster.
+        warm: seconds of scraping before the past is made of it.
+        over: the time range of all boards in seconds; 0 for each board's own.
+        thin: names with more series than this get a sample every four minutes of the past; 0 for none.
+    """
     stack = find_stack()
     plan = Plan(nodes=nodes, faults=planted(nodes, time.time() - 600))
-    with tempfile.TemporaryDirectory(prefix="pyrometer-boards-") as name:
-        folder = Path(name)
-        begins = time.time() - 960
-        _backfill(plan, begins, folder, stack.promtool)
-        server = HttpServer(Feed(plan).respond)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        flags = partial(_configure, folder, server.server_port)
-        with running(stack.prometheus, flags, folder / "log") as url:
-            print(f"scraping {nodes} nodes for {warm:.0f} s", file=sys.stderr)
-            time.sleep(warm)
-            asked = [each for _, _, each in _all_asked()]
-            reaches = [reach for each in asked for reach in lookbacks(each.expr, each.seconds if each.step else 0)]
-            write_past(reaches, url, begins, folder / "data", events(plan, begins))
-            time.sleep(BLOCKS_SEEN)
-            yield url
+    begins = time.time() - 960
+    _backfill(plan, begins, folder, stack.promtool)
+    server = HttpServer(Feed(plan).respond)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    flags = partial(_configure, folder, server.server_port)
+    with running(stack.prometheus, flags, folder / "log") as url:
+        print(f"scraping {nodes} nodes for {warm:.0f} s", file=sys.stderr)
+        time.sleep(warm)
+        asked = [each for _, _, each in _all_asked(over)]
+        reaches = [reach for each in asked for reach in lookbacks(each.expr, each.seconds if each.step else 0)]
+        write_past(reaches, url, begins, folder / "data", events(plan, begins), thin=thin)
+        time.sleep(BLOCKS_SEEN)
+        yield url
+    server.shutdown()
 
 
 def _backfill(plan: Plan, begins: float, folder: Path, promtool: Path) -> None:
@@ -147,17 +164,18 @@ def _costs(url: str) -> Iterator[Cost]:
             yield Cost(name.removesuffix(".json"), panel["title"], fold, int(series), int(size), spent)
 
 
-def _all_asked() -> Iterator[tuple[str, str, Asked]]:
-    """Yield every query of every board, with the board's name and the panel's title."""
+def _all_asked(over: int = 0) -> Iterator[tuple[str, str, Asked]]:
+    """Yield every query of every board, with the board's name and the panel's title; ``over`` replaces its range."""
     for name, text in rendered().items():
         board = json.loads(text)
         for panel in finding.panels(board):
-            yield from ((name, panel["title"], _asked(board, panel, target)) for target in finding.targets(panel))
+            yield from ((name, panel["title"], _asked(board, panel, target, over)) for target in finding.targets(panel))
 
 
-def _asked(board: finding.Json, panel: finding.Json, target: finding.Json) -> Asked:
+def _asked(board: finding.Json, panel: finding.Json, target: finding.Json, over: int = 0) -> Asked:
     """Return the query over the board's range or the panel's own, in its own steps or one point per pixel."""
-    seconds = _seconds(panel.get("timeFrom") or board["time"]["from"].removeprefix("now-"))
+    own = panel.get("timeFrom")
+    seconds = _seconds(own) if own else over or _seconds(board["time"]["from"].removeprefix("now-"))
     least = _seconds(target.get("interval") or panel.get("interval") or f"{SCRAPE}s")
     step = max(least, seconds // (panel.get("maxDataPoints") or PIXELS))
     filling = builtin_variables(seconds) | {

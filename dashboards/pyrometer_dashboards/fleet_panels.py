@@ -163,6 +163,7 @@ def runs(*, span: int = 24) -> Panel:
             "MFU": {"unit": "percentunit", "decimals": 1, "custom.width": 66},
             "of best": below(*panels.KEPT, unit="percentunit", **{"custom.width": 88}),
             "waits for": {"custom.width": 160},
+            "likely cause": {"custom.wrapText": True},
             "costs": below(
                 *panels.LOST_TIME, unit="percentunit", **{"custom.width": 64, "mappings": _UNNAMED, "links": []}
             ),

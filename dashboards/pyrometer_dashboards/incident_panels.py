@@ -112,7 +112,7 @@ def _open(
             **(own or {}),
             "run": {"custom.width": 110, **panels.linked(to_run)},
             "part": {"custom.width": 145, **panels.linked(to_node)},
-            "likely cause": panels.linked(MESSAGE_OF_ROW),
+            "likely cause": panels.linked(MESSAGE_OF_ROW) | {"custom.wrapText": True},
             "sure": {"custom.width": 60},
             "alert": {"custom.width": 165, **panels.linked(to_alert)},
             "taken by": {"custom.width": 75},

@@ -30,6 +30,7 @@ def cluster_power() -> Panel:
             panels.fixed("together", palette.BAND, lineWidth=2),
             panels.fixed("swing in 10 min", palette.BAD, lineWidth=2),
         ],
+        no_value="no data: GPUs' energy counters are needed, for two minutes",
         span=24,
     )
 

@@ -136,7 +136,7 @@ def test_critical_and_warning_alerts_are_counted_apart(tmp_path: Path) -> None:
 
 
 def test_a_run_that_stands_still_loses_all_of_its_gpus_and_a_slow_one_its_share(tmp_path: Path) -> None:
-    asked = expression("alerts", "Harm now")
+    asked = expression("alerts", "Harm")
     for series, lost in ((standing(gone=5), 1), (FALLEN, 0.25), ({}, None)):
         samples = [] if lost is None else [{"labels": "{}", "value": lost}]
         tests = [{"expr": f"round({asked}, 0.01)", "eval_time": "29m", "exp_samples": samples}]

@@ -335,10 +335,12 @@ def causes(ranked: Sequence[Candidate], case: Case, weights: Weights | None = No
     seen: list[Cause] = []
     for index, one in enumerate(ranked):
         confidence = _confidence(one, ranked, index, figures)
+        if _is_repeated(one, ranked[:index], case.roster):
+            continue
         if confidence == "low":
             if probability(one.logit) >= SHOWN or _would_convince(one, figures):
                 seen.append(to_cause(one, case, confidence))
-        elif not _is_repeated(one, ranked[:index], case.roster):
+        else:
             convincing.append(to_cause(one, case, confidence))
     return convincing, seen
 

@@ -40,27 +40,29 @@ def name_of(kind: str, facts: Sequence[Fact]) -> str:
 def evidence(groups: Sequence[Group], support: Sequence[Fact], roster: Roster) -> Iterator[str]:
     """Yield one sentence per kind of fact, the leading kind first, then what supports it from elsewhere."""
     sentences = [sentence for group in groups if (sentence := said(group, roster))]
-    sentences += [sentence for fact in _by_kind(support) if (sentence := said(_single(fact), roster, elsewhere=True))]
+    sentences += [sentence for one in _elsewhere(support) if (sentence := said(one, roster, elsewhere=True))]
     yield from list(dict.fromkeys(sentences))[:MOST_SENTENCES]
 
 
-def _by_kind(facts: Iterable[Fact]) -> list[Fact]:
-    """Return at most three facts of each kind."""
-    kept: dict[str, list[Fact]] = {}
+def _elsewhere(facts: Iterable[Fact]) -> Iterator[Group]:
+    """Yield the facts to be told each for itself, at most three of a kind; those of several GPUs or ports as one."""
+    kinds: dict[str, list[Fact]] = {}
     for fact in facts:
-        if len(kept.setdefault(fact.kind, [])) < 3:
-            kept[fact.kind].append(fact)
-    return [fact for same in kept.values() for fact in same]
-
-
-def _single(fact: Fact) -> Group:
-    return Group(fact.labels, (fact,), 1, 1, 1)
+        kinds.setdefault(fact.kind, []).append(fact)
+    for kind, same in kinds.items():
+        nodes = {fact.labels.get("node") for fact in same}
+        if len(same) > 1 and KINDS[kind].family in ("throttle", "clock", "link", "pcie"):
+            node = nodes.pop() if len(nodes) == 1 else None
+            yield Group({"node": node} if node else {}, tuple(same), len(same), len(same), len(same))
+        else:
+            yield from (Group(fact.labels, (fact,), 1, 1, 1) for fact in same[:3])
 
 
 def said(group: Group, roster: Roster, *, elsewhere: bool = False) -> str:
     """Return the sentence on facts of one kind on one part; empty where there is nothing to say."""
     fact = _leading(group.facts)
-    prefix = f"{part_of(fact.labels)}: " if elsewhere and part_of(fact.labels) and fact.kind != "least_wait" else ""
+    part = part_of(fact.labels if len(group.facts) == 1 else group.labels)
+    prefix = f"{part}: " if elsewhere and part and fact.kind != "least_wait" else ""
     sentence = _sentence(fact, group)
     if not sentence:
         return ""
@@ -126,9 +128,10 @@ def _share(fact: Fact) -> str:
     compared = [f"{percent_of(fact.before)} before the drop" if fact.before is not None else ""]
     compared.append(f"{percent_of(fact.peers)} the median of the run" if fact.peers is not None else "")
     against = ", ".join(piece for piece in compared if piece)
-    began = f" {since(fact)}" if fact.began is not None and not fact.chronic else ""
+    began = f", more {since(fact)}" if fact.began is not None and not fact.chronic else ""
     tense = "" if fact.ended is None else f", until {clock_utc(fact.ended)}"
-    held = f"{KINDS[fact.kind].name} {percent_of(fact.value or 0.0)} of the time{began}{tense}"
+    minute = "the last minute" if fact.ended is None else "its last minute"
+    held = f"{KINDS[fact.kind].name} {percent_of(fact.value or 0.0)} of {minute}{began}{tense}"
     return f"{held} ({against})" if against else held
 
 
@@ -149,7 +152,7 @@ def _power_limit(fact: Fact) -> str:
     if fact.value is None:
         return ""
     if fact.before is not None and fact.value < fact.before:
-        began = f" {since(fact)}" if fact.began is not None and not fact.chronic else ""
+        began = f", more {since(fact)}" if fact.began is not None and not fact.chronic else ""
         return f"power limit {fact.value:.0f} W{began} instead of {fact.before:.0f} W before the drop"
     usual = f", {fact.peers:.0f} W the median of the run" if fact.peers is not None else ""
     return f"power limit {fact.value:.0f} W{usual}"

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pyrometer_alerting.model.alert_names import RUN_SYMPTOMS
-from pyrometer_alerting.model.incident import Incident, part_of
+from pyrometer_alerting.model.incident import Cause, Incident, part_of
 
 
 def culprits(incident: Incident) -> list[str]:
     """Return the parts to blame: from the diagnosis, the shared domain, the members' own; never `unknown`.
 
     Where the diagnosis names a cause that is no single part's, it blames none. The rank or the node that the run's own
-    alert names is not another one beside what the diagnosis found there.
+    alert names is not another one beside what the diagnosis found there, nor is the node around the first cause's GPU
+    or port.
     """
     causes = incident.diagnosis.causes if incident.diagnosis else ()
     found = {(cause.labels or {}).get("node") for cause in causes} - {None}
@@ -21,5 +22,12 @@ def culprits(incident: Incident) -> list[str]:
     ]
     if causes and causes[0].cause and not causes[0].labels:
         return []
-    diagnosed = [cause.part for cause in causes if cause.labels]
+    diagnosed = [cause.part for cause in causes if cause.labels and not _is_around(cause, causes[0])]
     return list(dict.fromkeys(part for part in [*diagnosed, incident.domain, *own] if part))
+
+
+def _is_around(cause: Cause, first: Cause) -> bool:
+    """Return whether a cause is on the whole node of the first one's GPU or port."""
+    outer, inner = ({name: value for name, value in (one.labels or {}).items() if value} for one in (cause, first))
+    outer.pop("cluster", "")
+    return bool(outer) and outer.keys() == {"node"} and outer.items() < inner.items()

@@ -74,7 +74,7 @@ def _warning() -> Panel:
 
 def _harm_now() -> Panel:
     return panels.stat(
-        "Harm now",
+        "Harm",
         Reading(
             "Missing MFU of all runs, against their best of 3 hours, as a share of the training GPUs; a stopped "
             "run loses all of its GPUs.",

@@ -171,7 +171,7 @@ def _checks() -> Panel:
         steps=[(None, palette.QUIET)],
         mappings=states,
         options={"frozenColumns": {"left": 1}},
-        custom=panels.CELLS,
+        custom={**panels.CELLS, "minWidth": 66},
         transformations=panels.matrix("node", "check", renamed={"node\\check": "node", **_CHECKS}, first=["answers"]),
         overrides=[
             Override("node", {**panels.ROW_NAME, "custom.width": 90, "links": there}),

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from alerting_fakes import START, alert, training_incident
 
+from pyrometer_alerting.diagnosis import wording
 from pyrometer_alerting.diagnosis.candidates import Case
+from pyrometer_alerting.diagnosis.extent import Group
 from pyrometer_alerting.diagnosis.ranking import candidates, causes
 from pyrometer_alerting.model.culprits import culprits
 from pyrometer_alerting.model.fact import Fact, Roster
@@ -78,3 +82,48 @@ def waited(value: float) -> list[str]:
 def test_ranks_that_wait_long_themselves_do_not_hold_up_the_others() -> None:
     assert waited(0.05) == ["gpu-001"]
     assert waited(0.45) == []
+
+
+def hot(gpu: str, node: str = "gpu-001") -> Fact:
+    return Fact("hw_thermal", {"node": node, "gpu": gpu}, began=START, value=100.0, peers=0.0, before=0.0, strength=1.0)
+
+
+def test_the_waits_for_a_hot_gpu_are_its_evidence_and_no_second_finding() -> None:
+    clock = Fact("clock_low", {"node": "gpu-001", "gpu": "3"}, began=START, value=900.0, before=1980.0, strength=1.0)
+    waited = Fact("least_wait", NODE, "ranks 8-15", value=0.05, peers=0.4, before=0.0, began=START, strength=1.0)
+    convincing, seen = causes(candidates((hot("3"), clock, waited), CASE), CASE)
+    assert [cause.part for cause in convincing] == ["gpu-001 GPU 3"]
+    assert any("ranks 8-15 wait least" in sentence for sentence in convincing[0].evidence)
+    assert seen == []
+
+
+def test_what_would_convince_but_for_its_time_is_seen_with_the_reason() -> None:
+    late = replace(hot("3"), began=START + 60)
+    clock = Fact("clock_low", {"node": "gpu-001", "gpu": "3"}, began=START + 60, value=900.0, before=1980.0)
+    convincing, (seen,) = causes(candidates((late, clock), CASE), CASE)
+    assert convincing == []
+    assert (seen.part, seen.against) == ("gpu-001 GPU 3", ("began 60 s after the drop",))
+
+
+def test_the_same_trouble_of_several_gpus_elsewhere_is_one_sentence() -> None:
+    limit = Group({"rack": "r1"}, (Fact("power_limit", NODE, value=410.0, before=700.0, began=START),), 3, 3, 3)
+    capped = [
+        Fact("power_cap", {"node": "gpu-002", "gpu": gpu}, began=START, value=0.5, seen_at=NOW, strength=0.5)
+        for gpu in "046"
+    ]
+    _limit, *others = wording.evidence((limit,), capped, ROSTER)
+    assert len(others) == 1
+    assert others[0].startswith("gpu-002: held by the power cap 50 % of the last minute, more since ")
+    assert others[0].endswith(" on 3 of its 8 GPUs")
+
+
+def test_the_node_around_a_lost_gpu_is_not_another_culprit() -> None:
+    lost = Cause("gpu-001 GPU 1", "Xid 79", labels={"node": "gpu-001", "gpu": "1"})
+    errors = Cause("gpu-001", "PCIe errors", labels=NODE)
+    elsewhere = Cause("gpu-002", "PCIe errors", labels={"node": "gpu-002"})
+    incident = training_incident(diagnosis=Diagnosis(START, (lost, errors)))
+    assert culprits(incident) == ["gpu-001 GPU 1"]
+    incident = training_incident(diagnosis=Diagnosis(START, (lost, elsewhere)))
+    assert culprits(incident) == ["gpu-001 GPU 1", "gpu-002"]
+    incident = training_incident(diagnosis=Diagnosis(START, (errors, lost)))
+    assert culprits(incident) == ["gpu-001", "gpu-001 GPU 1"]

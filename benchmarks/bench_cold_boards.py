@@ -1,0 +1,103 @@
+"""Time how long each board takes to be drawn in a browser that never saw Grafana, over a day of 4,088 GPUs.
+
+    GRAFANA_HOME=/usr/share/grafana .venv/bin/python benchmarks/bench_cold_boards.py [--nodes=511] [--write=FILE]
+
+Makes the world of measure_boards.py with a day behind it, then starts a Prometheus on its data that takes in nothing
+and a Grafana with the boards, and opens them as `pyrometer-dashboards see` does: an empty board first in each round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from harness import exit_on_signals
+from measure_boards import cluster_with_past
+
+from pyrometer_dashboards.common import OVERVIEW
+from pyrometer_dashboards.main import rendered
+from pyrometer_dashboards.screenshots.boards import View, replace_between_marks, timing_table, visit_boards
+from pyrometer_dashboards.screenshots.browser import find_chromium
+from pyrometer_dashboards.screenshots.grafana import board_url, load_board
+from pyrometer_simulator.demo import grafana
+from pyrometer_simulator.ports import free_port, serving
+from pyrometer_simulator.stack import find_stack
+from pyrometer_simulator.stack.prometheus import running
+
+ROOT = Path(__file__).resolve().parents[1]
+DAY = 86400
+SIZE = (1600, 900)
+CHOSEN = {"datasource": "prometheus", "cluster": "atlas", "node": "gpu-042", "run": "llama3-70b"}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", type=int, default=511)
+    parser.add_argument("--warm", type=float, default=240.0, metavar="SECONDS")
+    parser.add_argument("--thin", type=int, default=400, help="names with more series have a sample every 4 minutes")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--write", type=Path, metavar="FILE", help="put the table there, between its two marks")
+    flags = parser.parse_args()
+    exit_on_signals()
+    with tempfile.TemporaryDirectory(prefix="pyrometer-cold-") as name:
+        folder = Path(name)
+        with cluster_with_past(folder, flags.nodes, flags.warm, DAY, flags.thin):
+            end = time.time()
+        with _quiet(folder) as prometheus, _grafana(folder, prometheus) as url:
+            view = View("dark", (f"{(end - DAY) * 1000:.0f}", f"{end * 1000:.0f}"), SIZE, CHOSEN)
+            # The server's own first answer is no part of a load.
+            load_board(find_chromium(), board_url(url, OVERVIEW, view.theme, view.times, CHOSEN), SIZE)
+            visits = []
+            for visit in visit_boards(rendered(), url, [view], None, flags.rounds):
+                print(visit.line(), file=sys.stderr, flush=True)
+                visits.append(visit)
+    table = f"{timing_table(visits, SIZE)}\n"
+    if flags.write:
+        replace_between_marks(flags.write, table)
+    else:
+        print(table)
+    return 0
+
+
+@contextlib.contextmanager
+def _quiet(folder: Path) -> Iterator[str]:
+    """Yield the address of a Prometheus that has the data and takes in nothing."""
+    config = folder / "quiet.yaml"
+    config.write_text("global: {scrape_interval: 15s}\n")
+    flags = [f"--config.file={config}", f"--storage.tsdb.path={folder}/data", "--storage.tsdb.retention.time=60d"]
+    with running(find_stack().prometheus, lambda _: flags, folder / "log") as url:
+        yield url
+
+
+@contextlib.contextmanager
+def _grafana(folder: Path, prometheus: str) -> Iterator[str]:
+    found = grafana.find(ROOT, os.environ, docker=False)
+    if found is None:
+        sys.exit(f"no Grafana here; {grafana.HINT}")
+
+    def start(port: int) -> subprocess.Popen[bytes]:
+        alertmanager = f"http://127.0.0.1:{free_port()}"  # none answers
+        own = folder / f"grafana-{port}"
+        own.mkdir()
+        command, environment = found.launch(ROOT, own, grafana.settings(ROOT, port, prometheus, alertmanager))
+        with (folder / "grafana.log").open("ab") as output:
+            return subprocess.Popen(command, env={**os.environ, **environment}, stdout=output, stderr=output)
+
+    # Its first start migrates a new database.
+    process, port = serving(start, "/api/health", seconds=120)
+    with process:
+        try:
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.terminate()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
