@@ -206,6 +206,7 @@ reference: $(STAMP)
 	@$(BIN)/python tools/reference.py peaks docs/reference/peaks.md
 	@$(BIN)/python tools/flops_figures.py docs/reference/flops.md
 	@$(BIN)/pyrometer-dashboards build dashboards/json
+	@$(BIN)/python -m tools.metric_profiles exporters/pyrometer_exporters/node/profiles.py
 	@$(BIN)/python tools/chart.py boards dashboards/json
 	@$(BIN)/python tools/metrics_used.py docs/reference/metrics-used.md
 	@$(BIN)/python benchmarks/on_gpu.py --page docs/on-a-gpu.md

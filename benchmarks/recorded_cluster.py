@@ -46,12 +46,12 @@ def get(url: str) -> str:
         return found
 
 
-def record(folder: Path) -> str:
-    """Return the text of one node at work."""
+def record(folder: Path, *more: str) -> str:
+    """Return the text of one node at work, whose exporter has ``more`` flags."""
     node = Node(folder / "node", 1, GPUS)
     files = folder / "node"
     paths = {"sysfs": "sys", "procfs": "proc", "rings": "rings", "state": "state", "kmsg": "kmsg"}
-    flags = [f"--path.{what}={files / where}" for what, where in paths.items()]
+    flags = [*(f"--path.{what}={files / where}" for what, where in paths.items()), *more]
     start = ("-m", "pyrometer_simulator.node", f"--gpus={files / 'gpus'}", "--")
     with node_exporter(flags, start) as (_pid, port):
         return _worked(node, files / "rings", f"http://127.0.0.1:{port}/metrics")

@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+
+from pyrometer_simulator.stack.promtool import groups_of
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES: list[dict[str, Any]] = [
     rule
     for path in sorted((ROOT / "alert_rules").glob("*.rules.yaml"))
-    for group in yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]
+    for group in groups_of(path)
     for rule in group["rules"]
 ]
 BY_RECORD: dict[str, list[str]] = {}

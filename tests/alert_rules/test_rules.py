@@ -1,5 +1,6 @@
 """The alert rules as Prometheus itself sees them, and the three places of each alert: rule, test and runbook."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 import yaml
 
 from pyrometer_simulator.stack import Stack
-from pyrometer_simulator.stack.promtool import objections
+from pyrometer_simulator.stack.promtool import groups_of, objections, that_answer
 
 ROOT = Path(__file__).resolve().parents[2]
 RULE_FILES = sorted((ROOT / "alert_rules").glob("*.rules.yaml"))
@@ -83,8 +84,7 @@ KNOWN_METRICS = re.compile(
 
 @cache
 def _rules() -> list[dict[str, Any]]:
-    files = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in RULE_FILES]
-    return [rule for file in files for group in file["groups"] for rule in group["rules"]]
+    return [rule for path in RULE_FILES for group in groups_of(path) for rule in group["rules"]]
 
 
 ALERTS = {rule["alert"]: rule for rule in _rules() if "alert" in rule}
@@ -115,8 +115,50 @@ def test_promtool_accepts_the_rules(stack: Stack, path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", TEST_FILES, ids=lambda path: path.name)
-def test_the_rules_do_what_their_tests_say(stack: Stack, path: Path) -> None:
-    assert objections(stack.promtool, "test", "rules", path) == ""
+def test_the_rules_do_what_their_tests_say(stack: Stack, path: Path, tmp_path: Path) -> None:
+    assert objections(stack.promtool, "test", "rules", *_apart(path, tmp_path)) == ""
+
+
+def _apart(path: Path, folder: Path) -> Iterator[Path]:
+    """Write each test of a file into its own, with the rules that it asks about: promtool evaluates all it is given."""
+    text = path.read_text(encoding="utf-8")
+    whole = yaml.safe_load(text)
+    groups = [group for file in whole["rule_files"] for group in groups_of((path.parent / file).resolve())]
+    # As texts: `0x60` is sixty zeros to promtool, and 96 in YAML 1.1.
+    for number, test in enumerate(yaml.load(text, yaml.BaseLoader)["tests"]):  # noqa: S506  texts alone
+        alerts = [check["alertname"] for check in test.get("alert_rule_test", [])]
+        asked = test.get("promql_expr_test", [])
+        needed = that_answer(groups, [*alerts, *(check["expr"] for check in asked)])
+        for sample in (sample for check in asked for sample in check["exp_samples"]):
+            sample["value"] = float(sample["value"])
+        order = [name for name in whole.get("group_eval_order", []) if name in {group["name"] for group in needed}]
+        own = {**whole, "rule_files": [f"{number}.rules.yaml"], "group_eval_order": order, "tests": [test]}
+        (folder / f"{number}.rules.yaml").write_text(json.dumps({"groups": needed}), encoding="utf-8")
+        file = folder / f"{number}.test.yaml"
+        file.write_text(json.dumps(own), encoding="utf-8")
+        yield file
+
+
+def test_a_rule_that_another_asks_over_is_evaluated_and_one_that_nobody_asks_is_not() -> None:
+    rules = [
+        {"record": "a:b:c", "expr": "sum(x)"},
+        {"record": "d", "expr": 'max({job="a"})'},
+        {"alert": "High", "expr": "a:b:c > 1", "annotations": {"description": '{{ query "e" }}'}},
+        {"alert": "Low", "expr": "a:b:c < 1"},
+        {"record": "e", "expr": "vector(1)"},
+    ]
+    groups = [{"name": "first", "rules": rules[:2]}, {"name": "second", "rules": rules[2:]}]
+
+    def left(*questions: str) -> list[str]:
+        return [
+            rule.get("record", rule.get("alert")) for each in that_answer(groups, questions) for rule in each["rules"]
+        ]
+
+    assert left("High") == ["a:b:c", "High", "e"]
+    assert left("rate(d[5m]) or x") == ["d"]
+    assert left('ALERTS{alertname="Low"}') == ["a:b:c", "High", "Low", "e"]
+    assert left('{__name__=~"a.*"}') == ["a:b:c", "d", "High", "Low", "e"]
+    assert that_answer(groups, ["y"]) == []
 
 
 def test_each_rule_file_has_its_tests_and_each_test_file_is_of_a_rule_file() -> None:

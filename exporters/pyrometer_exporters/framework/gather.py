@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from itertools import chain
 
@@ -74,12 +74,15 @@ class Gathered:
 class Gatherer:
     """Runs the collectors for a scrape. Not reentrant: the web server lets concurrent scrapes share one run."""
 
-    def __init__(self, collectors: Iterable[tuple[CollectorSpec, Collector]], clock: Clock) -> None:
+    def __init__(
+        self, collectors: Iterable[tuple[CollectorSpec, Collector]], clock: Clock, left_out: Collection[str] = ()
+    ) -> None:
+        """Serve no samples of the families in ``left_out``."""
         self._collectors = list(collectors)
         self._clock = clock
         self._shared = SharedWorker("collectors", PATIENCE_SECONDS)
         self._members = {spec.name: Member(spec.name, PATIENCE_SECONDS) for spec, _ in self._collectors}
-        self._validators = {spec.name: Validator() for spec, _ in self._collectors}
+        self._validators = {spec.name: Validator(left_out) for spec, _ in self._collectors}
         self._last_success: dict[str, float] = {}
         self._logged: dict[tuple[str, str], str] = {}
 

@@ -8,7 +8,7 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -74,6 +74,8 @@ class Exporter:
     listen: str
     add_flags: Callable[[FlagGroup], None] = field(default=lambda _parser: None)
     """Adds flags that several of its collectors share."""
+    left_out: Callable[[argparse.Namespace], Collection[str]] = field(default=lambda _flags: ())
+    """Returns the names of the families that these flags leave out of /metrics."""
     custom_group: str = ""
     """Entry point group in which a site's own collectors for this exporter are looked for; empty for none."""
     reads_node: bool = True
@@ -216,7 +218,7 @@ async def _serve(
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    gatherer = Gatherer(collectors, SystemClock())
+    gatherer = Gatherer(collectors, SystemClock(), exporter.left_out(flags))
     threads = Threads()
     path = getattr(flags, "web.config.file")
     reload = WebConfigReload(path, config) if path else None

@@ -2,17 +2,45 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
 
 from pyrometer_exporters import node
+from pyrometer_exporters.framework.collector import FlagGroup, discover
 from pyrometer_exporters.framework.service import Exporter, run
+from pyrometer_exporters.node.profiles import MINIMAL, STANDARD
+
+_FULL = "full"
+PROFILES = {"minimal": MINIMAL, "standard": STANDARD, _FULL: None}
+
+
+def _add_profile(flags: FlagGroup) -> None:
+    flags.add_argument(
+        "--metrics.profile",
+        dest="metrics.profile",
+        choices=list(PROFILES),
+        default=_FULL,
+        help="what /metrics has: minimal is what alerts and the Overview need, standard all of our boards and rules, "
+        "full everything; /batches has all of it (default: %(default)s)",
+    )
+
+
+def left_out(flags: argparse.Namespace) -> frozenset[str]:
+    """Return the names of our own collectors' families that the chosen profile has not; a site's own are all served."""
+    chosen = PROFILES[getattr(flags, "metrics.profile")]
+    if chosen is None:
+        return frozenset()
+    return frozenset(family.name for spec in discover(node) for family in spec.families) - chosen
+
 
 NODE_EXPORTER = Exporter(
     prog="pyrometer-node-exporter",
     title="Pyrometer node exporter",
     package=node,
     listen="127.0.0.1:9935",
+    add_flags=_add_profile,
+    left_out=left_out,
     custom_group="pyrometer_exporters.node_collectors",
 )
 

@@ -9,10 +9,8 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
 from pyrometer_simulator.situations.site import Series
-from pyrometer_simulator.stack.promtool import objections
+from pyrometer_simulator.stack.promtool import groups_of, objections
 
 RULES = Path(__file__).resolve().parents[3] / "alert_rules"
 # Anything in a rule that can be a metric's name.
@@ -62,8 +60,7 @@ class Rules:
     """All groups of rules that alerts need: those with alerts, and those whose recordings these use."""
 
     def __init__(self, folder: Path = RULES) -> None:
-        texts = [path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.rules.yaml"))]
-        every = [group for text in texts for group in yaml.safe_load(text)["groups"]]
+        every = [group for path in sorted(folder.glob("*.rules.yaml")) for group in groups_of(path)]
         needed = [group for group in every if _has_alert(group)]
         while more := [group for group in every if group not in needed and _records(group) & _used(needed)]:
             needed += more

@@ -65,3 +65,22 @@ def test_the_family_of_the_first_bad_sample_is_named() -> None:
 def test_another_librarys_number_is_served_as_a_float() -> None:
     (sample,) = validate([Sample(HEAT, ("a",), Fraction(1, 4))]).columns.samples()  # type: ignore[arg-type]
     assert (type(sample.value), sample.value) == (float, 0.25)
+
+
+@given(st.lists(ITEMS, max_size=5))
+def test_what_is_left_out_is_dropped_in_each_scrape_and_nothing_else(scrapes: list[list[object]]) -> None:
+    validator = Validator({HEAT.name})
+    for items in scrapes:
+        served, downs = validator.validate(items)
+        all_of_it = validate(items)
+        kept = [sample for sample in all_of_it.columns.samples() if sample.family is not HEAT]
+        assert [*map(repr, served.samples())] == [*map(repr, kept)]
+        assert repr(downs) == repr(all_of_it.downs)
+
+
+def test_values_of_the_next_scrape_stay_with_their_labels() -> None:
+    validator = Validator({HEAT.name})
+    for value in (1.0, 2.0):
+        items = [HEAT.sample(9, "a"), COLD.sample(value, *COLD.labels), HEAT.sample(9, "b")]
+        (sample,) = validator.validate(items).columns.samples()
+        assert (sample.family, sample.value) == (COLD, value)

@@ -1,0 +1,97 @@
+"""The profiles of the node exporter: each feeds the alerts and boards that it is for, and has nothing besides."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tools import metric_profiles
+
+from pyrometer_dashboards.lint import finding
+from pyrometer_dashboards.lint.promql import parse
+from pyrometer_dashboards.main import rendered
+from pyrometer_exporters import node
+from pyrometer_exporters.framework.collector import discover
+from pyrometer_exporters.framework.docs import OWN_FAMILIES
+from pyrometer_exporters.node import profiles
+from pyrometer_exporters.node.main import PROFILES, left_out
+
+ROOT = Path(__file__).parents[3]
+OURS = frozenset(family.name for spec in discover(node) for family in spec.families)
+
+
+@cache
+def _rules() -> tuple[dict[str, Any], ...]:
+    files = [yaml.safe_load(path.read_text()) for path in sorted((ROOT / "alert_rules").glob("*.rules.yaml"))]
+    return tuple(rule for file in files for group in file["groups"] for rule in group["rules"])
+
+
+def _names(expr: str) -> set[str]:
+    return {part.name for part, _ in parse(expr).walk() if part.kind == "selector"}
+
+
+def needs(exprs: Iterable[str]) -> set[str]:
+    """Return our metrics that expressions read, themselves or by the records that they read."""
+    recorded: dict[str, set[str]] = {}
+    for rule in _rules():
+        if "record" in rule:
+            recorded.setdefault(rule["record"], set()).update(_names(rule["expr"]))
+    left, seen = {name for expr in exprs for name in _names(expr)}, set[str]()
+    while left:
+        seen |= left
+        left = {name for one in left for name in recorded.get(one, ())} - seen
+    return seen & OURS
+
+
+def panels(board: str) -> Iterator[str]:
+    for panel in finding.panels(json.loads(rendered()[board])):
+        yield from (target["expr"] for target in finding.targets(panel))
+
+
+ALERTS = {rule["alert"]: rule for rule in _rules() if "alert" in rule}
+
+
+def test_the_committed_profiles_are_the_generated_ones() -> None:
+    committed = Path(profiles.__file__).read_text(encoding="utf-8")
+    assert committed == metric_profiles.module(), "run: make reference"
+
+
+def test_a_profile_has_only_metrics_that_a_collector_registers_and_the_next_has_all_of_it() -> None:
+    assert profiles.MINIMAL < profiles.STANDARD < OURS
+
+
+@pytest.mark.parametrize("alert", ALERTS)
+def test_minimal_feeds_every_alert_and_its_words(alert: str) -> None:
+    rule = ALERTS[alert]
+    texts = " ".join(rule["annotations"].values())
+    asked = set(re.findall(r"\w+", texts)) & OURS
+    assert needs([rule["expr"]]) | asked <= profiles.MINIMAL
+
+
+def test_minimal_feeds_the_overview() -> None:
+    assert needs(panels("overview.json")) <= profiles.MINIMAL
+
+
+@pytest.mark.parametrize("board", rendered())
+def test_standard_feeds_every_board_and_rule(board: str) -> None:
+    assert needs([*panels(board), *(rule["expr"] for rule in _rules())]) <= profiles.STANDARD
+
+
+def test_a_metric_that_is_missing_is_noticed() -> None:
+    reduced = profiles.MINIMAL - {"pyrometer_gpu_up"}
+    assert not needs([ALERTS["GpuLost"]["expr"]]) <= reduced
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_profile_leaves_out_the_rest_of_our_own_and_no_other(profile: str) -> None:
+    absent = left_out(argparse.Namespace(**{"metrics.profile": profile}))
+    chosen = PROFILES[profile]
+    assert absent == (OURS - chosen if chosen is not None else frozenset())
+    assert absent.isdisjoint(family.name for family in OWN_FAMILIES)
