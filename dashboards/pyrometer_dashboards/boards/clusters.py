@@ -114,6 +114,7 @@ def _clusters() -> Panel:
             },
             "GPU h lost, 24 h": {"unit": "locale", "decimals": 1, "custom.width": 130, **without},
             "incidents": counted((None, palette.WATCH)) | without,
+            "likely cause": {"custom.wrapText": True},
             "for": {"unit": "s", "decimals": 1, "custom.width": 90, **without},
         },
         no_value="no data: this board needs the node exporter in each cluster (docs/no-data.md)",
@@ -123,7 +124,7 @@ def _clusters() -> Panel:
 
 def _pace() -> Panel:
     return panels.lines(
-        "Slowest run of each cluster, against its best",
+        "Slowest run, against its best",
         Reading(
             "MFU of the run that is furthest below its best of 3 hours, as a share of that best.",
             "97 % and more.",
