@@ -35,9 +35,6 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RealAlertm
         receiver.stop()
 
 
-SOME_FLUSHES = 0.8  # at one every 0.3 s: what has not come by then does not come
-
-
 class Outage:
     """A receiver that refuses with 503 from the start, and an alert that fires and ends meanwhile."""
 
@@ -108,7 +105,7 @@ def test_c1_refused_with_401_while_it_fires_and_ends_it_is_told_in_a_digest(
     wait_until(lambda: 401 in receiver.deliveries)
     alertmanager.post_ends({**fault, "endsAt": iso(time.time())}, row="c1")
     receiver.refuse = 0
-    time.sleep(SOME_FLUSHES)
+    alertmanager.let_flush()
     assert receiver.delivered("c1") == []  # Alertmanager never delivers it
     assert "GpuLost n1 GPU 3" in (said := digest_of(receiver, fault, began))
     assert "fired and ended undelivered while the webhook refused" in said
@@ -171,7 +168,7 @@ def test_g_a_later_start_while_it_fires_is_no_news(alertmanager: RealAlertmanage
     began = time.time()
     notify(alertmanager, receiver, prom_alert("GpuLost", "g", began=began), row="g")
     alertmanager.post(prom_alert("GpuLost", "g", began=began + 1))
-    time.sleep(SOME_FLUSHES)
+    alertmanager.let_flush()
     assert len(receiver.delivered("g")) == 1
     (message,) = receiver.messages("g")
     assert message["versions"] == []
@@ -185,7 +182,7 @@ def test_g2_a_flap_between_two_flushes_is_not_delivered_and_the_message_still_fi
     alertmanager.post(prom_alert("GpuLost", "g2", began=began, ended=time.time()))
     again = prom_alert("GpuLost", "g2", began=time.time())
     alertmanager.post(again)
-    time.sleep(SOME_FLUSHES)
+    alertmanager.let_flush()
     receiver.fires(again)
     receiver.reconcile()
     assert receiver.incidents("g2")[0]["status"] == "firing"
@@ -226,7 +223,7 @@ def test_k_killed_after_a_delivery_it_repeats_itself_and_we_do_not(tmp_path: Pat
         alertmanager.end(signal.SIGKILL)
         alertmanager.start()
         alertmanager.post({**fault, "endsAt": iso(time.time())})
-        time.sleep(SOME_FLUSHES)
+        alertmanager.let_flush()
         assert len(receiver.delivered("k")) == 2
         receiver.reconcile()
         wait_until(lambda: "Resolved" in text_of(receiver, "k"))
@@ -289,7 +286,7 @@ def test_h_j_two_peers_that_do_not_know_of_each_other_are_one_incident(tmp_path:
         assert receiver.incidents("j")[0]["status"] == "firing" or len(receiver.delivered("j")) > 2
         second.post(over)
         wait_until(lambda: "Resolved" in text_of(receiver, "j"), seconds=20)
-        time.sleep(SOME_FLUSHES)
+        second.let_flush()
         (message,) = receiver.messages("j")
         assert [reply["text"].split()[1] for reply in message["replies"]] == ["Resolved"]
     finally:
@@ -318,7 +315,7 @@ def test_i_two_peers_of_a_cluster_tell_it_once(tmp_path: Path, slack: FakeSlack)
         second.post(fault)
         wait_until(lambda: receiver.messages("i"), seconds=20)
         receiver.fires(fault)
-        time.sleep(2.5)
+        second.let_flush(9)  # the other peer waits for a second before it delivers
         receiver.reconcile()
         (message,) = receiver.messages("i")
         assert "Resolved" not in message["text"]
@@ -334,7 +331,7 @@ def test_c2_refused_with_503_for_longer_than_alertmanager_tries_it_is_told_in_a_
     """Its tries of one flush go on for 10 s, and deliver what they began with: only then it is lost."""
     wait_until(lambda: time.time() - long_outage.began > 12, seconds=15)
     long_outage.receiver.refuse = 0
-    time.sleep(SOME_FLUSHES)
+    long_outage.alertmanager.let_flush()
     assert long_outage.receiver.delivered("c2") == []
     said = digest_of(long_outage.receiver, long_outage.fault, long_outage.began)
     assert "GpuLost n2 GPU 1" in said

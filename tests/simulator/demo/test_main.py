@@ -29,8 +29,8 @@ def run(flags):
         processes = opened.enter_context(Processes(folder))
         opened.callback(main._ignore_signals)
         # Slow to end, so that the second signal comes while it is waited for.
-        child = "import signal, time; signal.signal(15, lambda *_: (time.sleep(1), exit())); print(1, flush=True)"
-        child += "; time.sleep(60)"
+        child = "import signal, time; slow = lambda *_: (print('ends', flush=True), time.sleep(1), exit())"
+        child += "; signal.signal(15, slow); print('runs', flush=True); time.sleep(60)"
         pids = [processes.start(str(n), [sys.executable, "-c", child]).pid for n in range(2)]
         while not all((folder / f"{n}.log").read_text() for n in range(2)):
             time.sleep(0.01)
@@ -51,7 +51,10 @@ def test_two_signals_end_everything(number: signal.Signals, tmp_path: Path) -> N
         assert demo.stdout is not None
         pids = [int(pid) for pid in demo.stdout.readline().split()]
         demo.send_signal(number)
-        time.sleep(0.2)
+        deadline = time.monotonic() + 20
+        while "ends" not in (folder / "0.log").read_text():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
         demo.send_signal(number)
         assert demo.wait(10) == 130
     assert len(pids) == 2

@@ -28,6 +28,7 @@ class Node:
         self.reboot("boot-1")
         self.collector: KernelCollector | None = None
         self.downs: dict[str, str] = {}
+        self.looks = 0
 
     def reboot(self, boot: str) -> None:
         file = self.procfs / "sys/kernel/random/boot_id"
@@ -57,6 +58,11 @@ class Node:
         found = self.scrape()
         return {key[1]: value for key, value in found.items() if key[0] == "pyrometer_kernel_events_total" and value}
 
+    def let_it_look(self) -> None:
+        """Wait until the follower has read to the end, and found whether the file is another, once more."""
+        wanted = self.looks + 2  # the look under way may be of before
+        wait_until(lambda: self.looks >= wanted)
+
     def until(self, expected: dict[str, float]) -> None:
         """Scrape until the kinds are these."""
         wait_until(lambda: self.kinds() == expected)
@@ -74,6 +80,13 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
     monkeypatch.setattr(follow, "LOOK_SECONDS", 0.005)
     monkeypatch.setattr(follow, "REOPEN_SECONDS", 0.02)
     made = Node(tmp_path)
+    exchanged = follow.Follower._exchanged
+
+    def counted(follower: follow.Follower, descriptor: int) -> bool:
+        made.looks += 1
+        return exchanged(follower, descriptor)
+
+    monkeypatch.setattr(follow.Follower, "_exchanged", counted)
     yield made
     if made.collector is not None:
         made.collector.close()

@@ -122,7 +122,7 @@ def test_a_plain_file_may_be_rotated_and_truncated(node: Any, change: str) -> No
     node.log.oom_kill(1, "a")
     node.until({"oom_kill": 1})
     getattr(node.log, change)()
-    time.sleep(0.03)  # a file truncated and filled again between two looks can't be told from one that grew
+    node.let_it_look()  # a file truncated and filled again between two looks can't be told from one that grew
     node.log.oom_kill(2, "b")
     node.until({"oom_kill": 2})
     node.log.oom_kill(3, "c")
@@ -133,7 +133,7 @@ def test_a_record_written_in_two_pieces_is_one(node: Any) -> None:
     node.scrape()
     with node.log.path.open("ab", buffering=0) as file:
         file.write(b"3,0,1,-;Out of memory: Kil")
-        time.sleep(0.03)
+        node.let_it_look()
         file.write(b"led process 1 (a)\n DEVICE=x\n")
     node.until({"oom_kill": 1})
 

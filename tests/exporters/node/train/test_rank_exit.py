@@ -142,15 +142,29 @@ def _rank(folder: Path, end: str, number: int = 0) -> Iterator[subprocess.Popen[
 def test_ranks_that_end_within_moments_have_an_order(collector: TrainCollector, folder: Path) -> None:
     with _rank(folder, "", 0) as first, _rank(folder, "", 1) as second:
         assert exits(collector) == {}
+        # Nothing reads the rings meanwhile but whoever waits for the processes.
         second.kill()
-        time.sleep(0.02)
+        _until(lambda: set(_noted(collector)) == {"1"})
         first.kill()
-        first.wait()
-        time.sleep(0.2)  # nothing reads the rings meanwhile but whoever waits for the processes
+        _until(lambda: set(_noted(collector)) == {"0", "1"})
+        noted = _noted(collector)
         assert set(exits(collector)) == {"0", "1"}
     samples = [each for each in collector.collect(time.monotonic() + 5) if isinstance(each, Sample)]
     ends = {s.labels[2]: s.value for s in samples if s.family.name == "pyrometer_train_rank_end_timestamp_seconds"}
-    assert 0.01 < ends["0"] - ends["1"] < 0.15
+    assert 0 < noted["0"] - noted["1"] == pytest.approx(ends["0"] - ends["1"], abs=1e-6)
+
+
+def _noted(collector: TrainCollector) -> dict[str, float]:
+    """Return when each rank's process was seen to end."""
+    processes = {str(rank.meta.rank): rank.process for rank in collector._tracker.ranks()}
+    return {rank: each.ended_at for rank, each in processes.items() if each is not None and each.ended_at is not None}
+
+
+def _until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)
 
 
 def test_closing_the_collector_does_not_wait_for_an_end(context: Context) -> None:
