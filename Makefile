@@ -145,6 +145,8 @@ types: $(STAMP)
 WORKERS := $(shell cores=$$(nproc); workers=$$(( cores + (cores + 1) / 2 )); echo $$(( workers > 8 ? 8 : workers )))
 SPREAD := --numprocesses=$(WORKERS) --dist=loadfile
 UNIT := not e2e and not integrations and not wheels and not recipes
+# Threads of a matrix product that wait for each other take the cores from the other processes.
+unit: export OPENBLAS_NUM_THREADS := 1
 unit: stack
 	@echo ">> tests"; $(BIN)/pytest $(SPREAD) -m "$(UNIT)"
 
