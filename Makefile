@@ -7,7 +7,7 @@ STAMP := .venv/.installed
 export PYTHONDONTWRITEBYTECODE :=
 mutate: export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: help gpu-check gpu-page setup constraints wheels sbom demo test aside-unit aside-types aside-e2e lint style types unit e2e smoke diagnosis test-recipes test-systems test-wheels test-pythons test-compose test-integrations fuzz mutate pins reliability reference packages image command-files kubernetes chart-programs docs bench stack clean situations
+.PHONY: help gpu-check gpu-page setup constraints wheels sbom demo test aside-unit aside-types aside-e2e lint style types unit e2e smoke diagnosis test-recipes test-systems test-wheels test-pythons test-compose test-integrations test-scale fuzz mutate pins reliability reference packages image command-files kubernetes chart-programs docs bench stack clean situations
 
 help:
 	@echo "make demo    a simulated cluster end to end: exporters, Prometheus, Alertmanager, alerting (DEMO_FLAGS=... are passed on)"
@@ -15,6 +15,7 @@ help:
 	@echo "make test-recipes  the recipes of CONTRIBUTING.md, followed in a scratch copy (minutes)"
 	@echo "make test-compose  the same scenario in containers (9 minutes; root, or an engine that runs)"
 	@echo "make test-integrations    the hooks with the real PyTorch, Hugging Face, Lightning, Composer, Ray, verl and others (6 GB)"
+	@echo "make test-scale  several clusters, two Prometheus servers and VictoriaMetrics; what is skipped says how to get it (minutes)"
 	@echo "make test-systems    demo and smoke tests in chroots of Debian and Ubuntu, as root (SYSTEMS_FLAGS=--help for the choices)"
 	@echo "make test-wheels    every distribution, installed alone on the oldest and the newest Python"
 	@echo "make test-pythons   the unit tests on Python 3.10 to 3.14, as far as they are installed (PYTHONS=\"3.10 newest\" TESTS=tests/client)"
@@ -144,6 +145,8 @@ types: $(STAMP)
 WORKERS := $(shell cores=$$(nproc); workers=$$(( cores + (cores + 1) / 2 )); echo $$(( workers > 8 ? 8 : workers )))
 SPREAD := --numprocesses=$(WORKERS) --dist=loadfile
 UNIT := not e2e and not integrations and not wheels and not recipes
+# Threads of a matrix product that wait for each other take the cores from the other processes.
+unit: export OPENBLAS_NUM_THREADS := 1
 unit: stack
 	@echo ">> tests"; $(BIN)/pytest $(SPREAD) -m "$(UNIT)"
 
@@ -176,6 +179,14 @@ test-pythons: stack
 
 test-compose: stack
 	@echo ">> containers"; $(BIN)/pytest -m compose tests/compose
+
+# Several clusters in one view, and what is beside or above one Prometheus. Parts without their engine say how to get it.
+SCALE := tests/alert_rules/test_rule_clusters.py tests/alerting/test_clusters.py tests/alerting/digest/test_digest_clusters.py \
+	tests/dashboards/test_clusters_board.py tests/exporters/node/test_profiles.py tests/e2e/test_consumers.py \
+	tests/dashboards/test_real_prometheus.py
+test-scale: stack
+	@echo ">> past one machine"; $(BIN)/pytest -rs $(SCALE)
+	@$(BIN)/python benchmarks/bench_profiles.py
 
 # PyTorch and the frameworks are gigabytes: an environment of their own. torchtitan and verl without what only their trainers
 # need; Composer without its old PyTorch.

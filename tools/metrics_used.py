@@ -17,12 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from pyrometer_alerting.state.metrics import FAMILIES as OF_ALERTING
 from pyrometer_dashboards.lint import finding
 from pyrometer_dashboards.main import rendered
 from pyrometer_exporters.framework import docs
+from pyrometer_simulator.stack.promtool import groups_of
 
 ROOT = Path(__file__).resolve().parents[1]
 _NAME = re.compile(r"[A-Za-z_:][\w:]*")
@@ -82,7 +81,7 @@ def sections() -> Iterator[tuple[str, list[str]]]:
 def rules() -> Iterator[dict[str, Any]]:
     """Yield all rules."""
     for path in sorted((ROOT / "alert_rules").glob("*.rules.yaml")):
-        for group in yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]:
+        for group in groups_of(path):
             yield from group["rules"]
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from pyrometer_dashboards.interpolation import builtin_variables, interpolate
 from pyrometer_dashboards.lint import finding
@@ -29,10 +31,14 @@ MINUTES = 30
 Series = dict[str, str]
 
 
+@cache
+def _boards() -> dict[str, Any]:
+    return {name: json.loads(text) for name, text in rendered().items()}
+
+
 def expression(board: str, title: str, query: int = 0, **variables: str) -> str:
     """A query of a panel, by default the first, with its variables filled in."""
-    found = json.loads(rendered()[f"{board}.json"])
-    (one,) = [each for each in finding.panels(found) if each["title"] == title]
+    (one,) = [each for each in finding.panels(_boards()[f"{board}.json"]) if each["title"] == title]
     values = {
         "cluster": "c1",
         "clusters": ".+",

@@ -33,6 +33,11 @@ LOOKED_FOR = (
 PAGE = ROOT / "docs/reference/metrics-used.md"
 
 
+@pytest.fixture(scope="module")
+def ours() -> dict[str, metrics_used.Use]:
+    return metrics_used.uses()
+
+
 def test_the_page_is_what_the_code_says() -> None:
     assert PAGE.read_text(encoding="utf-8") == metrics_used.page(), f"{PAGE.name} is outdated; run: make docs"
 
@@ -71,15 +76,13 @@ def test_a_metric_that_only_a_docstring_names_is_not_read(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("words", SOLD)
-def test_what_the_readme_sells_is_on_a_board(words: str) -> None:
+def test_what_the_readme_sells_is_on_a_board(words: str, ours: dict[str, metrics_used.Use]) -> None:
     assert words in (ROOT / "README.md").read_text(encoding="utf-8"), "the README says it in other words: change SOLD"
-    found = metrics_used.uses()
-    assert [name for name in SOLD[words] if not found[name].panels] == []
+    assert [name for name in SOLD[words] if not ours[name].panels] == []
 
 
-def test_what_somebody_on_call_looks_for_is_on_a_board() -> None:
-    found = metrics_used.uses()
-    assert [name for name in LOOKED_FOR if not found[name].panels] == []
+def test_what_somebody_on_call_looks_for_is_on_a_board(ours: dict[str, metrics_used.Use]) -> None:
+    assert [name for name in LOOKED_FOR if not ours[name].panels] == []
 
 
 def test_a_wrong_call_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -378,6 +378,8 @@ def test_the_command_prints_it_beside_the_running_service(
 ) -> None:
     assert main.run(["digest", "--print", "--weekly", f"--storage.path={tmp_path / 'store'}"], {}) == 0
     assert capsys.readouterr().out.startswith("Weekly digest, week to ")
+    assert main.run(["digest", "--cluster=prod-a", f"--storage.path={tmp_path / 'store'}"], {}) == 0
+    assert capsys.readouterr().out.startswith("Daily digest of prod-a, ")
     assert main.run(["digest", "--storage.path=/nonexistent"], {}) == 2
     assert main.run(["digest", "--digest.timezone=Nowhere"], {}) == 2
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from pyrometer_alerting.render import runbooks
 RULES = Path(__file__).parents[3] / "alert_rules"
 
 
+@cache
 def page(path: str) -> str:
     response = runbooks.pages()[path]()
     assert response.status == 200
@@ -26,8 +28,9 @@ def base(*flags: str) -> str:
 
 @pytest.mark.parametrize("path", sorted(RULES.glob("*.rules.yaml")), ids=lambda path: path.name)
 def test_every_runbook_of_a_rule_is_a_page_with_its_anchor(path: Path) -> None:
+    ours = base()
     for runbook in re.findall(r"runbook: (\S+)", path.read_text(encoding="utf-8")):
-        address, _, anchor = runbook_url(runbook, base()).removeprefix("http://127.0.0.1:9937").partition("#")
+        address, _, anchor = runbook_url(runbook, ours).removeprefix("http://127.0.0.1:9937").partition("#")
         assert page(address).count(f'id="{anchor}"') == 1, runbook
 
 
