@@ -108,7 +108,7 @@ def hot_switches() -> Panel:
         "Hottest switches and their modules",
         Reading(
             "The twelve hottest of the switches' own sensors and of the modules in their ports, from UFM Telemetry.",
-            "a chip (asic) below 85 °C, a module below 70 °C, all close together.",
+            "a module below 70 °C, a chip (asic) below 85 °C, all close together.",
             "One far above the others: its fans, or a cable bundle before its outlet.",
             "SwitchHot",
         ),

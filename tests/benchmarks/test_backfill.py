@@ -51,7 +51,7 @@ def young() -> Iterator[str]:
 
 def test_the_goodput_ledger_has_a_past_before_its_rule_was_evaluated(backfill: ModuleType, young: str) -> None:
     drawn = 'sum by (state) (sum_over_time(run:pyrometer_run_seconds:new5m{cluster=~"atlas"}[1d]))'
-    lines = list(backfill._past(backfill.lookbacks(drawn, 30 * DAY), young, END))
+    lines = list(backfill._past(backfill.lookbacks(drawn, 30 * DAY), young, END, 0))
     series = 'run:pyrometer_run_seconds:new5m{cluster="atlas",run="llama3-70b",state="useful"}'
     assert {line.rpartition("} ")[0] + "}" for line in lines} == {series}
     times = [float(line.split()[-1]) for line in lines]
@@ -61,4 +61,4 @@ def test_the_goodput_ledger_has_a_past_before_its_rule_was_evaluated(backfill: M
 
 def test_rare_events_are_not_made_from_what_happened_just_now(backfill: ModuleType, young: str) -> None:
     drawn = "sum_over_time(gpu:pyrometer_gpu_xid_errors:new5m[1d]) or sum_over_time(node:up:lost5m[1d])"
-    assert list(backfill._past(backfill.lookbacks(drawn, 30 * DAY), young, END)) == []
+    assert list(backfill._past(backfill.lookbacks(drawn, 30 * DAY), young, END, 0)) == []

@@ -174,7 +174,7 @@ def _ufm(plan: Plan) -> Iterator[Family]:
     yield family("pyrometer_ufm_log_unread_bytes", [where], np.zeros(1), slow=True)
     leaves = [f"leaf-{port}-{group:02d}" for port in range(plan.ports) for group in range((plan.nodes + 31) // 32)]
     chips = [f'{where},switch="{leaf}",sensor="asic"' for leaf in leaves]
-    yield family("pyrometer_ufm_switch_temperature_celsius", chips, 58.0 + np.arange(len(leaves)) % 7, slow=True)
+    yield family("pyrometer_ufm_switch_temperature_celsius", chips, 58.0 + np.arange(float(len(leaves))) % 7, slow=True)
     if plan.faults.flapping is not None:
         node, port = plan.faults.flapping
         place = f'node="{node}",device="mlx5_{port}",port="1",switch="leaf-{port}-00",switch_port="1"'

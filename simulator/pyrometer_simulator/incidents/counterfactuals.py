@@ -122,7 +122,7 @@ def _twin(one: Example, principle: Principle, weight: float) -> Example:
     return replace(
         one,
         incident=f"{one.incident}, but: {principle.name}",
-        features=left | principle.instead,
+        features={**left, **principle.instead},
         right=False,
         weight=weight,
     )

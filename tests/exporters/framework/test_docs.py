@@ -23,6 +23,7 @@ RESERVED = {"cluster", "node", "rack", "job", "instance", "env", "region", "serv
 SPEAKS_OF_OTHERS = {
     "pyrometer_fabric_port_info": {"node"},
     "pyrometer_ufm_port_events_total": {"node"},
+    "pyrometer_ufm_module_temperature_celsius": {"node"},
     "pyrometer_slurm_node_unavailable_info": {"node"},
     "pyrometer_slurm_node_unavailable_timestamp_seconds": {"node"},
 }

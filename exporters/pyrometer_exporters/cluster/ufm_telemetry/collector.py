@@ -130,8 +130,8 @@ def temperature_samples(answers: Iterable[Temperatures]) -> Iterator[Sample]:
     modules: dict[tuple[str, ...], float] = {}
     sensors: dict[tuple[str, ...], float] = {}
     for found in answers:
-        modules |= {(p.node, p.device, p.port, p.switch, p.switch_port): c for p, c in found.modules.items()}
-        sensors |= found.sensors
+        modules.update({(p.node, p.device, p.port, p.switch, p.switch_port): c for p, c in found.modules.items()})
+        sensors.update(found.sensors.items())
     for family, values in ((MODULE, modules), (SENSOR, sensors)):
         yield from (family.sample(value, *labels) for labels, value in values.items())
 
