@@ -22,7 +22,9 @@ def culprits(incident: Incident) -> list[str]:
     ]
     if causes and causes[0].cause and not causes[0].labels:
         return []
-    diagnosed = [cause.part for cause in causes if cause.labels and not _is_around(cause, causes[0])]
+    diagnosed = [
+        cause.part for cause in causes if cause.labels and not any(_is_around(cause, one) for one in causes[:1])
+    ]
     return list(dict.fromkeys(part for part in [*diagnosed, incident.domain, *own] if part))
 
 
