@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     P = ParamSpec("P")
 
     class CheckpointSubscriber(Protocol):
-        """Whose part ``checkpoint`` covers the calls of a function that writes one."""
+        """Give the part ``checkpoint`` of a run, for the time in which a wrapped function writes one."""
 
         def checkpoint_part(self) -> Part | None:
             """Return the part ``checkpoint``, to be entered; None if the call is no pause of a run."""

@@ -206,7 +206,7 @@ def test_a_node_with_ranks_that_take_no_step_yet_is_not_without_training(tmp_pat
 
 
 def cause(part: str, why: str, since: int) -> Series:
-    """An open incident of the run, whose diagnosis blames a part such as ``gpu-042 GPU 3``."""
+    """Return the series of an open incident of the run that blames a part, such as ``gpu-042 GPU 3``."""
     node, _, gpu = part.partition(" GPU ")
     named = f'id="{part}", alert="TrainStraggler", run="r", part="{part}", node="{node}", gpu="{gpu}", cause="{why}"'
     return {f'pyrometer_incident_start_timestamp_seconds{{cluster="c1", {named}}}': f"{since}x120"}

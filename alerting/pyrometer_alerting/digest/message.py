@@ -119,11 +119,16 @@ def cause_line(cause: CauseCount) -> str:
     return f"{cause.incidents} x {cause.cause}{cost}"
 
 
+def offender_place(offender: Offender, *, several: bool = False) -> str:
+    """Return `gpu-042 GPU 3`, or `prod-a gpu-042 GPU 3` in a digest of several clusters; empty where none is known."""
+    return " ".join(filter(None, (offender.cluster if several else "", offender.place)))
+
+
 def offender_line(offender: Offender, *, several: bool = False) -> str:
     """Return `GPU 1652922000123 (gpu-042 GPU 3): 7 Xids in 30 days`."""
     serial = offender.serial or "serial number not known"
     kind = "cable" if offender.kind == "port" else offender.kind
-    where = " ".join(filter(None, (offender.cluster if several else "", offender.place)))
+    where = offender_place(offender, several=several)
     place = f" ({where})" if where else ""
     return f"{kind} {serial}{place}: {offender.times} {offender.what} in 30 days"
 

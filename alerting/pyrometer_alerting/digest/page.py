@@ -6,8 +6,8 @@ import html
 from collections.abc import Sequence
 from datetime import tzinfo
 
-from pyrometer_alerting.digest.data import DigestReport, Offender, RunTime, goodput
-from pyrometer_alerting.digest.message import facts, headline, run_name
+from pyrometer_alerting.digest.data import DigestReport, RunTime, goodput
+from pyrometer_alerting.digest.message import facts, headline, offender_place, run_name
 from pyrometer_alerting.model import text
 from pyrometer_alerting.render.document import document
 
@@ -36,7 +36,7 @@ def _report(report: DigestReport, zone: tzinfo) -> str:
                 (
                     offender.kind,
                     offender.serial or "not known",
-                    _place(report, offender),
+                    offender_place(offender, several=report.several),
                     f"{offender.times:,}",
                     offender.what,
                 )
@@ -71,10 +71,6 @@ def _clusters(report: DigestReport) -> str:
         for share in report.shares
     ]
     return _table("By cluster", ("cluster", "goodput", "incidents", "firing", "GPU-hours lost"), rows)
-
-
-def _place(report: DigestReport, offender: Offender) -> str:
-    return f"{offender.cluster} {offender.place}".strip() if report.several else offender.place
 
 
 def _goodput(runs: Sequence[RunTime], *, several: bool) -> str:

@@ -41,8 +41,8 @@ def tally(tx: Transaction, start: float, end: float, clusters: Collection[str] =
 
     Args:
         tx: the transaction to read in.
-        start: from this time on; `end` is the end of it, both in Unix seconds.
-        end: see there.
+        start: the first moment of the time, in Unix seconds.
+        end: its last moment, in Unix seconds.
         clusters: those whose incidents count; none is all.
     """
     last: dict[tuple[str, str], str] = {}

@@ -59,7 +59,12 @@ class QuietHours:
 
 @dataclass(frozen=True)
 class Rules:
-    """The rules of one channel; `labels` None shows all labels, `digest` names the clusters of its digests."""
+    """Hold the rules of one channel.
+
+    Attributes:
+        labels: the labels that its messages show; None shows all.
+        digest: the clusters of its digests; none is no digest.
+    """
 
     labels: frozenset[str] | None = None
     mentions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

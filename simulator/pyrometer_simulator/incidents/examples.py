@@ -31,7 +31,7 @@ class Example:
     features: Mapping[str, float]
     right: bool
     weight: float = 1.0
-    """How many looks its look counts as."""
+    """Multiply the look's influence on the fit: 0.3 counts as three tenths of a look."""
 
 
 def examples(name: str, seed: int, truth: Truth, watched: Watched) -> Iterator[Example]:

@@ -38,6 +38,15 @@ class HostPort:
     guid: str
 
 
+def plain_guid(text: str) -> str:
+    """Return a GUID in plain lower-case hexadecimal.
+
+    >>> plain_guid("B8CE:F603:0012:AA00"), plain_guid("0x9c0591030090e000")
+    ('b8cef6030012aa00', '9c0591030090e000')
+    """
+    return text.replace(":", "").lower().removeprefix("0x")
+
+
 def host_ports(prometheus: Prometheus, at: float) -> list[HostPort]:
     """Return all RDMA ports in ``pyrometer_nic_info``, those of the last hours too.
 
@@ -48,7 +57,7 @@ def host_ports(prometheus: Prometheus, at: float) -> list[HostPort]:
     for query in (f"last_over_time(pyrometer_nic_info[{REMEMBERED}])", "pyrometer_nic_info"):
         for series in prometheus.instant(query, at):
             node, device, port = (series.labels.get(name, "") for name in ("node", "device", "port"))
-            guid = series.labels.get("guid", "").replace(":", "").lower().removeprefix("0x")
+            guid = plain_guid(series.labels.get("guid", ""))
             if node and port:  # without a port it is no RDMA device; present ports come last, and win
                 found[node, device, port] = HostPort(node, device, port, guid)
     return list(found.values())

@@ -6,6 +6,7 @@ A sample line: ``pyrometer_ufm_switch_temperature_celsius{switch="leaf-12",senso
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from urllib.parse import urlsplit
 
@@ -93,10 +94,9 @@ class _Source:
         Raises:
             PartError: no answer, or none with a table of ports or switches.
         """
-        parts = urlsplit(self._url)
-        base = parts._replace(path="", query="", fragment="").geturl()
+        query = urlsplit(self._url).query
         try:
-            body = get(base, f"{parts.path}?{parts.query}" if parts.query else parts.path, seconds=ANSWER_SECONDS)
+            body = get(self._url, f"?{query}" if query else "", seconds=ANSWER_SECONDS)
         except HttpGetError as error:
             raise PartError(f"http_{error.status}" if error.status else "no_answer", str(error)) from None
         now = self._clock.wall()
@@ -108,12 +108,9 @@ class _Source:
 
     def _hosts(self, now: float) -> dict[str, HostPort]:
         """Return the hosts' ports by GUID; a GUID on two devices (bonded ports) is nobody's."""
-        found: dict[str, HostPort] = {}
-        double: set[str] = set()
-        for port in host_ports(self._prometheus, now):
-            if port.guid:
-                double |= {port.guid} if found.setdefault(port.guid, port) != port else set()
-        return {guid: port for guid, port in found.items() if guid not in double}
+        ports = host_ports(self._prometheus, now)
+        devices = Counter(port.guid for port in ports if port.guid)
+        return {port.guid: port for port in ports if devices[port.guid] == 1}
 
     def remarks(self, found: Temperatures) -> Iterator[Sample | Down]:
         """Yield the time of the newest row, and what is left out."""
@@ -130,7 +127,7 @@ def temperature_samples(answers: Iterable[Temperatures]) -> Iterator[Sample]:
     modules: dict[tuple[str, ...], float] = {}
     sensors: dict[tuple[str, ...], float] = {}
     for found in answers:
-        modules.update({(p.node, p.device, p.port, p.switch, p.switch_port): c for p, c in found.modules.items()})
+        modules.update(found.modules.items())
         sensors.update(found.sensors.items())
     for family, values in ((MODULE, modules), (SENSOR, sensors)):
         yield from (family.sample(value, *labels) for labels, value in values.items())

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from pyrometer_exporters.cluster.ufm.fabric import HostPort
+from pyrometer_exporters.cluster.ufm.fabric import HostPort, plain_guid
 from pyrometer_exporters.cluster.ufm.link_ends import switch_port
 from pyrometer_exporters.cluster.ufm_telemetry.tables import Row
 
@@ -25,9 +26,11 @@ _CELSIUS = re.compile(r"(-?\d{1,3}(?:\.\d+)?) ?C?", re.ASCII)
 _MANAGED = re.compile(r"[^;]*;(?P<name>[^:;]+):[^:]*")
 
 
-@dataclass(frozen=True)
-class ModulePlace:
-    """A port with a module: a host's has node and device, a switch's the switch's name, or its GUID without one."""
+class ModulePlace(NamedTuple):
+    """Name the port that a module is in, by the labels of its metric.
+
+    A host's port has node, device and port; a switch's has switch (its GUID where it has no name) and switch_port.
+    """
 
     node: str
     device: str
@@ -111,7 +114,7 @@ def _is_fresh(row: Row, now: float, result: Temperatures) -> bool:
 
 def _guid(row: Row, names: Iterable[str]) -> str:
     given = next((row[name] for name in names if row.get(name)), "")
-    return given.lower().removeprefix("0x").replace(":", "").zfill(16)
+    return plain_guid(given).zfill(16)
 
 
 def _add_sensor(row: Row, guid: str, sensors: dict[tuple[str, str], float], result: Temperatures) -> None:

@@ -15,7 +15,7 @@ LEAF, NAME = "0x9c0591030090e000", "MF0;leaf-12:MQM9700/U1"
 
 
 class Fabric:
-    """A switch whose chip and module get hot; UFM looks at them every five minutes."""
+    """Serve a switch's temperatures as UFM looks at them, every five minutes; given parts get hot from the tenth on."""
 
     def __init__(self, site: Site, **hot: float) -> None:
         self._site, self._hot = site, hot
