@@ -162,7 +162,7 @@ def test_a_rule_that_another_asks_over_is_evaluated_and_one_that_nobody_asks_is_
 
 
 def test_all_groups_are_evaluated_in_a_stated_order() -> None:
-    groups = [{"name": name, "rules": []} for name in ("first", "second", "third")]
+    groups: list[dict[str, Any]] = [{"name": name, "rules": []} for name in ("first", "second", "third")]
     assert evaluation_order([], groups) == ["first", "second", "third"]
     assert evaluation_order(["third", "left out"], groups) == ["third", "first", "second"]
 

@@ -58,10 +58,10 @@ def that_answer(groups: Iterable[Group], questions: Iterable[str]) -> list[Group
 
 
 def evaluation_order(stated: Sequence[str], groups: Iterable[Group]) -> list[str]:
-    """Return the names of all groups for `group_eval_order`: those that a test states, then the others as they are listed.
+    """Return all groups' names for `group_eval_order`: those that a test states, then the others as they are listed.
 
-    promtool evaluates groups that are not named there in an order drawn by chance (Go's map), so that a record of one may
-    reach another in the same round or in the next.
+    promtool evaluates groups that are not named there in an order drawn by chance (Go's map), so that a record of one
+    may reach another in the same round or in the next.
     """
     names = [group["name"] for group in groups]
     first = [name for name in stated if name in names]
