@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from pyrometer_simulator.stack import Stack
-from pyrometer_simulator.stack.promtool import groups_of, objections, that_answer
+from pyrometer_simulator.stack.promtool import evaluation_order, groups_of, objections, that_answer
 
 ROOT = Path(__file__).resolve().parents[2]
 RULE_FILES = sorted((ROOT / "alert_rules").glob("*.rules.yaml"))
@@ -131,7 +131,7 @@ def _apart(path: Path, folder: Path) -> Iterator[Path]:
         needed = that_answer(groups, [*alerts, *(check["expr"] for check in asked)])
         for sample in (sample for check in asked for sample in check["exp_samples"]):
             sample["value"] = float(sample["value"])
-        order = [name for name in whole.get("group_eval_order", []) if name in {group["name"] for group in needed}]
+        order = evaluation_order(whole.get("group_eval_order", []), needed)
         own = {**whole, "rule_files": [f"{number}.rules.yaml"], "group_eval_order": order, "tests": [test]}
         (folder / f"{number}.rules.yaml").write_text(json.dumps({"groups": needed}), encoding="utf-8")
         file = folder / f"{number}.test.yaml"
@@ -159,6 +159,12 @@ def test_a_rule_that_another_asks_over_is_evaluated_and_one_that_nobody_asks_is_
     assert left('ALERTS{alertname="Low"}') == ["a:b:c", "High", "Low", "e"]
     assert left('{__name__=~"a.*"}') == ["a:b:c", "d", "High", "Low", "e"]
     assert that_answer(groups, ["y"]) == []
+
+
+def test_all_groups_are_evaluated_in_a_stated_order() -> None:
+    groups: list[dict[str, Any]] = [{"name": name, "rules": []} for name in ("first", "second", "third")]
+    assert evaluation_order([], groups) == ["first", "second", "third"]
+    assert evaluation_order(["third", "left out"], groups) == ["third", "first", "second"]
 
 
 def test_each_rule_file_has_its_tests_and_each_test_file_is_of_a_rule_file() -> None:
