@@ -119,9 +119,7 @@ class Actions:
 
     def totals(self) -> dict[tuple[str, str], float]:
         """Return how many actions came to each result, ever: by (action, result)."""
-        rows = self._db.execute(
-            "SELECT name, value FROM fact WHERE substr(name, 1, ?) = ?", (len(_TOTAL), _TOTAL)
-        ).fetchall()
+        rows = self._db.execute("SELECT name, value FROM fact WHERE substr(name, 1, ?) = ?", (len(_TOTAL), _TOTAL))
         found = {tuple(str(name)[len(_TOTAL) :].split(":", 1)): float(value) for name, value in rows}
         return {(kind, result): value for (kind, result), value in found.items()}
 
