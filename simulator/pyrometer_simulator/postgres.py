@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyrometer_simulator.ports import free_port
 
@@ -67,7 +67,15 @@ class Server:
         # No unix socket: two servers in one folder, and paths of tests are too long for one.
         command = [str(self._programs / "postgres"), "-D", str(self.folder), "-p", str(self.port), "-k", ""]
         with (self.folder.parent / f"{self.folder.name}.log").open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, **_unprivileged())
+            self._process = subprocess.Popen(
+                command,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                user=_user(),
+                group=_user(),
+                extra_groups=_groups(),
+            )
         deadline = time.monotonic() + 60
         while not self.answers():
             if time.monotonic() > deadline or self._process.poll() is not None:
@@ -133,14 +141,26 @@ class Server:
     def _run(self, program: str, *arguments: str) -> None:
         command = [str(self._programs / program), *arguments]
         done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=120, cwd="/", **_unprivileged()
+            command,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+            cwd="/",
+            user=_user(),
+            group=_user(),
+            extra_groups=_groups(),
         )
         if done.returncode:
             raise RuntimeError(f"{program}: {done.stderr[-1000:]}")
 
 
-def _unprivileged() -> dict[str, Any]:
-    return {"user": _NOBODY, "group": _NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
+def _user() -> int | None:
+    return _NOBODY if os.geteuid() == 0 else None
+
+
+def _groups() -> list[str | int] | None:
+    return [] if os.geteuid() == 0 else None
 
 
 class Pair:

@@ -78,6 +78,8 @@ def check_config(arguments: Sequence[str], environment: Mapping[str, str]) -> in
         UsageError: a setting is wrong; the message says how.
     """
     chosen = settings.load(arguments, environment)
+    if chosen.storage_url:
+        shared.server_of(chosen.storage_url, chosen.storage_password)
     webconfig.load(chosen.web_config)
     if chosen.bearer_file is not None:
         settings.bearer_tokens(chosen.bearer_file)

@@ -46,7 +46,8 @@ def command_store(folder: str | Path, url: str, password: str) -> Store:
     """
     if not url:
         return Store(Path(folder), alone=False)
-    return Store(_module("pyrometer_alerting.state.postgresql").PostgreSQL(server_of(url, password)), alone=False)
+    server = server_of(url, password)
+    return Store(_module("pyrometer_alerting.state.postgresql").PostgreSQL(server), alone=False)
 
 
 def _module(name: str) -> Any:  # noqa: ANN401 - a module

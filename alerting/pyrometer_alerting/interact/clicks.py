@@ -45,6 +45,11 @@ class Clicks:
         while (letter := self._inbox.next()) is not None and not self._stopping.is_set():
             self._handle(letter)
 
+    def step(self) -> None:
+        """Do what waits, where no thread runs."""
+        for letter in self._inbox.left():
+            self._handle(letter)
+
     def stop(self) -> None:
         """Let all `run` return; what is left is done after the next start, or by the next leader."""
         self._stopping.set()

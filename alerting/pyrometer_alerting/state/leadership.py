@@ -102,7 +102,11 @@ class _LockSession(Session):
     def open(self) -> Session:
         """Connect where that is needed."""
         if self._db is None or self._db.closed:
-            self._db = self._server.connect(f"idle_session_timeout = {int(SERVER_SECONDS * 1000)}")
+            silence = int(SERVER_SECONDS * 1000)
+            # Both: a process that is paused while it makes the tables is in a transaction.
+            self._db = self._server.connect(
+                f"idle_session_timeout = {silence}", f"idle_in_transaction_session_timeout = {silence}"
+            )
         return self
 
 

@@ -51,7 +51,7 @@ class Server:
         # A server that vanishes without a word must be noticed before the lease ends.
         silence = {"keepalives_idle": 2, "keepalives_interval": 1, "keepalives_count": 2, "tcp_user_timeout": 4000}
         settings = defaults | silence | {"connect_timeout": _CONNECT_SECONDS} | given
-        self._conninfo = make_conninfo("", **settings, **({"password": password} if password else {}))
+        self._conninfo = make_conninfo("", **(settings | ({"password": password} if password else {})))
         hosts = str(given.get("host") or given.get("hostaddr") or "local socket")
         self.name = f"postgresql://{hosts}/{given.get('dbname') or ''}"
 

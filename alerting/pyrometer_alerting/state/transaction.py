@@ -12,6 +12,7 @@ from pyrometer_alerting.state.engine import Connection
 from pyrometer_alerting.state.outbox import Outbox
 
 MAX_LISTED = 200
+_CHUNK = 500  # values in one statement: SQLite takes 999 in its oldest releases
 _AUDIT = 'at, "user", action, incident_id, detail'  # `user` is a word of SQL
 
 
@@ -54,19 +55,34 @@ class Transaction:
 
     def known_alert(self, fingerprint: str) -> tuple[Alert | None, float]:
         """Return the last state of this alert, without its labels, and when it arrived."""
-        row = self._db.execute(
-            "SELECT firing, starts_at, ends_at, seen_at FROM alert WHERE fingerprint = ?", (fingerprint,)
-        ).fetchone()
-        return (None, 0.0) if row is None else (Alert(fingerprint, bool(row[0]), {}, {}, row[1], row[2]), row[3])
+        return self.known_alerts([fingerprint]).get(fingerprint, (None, 0.0))
+
+    def known_alerts(self, fingerprints: Sequence[str]) -> dict[str, tuple[Alert | None, float]]:
+        """Return `known_alert` of those that are known, in few statements: a server is asked over a wire."""
+        found: dict[str, tuple[Alert | None, float]] = {}
+        for start in range(0, len(fingerprints), _CHUNK):
+            chunk = fingerprints[start : start + _CHUNK]
+            marks = ",".join("?" * len(chunk))
+            query = f"SELECT fingerprint, firing, starts_at, ends_at, seen_at FROM alert WHERE fingerprint IN ({marks})"  # noqa: S608
+            for row in self._db.execute(query, tuple(chunk)):
+                found[str(row[0])] = (Alert(str(row[0]), bool(row[1]), {}, {}, row[2], row[3]), row[4])
+        return found
 
     def save_alert(self, alert: Alert, incident_id: str | None, now: float) -> None:
         """Save the present state of this alert."""
-        self._db.execute(
+        self.save_alerts([alert], incident_id, now)
+
+    def save_alerts(self, alerts: Sequence[Alert], incident_id: str | None, now: float) -> None:
+        """Save the present state of alerts of one incident."""
+        self._db.executemany(
             "INSERT INTO alert (fingerprint, firing, starts_at, ends_at, incident_id, seen_at)"
             " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (fingerprint) DO UPDATE SET firing = excluded.firing,"
             " starts_at = excluded.starts_at, ends_at = excluded.ends_at, incident_id = excluded.incident_id,"
             " seen_at = excluded.seen_at, doubted = NULL",
-            (alert.fingerprint, int(alert.firing), alert.starts_at, alert.ends_at, incident_id, now),
+            [
+                (alert.fingerprint, int(alert.firing), alert.starts_at, alert.ends_at, incident_id, now)
+                for alert in alerts
+            ],
         )
 
     def park_alert(self, alert: Alert) -> None:
