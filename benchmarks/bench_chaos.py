@@ -71,14 +71,13 @@ def main() -> int:
                     print(f"{run.kills} kills after {time.monotonic() - started:.0f} s", flush=True)
             verdict = run.settle(seconds=300)
         finally:
-            run.close()
             log = (Path(folder) / "service.log").read_text(errors="replace")
             (Path(tempfile.gettempdir()) / "bench_chaos.log").write_text(log[-4_000_000:])
+            run.close()
     for kind, seconds in sorted(getattr(run, "blind", {}).items()):
         middle, longest = statistics.median(seconds), max(seconds)
-        print(
-            f"{kind}: {run.faults[kind]} times; nobody led for {middle:.1f} s, at most {longest:.1f} s ({len(seconds)} measured)"
-        )
+        measured = f"nobody led for {middle:.1f} s, at most {longest:.1f} s ({len(seconds)} measured)"
+        print(f"{kind}: {run.faults[kind]} times; {measured}")
     print(verdict)
     return 1 if verdict.lost or verdict.wrong or verdict.duplicates else 0
 

@@ -57,7 +57,7 @@ def run(arguments: Sequence[str], environment: Mapping[str, str], stop: threadin
         chosen = settings.load(arguments, environment)
         logs.set_up(chosen.log_level, chosen.log_format, _QUIET)
         configuration = _Configuration(chosen)
-        service = _replica(chosen, configuration) if chosen.storage_url else _alone(chosen, configuration)
+        service = _replica(chosen, configuration) if chosen.storage_url else _service(chosen, configuration)
     except UsageError as error:
         return fail(PROG, error)
     except StoreError as error:
@@ -111,21 +111,17 @@ class _Configuration:
         return routes, users
 
 
-def _alone(chosen: Settings, configuration: _Configuration) -> Service:
-    return _service(chosen, configuration, Store(chosen.storage_path))
-
-
 def _replica(chosen: Settings, configuration: _Configuration) -> Replica:
     server = shared.server_of(chosen.storage_url, chosen.storage_password)
     return shared.replica(server, lambda store: _service(chosen, configuration, store))
 
 
-def _service(chosen: Settings, configuration: _Configuration, store: Store) -> Service:
+def _service(chosen: Settings, configuration: _Configuration, store: Store | None = None) -> Service:
     slack: Slack = (
         WebSlack(chosen.slack_token, chosen.slack_api_url) if chosen.slack_token else TerminalSlack(sys.stdout)
     )
     return Service(
-        store,
+        Store(chosen.storage_path) if store is None else store,
         slack,
         _channel(chosen),
         prometheus=_prometheus(chosen, QUERY_SECONDS),
