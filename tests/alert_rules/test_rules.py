@@ -2,8 +2,6 @@
 
 import json
 import re
-import shutil
-import subprocess
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -241,10 +239,8 @@ def test_training_alerts_carry_the_run_and_not_the_node_where_it_was_read() -> N
             )
 
 
-# pint (cloudflare/pint) is run where it is installed; its most useful checks are here as well, since its Go module
-# can't be had everywhere. Two are left out, as they are wrong here. alerts/comparison: an alert on an info metric
-# that exists only while something is wrong (pyrometer_nic_missing_info) needs no comparison. alerts/count: it wants a
-# Prometheus with a past.
+# test_pint.py runs pint (cloudflare/pint) where it is installed; its most useful checks are here as well, since its Go
+# module can't be had everywhere.
 LONGEST_SCRAPE_INTERVAL = 30
 
 
@@ -307,12 +303,3 @@ def test_an_alert_of_a_node_honours_maintenance(rule: dict[str, Any]) -> None:
     assert any(name in rule["expr"] for name in honours), (
         "unless on (cluster, node) node:pyrometer_node_maintenance:active"
     )
-
-
-def test_pint_has_nothing_to_say() -> None:
-    pint = shutil.which("pint")
-    if pint is None:
-        pytest.skip("pint is not on PATH")
-    command = [pint, "--offline", "--no-color", "lint", "--min-severity=bug", *map(str, RULE_FILES)]
-    answer = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert answer.returncode == 0, answer.stdout + answer.stderr
