@@ -42,7 +42,7 @@ NO_VICTORIA = "no VictoriaMetrics: in its source CGO_ENABLED=0 go build ./app/vi
 # One of them is spare.
 NODES = 12
 # Windows of two minutes have to fill; on a busy machine rules come late.
-LONGEST_SECONDS = 150.0
+LONGEST_SECONDS = 240.0
 # Nodes must have answered for a while before the faults: an Xid of a node that is new may be an old one.
 HEALTHY_SECONDS = 20.0
 
@@ -240,7 +240,7 @@ def _has_answer(address: str, expr: str, instant: bool) -> bool:
 
 
 @pytest.mark.e2e
-@pytest.mark.timeout(290)
+@pytest.mark.timeout(600)
 def test_every_query_has_an_answer(prometheus: str) -> None:
     assert _unanswered(prometheus) == []
 
