@@ -13,11 +13,11 @@ import sqlite3
 import struct
 import time
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 from urllib.parse import quote
 
+from pyrometer_alerting.state.engine import Loss, StoreError, reason
 from pyrometer_alerting.state.schema import INDEXES, MIGRATIONS, SCHEMA, SCHEMA_VERSION
 
 KEPT_BACKUPS = 7
@@ -29,22 +29,8 @@ _NUMBER = struct.Struct("<Q")
 _BROKEN_CODES = (11, 26)  # SQLITE_CORRUPT, SQLITE_NOTADB
 
 
-class StoreError(Exception):
-    """The store cannot be read or written now; the message names the file."""
-
-
 class BrokenFileError(sqlite3.DatabaseError):
     """The file is not, or no longer, the one that was written."""
-
-
-@dataclass(frozen=True)
-class Loss:
-    """A loss: its reason, where the old file is, since when changes may be missing, and the facts that were saved."""
-
-    why: str
-    kept: str
-    since: float
-    facts: dict[str, str] = field(default_factory=dict)
 
 
 class Database:
@@ -52,7 +38,9 @@ class Database:
 
     writer: sqlite3.Connection
     reader: sqlite3.Connection
+    errors: tuple[type[Exception], ...] = (OSError, sqlite3.Error)
     _inode: int
+    _changes: int
 
     def __init__(self, folder: Path, *, alone: bool) -> None:
         self.path, self._folder, self._alone = folder / "alerting.sqlite3", folder, alone
@@ -60,6 +48,58 @@ class Database:
         """Set when the file had to be replaced or lacks commits; taken by the store."""
         self._owner: IO[str] | None = None
         self._commits: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The file."""
+        return str(self.path)
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the file."""
+        return self._folder
+
+    def begin(self) -> sqlite3.Connection:
+        """See `Engine.begin`; isolation is explicit, as the connection begins nothing on its own."""
+        self.check_place()
+        self.writer.execute("BEGIN IMMEDIATE")
+        self._changes = self.writer.total_changes
+        return self.writer
+
+    def commit(self) -> None:
+        """See `Engine.commit`; a change that changed nothing gets no number."""
+        number = self.count(self.writer) if self.writer.total_changes != self._changes else None
+        self.writer.execute("COMMIT")
+        if number is not None:
+            self.note(number)
+
+    def rollback(self) -> None:
+        """See `Engine.rollback`."""
+        with suppress(sqlite3.Error):  # closed: a worker was still busy when the service ended
+            if self.writer.in_transaction:  # a full disk has rolled it back already
+                self.writer.execute("ROLLBACK")
+
+    def view(self) -> sqlite3.Connection:
+        """See `Engine.view`."""
+        self.reader.execute("BEGIN")
+        return self.reader
+
+    def end_view(self) -> None:
+        """See `Engine.end_view`."""
+        self.reader.execute("ROLLBACK")
+
+    def probe(self) -> bool:
+        """See `Engine.probe`: one file has one writer."""
+        return False
+
+    def shrink(self) -> None:
+        """See `Engine.shrink`."""
+        self.writer.executescript("PRAGMA incremental_vacuum")  # `execute` would free a single page
+        self.writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def is_broken(self, error: Exception) -> bool:
+        """See `Engine.is_broken`."""
+        return is_broken(error)
 
     def open(self) -> None:
         """Open, check and upgrade the file; begin a new one in the place of one that is broken.
@@ -238,13 +278,6 @@ def is_broken(error: Exception) -> bool:
     return isinstance(error, sqlite3.DatabaseError) and any(
         words in str(error) for words in ("malformed", "is not a database")
     )
-
-
-def reason(error: Exception) -> str:
-    """Return what went wrong, in a few words."""
-    if isinstance(error, OSError) and error.errno is not None:
-        return os.strerror(error.errno)
-    return str(error)
 
 
 def _check(db: sqlite3.Connection) -> None:

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from pyrometer_alerting.state.database import BrokenFileError, Database, StoreError, is_broken
+from pyrometer_alerting.state.database import BrokenFileError, Database, is_broken
+from pyrometer_alerting.state.engine import StoreError
 
 NOW = 1_800_000_000.0
 SURROUNDINGS = {"receiver:pyrometer": "1", "heard:alertmanager": "2", "channel:#gpu": "C1", "watchdog:main": "3"}
