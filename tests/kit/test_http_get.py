@@ -26,7 +26,7 @@ def test_a_redirect_takes_no_credentials_elsewhere(status: int, token: str) -> N
         address = server.place if token else f"me:pw@{server.place}"
         expected = f"it leads to http://{stranger.place}, which is not followed"
         with pytest.raises(HttpGetError, match=expected) as refused:
-            get(f"http://{address}", "/a", token=token)
+            get(f"http://{address}", "/a", token=token, seconds=60)
         assert refused.value.status == status
         assert "t0p" not in str(refused.value)
         assert "pw" not in str(refused.value)
@@ -36,7 +36,7 @@ def test_a_redirect_takes_no_credentials_elsewhere(status: int, token: str) -> N
 @pytest.mark.parametrize("location", ["file:///etc/passwd", "//[", "\x1b[31m", "ftp://a\x85b/", ""])
 def test_a_redirect_to_nonsense_is_one_printable_line(location: str) -> None:
     with StrangeServer(leads_to(location)) as server, pytest.raises(HttpGetError, match=" answers 302 ") as refused:
-        get(f"http://{server.place}", "/a")
+        get(f"http://{server.place}", "/a", seconds=60)
     assert str(refused.value).isprintable()
 
 

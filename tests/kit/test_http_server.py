@@ -20,7 +20,7 @@ from pyrometer_kit import http_listener, http_server
 from pyrometer_kit.auth import BasicAuth
 from pyrometer_kit.errors import UsageError
 from pyrometer_kit.flags import Address
-from pyrometer_kit.http_message import Handler, Request, Response, Route, parse_target, text
+from pyrometer_kit.http_message import Handler, Request, Response, parse_target, text
 from pyrometer_kit.http_server import WebServer
 from pyrometer_kit.webconfig import WebConfig
 
@@ -84,23 +84,6 @@ def test_statuses(serving: Serving, method: str, path: str, status: int) -> None
             assert found == status
             assert b"secret" not in body
             assert headers.get("allow") == ("GET, HEAD" if status == 405 else None)
-
-    play(scenario)
-
-
-@pytest.mark.parametrize(("origin", "status"), [
-    ("http://evil.example", 403), ("null", 403), ("https://x.evil.example", 403), ("http://x", 200), ("https://x", 200),
-    ("", 403), (None, 200),
-])  # fmt: skip
-def test_no_page_of_another_site_changes_anything(serving: Serving, origin: str | None, status: int) -> None:
-    """A browser in our network sends any site's POST, with the user's password; and it names the site."""
-
-    async def scenario() -> None:
-        async with serving({"/": hello, "/take": Route(hello, ("POST", "PUT"))}) as s:
-            headers = {} if origin is None else {"Origin": origin}
-            for method in ("POST", "PUT"):
-                assert (await s.get("/take", method, **headers))[0] == status
-            assert (await s.get("/", **headers))[0] == 200, "the browser keeps the answer from that page"
 
     play(scenario)
 
