@@ -234,7 +234,7 @@ def test_k_killed_after_a_delivery_it_repeats_itself_and_we_do_not(tmp_path: Pat
 
 def test_f_over_within_group_wait_and_e_more_than_max_alerts(tmp_path: Path, slack: FakeSlack) -> None:
     receiver = Receiver(tmp_path, slack)
-    # Long enough for both posts of the short one: with 5 s it was told of once, where others took nine tenths of the CPU.
+    # Long enough for both posts of the short one: with 5 s it was told of once, on a machine at load 25.
     # Not in one request: Alertmanager takes alerts in by several workers, in any order.
     alertmanager = RealAlertmanager(tmp_path / "am", receiver.url, group_wait="9s", max_alerts=3)
     alertmanager.start()
