@@ -21,7 +21,7 @@ import yaml
 from pyrometer_dashboards.lint.clusters import mixing, unchosen
 from pyrometer_dashboards.lint.promql import parse
 from pyrometer_simulator.stack import Stack
-from pyrometer_simulator.stack.promtool import objections
+from pyrometer_simulator.stack.promtool import evaluation_order, groups_of, objections
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "alert_rules"
@@ -124,9 +124,13 @@ def _read(path: Path) -> dict[str, Any]:
 
 def twin(file: dict[str, Any]) -> dict[str, Any]:
     """Return a promtool test with a second cluster beside each, the same in all but the name."""
+    files = [(RULES / "tests" / each).resolve() for each in file["rule_files"]]
     return {
         **file,
-        "rule_files": [str((RULES / "tests" / each).resolve()) for each in file["rule_files"]],
+        "rule_files": [str(each) for each in files],
+        "group_eval_order": evaluation_order(
+            file.get("group_eval_order", []), [group for each in files for group in groups_of(each)]
+        ),
         "tests": [_twice(test) for test in file["tests"]],
     }
 

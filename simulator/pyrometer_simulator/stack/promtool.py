@@ -57,6 +57,17 @@ def that_answer(groups: Iterable[Group], questions: Iterable[str]) -> list[Group
     return [group for group in pruned if group["rules"]]
 
 
+def evaluation_order(stated: Sequence[str], groups: Iterable[Group]) -> list[str]:
+    """Return all groups' names for `group_eval_order`: those that a test states, then the others as they are listed.
+
+    promtool evaluates groups that are not named there in an order drawn by chance (Go's map), so that a record of one
+    may reach another in the same round or in the next.
+    """
+    names = [group["name"] for group in groups]
+    first = [name for name in stated if name in names]
+    return first + [name for name in names if name not in first]
+
+
 def _is_named(rule: dict[str, Any], named: set[str]) -> bool:
     if "record" in rule:
         return rule["record"] in named
