@@ -114,10 +114,10 @@ def runs(*, span: int = 24) -> Panel:
         "Runs: who waits for whom, and why",
         Reading(
             "Each run: its state, MFU of the moment and its share of what it could be (the run's best of 3 hours, what "
-            "is expected of its configuration, or without the rank that all wait for), the part that it waits for (of a "
-            "stopped run the one that fell silent first) and the share of the time that this costs, the cause that the "
-            "diagnosis named (of another part with its name) and since when, time since the last step, when its tokens "
-            "will be trained (--collector.ledger.target) at the rate of the last day, and whose job it is.",
+            "is expected of its configuration, or without the rank that all wait for), the part that it waits for (of "
+            "a stopped run the one that fell silent first) and the share of the time that this costs, the cause that "
+            "the diagnosis named (of another part with its name) and since when, time since the last step, when its "
+            "tokens will be trained (--collector.ledger.target) at the rate of the last day, and whose job it is.",
             "quiet cells; nobody to wait for.",
             "Open the run: its board says where the time goes and who is slow.",
             "TrainMfuDropped",

@@ -133,7 +133,7 @@ def load_board(
         problems = [f"panel: {title}" for title in state["errors"]] + _illegible(page) + undrawn(texts)
         problems += ["the first row is not on the screen"] if page.evaluate(BELOW) else []
         problems += _below(page) if below else []
-        # Of all screens that were looked at.
+        # The errors of all screens.
         problems += page.problems()
         problems += [f"{answer['status']} {answer['url']}" for answer in page.answers() if answer["status"] >= 400]
         problems = list(dict.fromkeys(problems))

@@ -42,7 +42,7 @@ BELOW = """
   return boxes.filter(box => box.top < top + 5 && box.bottom > window.innerHeight).length;
 })()
 """
-# Scroll to the next screen, with a part of the last one, and tell whether there was any more of the board.
+# Scroll to the next screen, with a part of the last one, and return whether the board had any more.
 SCROLL = """
 (() => {
   const panel = document.querySelector('[data-viz-panel-key]');

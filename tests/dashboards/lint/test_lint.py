@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pyrometer_dashboards.lint import older, run, schema, shape
+from pyrometer_dashboards.lint import run, schema, shape
 from pyrometer_dashboards.lint.finding import Finding, LintContext
 from pyrometer_dashboards.main import rendered
 
@@ -360,28 +360,6 @@ def test_types_are_known_of_kinds_that_our_boards_do_not_have(kind: str) -> None
     panel(board, "stat").update(type=kind, options={"colourMode": "value"})
     lines = [finding.line() for finding in schema.check_types("overview.json", board, CONTEXT)]
     assert any("options: " in line and "colourMode" in line for line in lines)
-
-
-@pytest.mark.parametrize(
-    ("plant", "words"),
-    [
-        (option("timeseries", "timeCompare", "1d"), "'timeCompare' was unexpected"),
-        (lambda board: panel(board, "table").update(type="heat"), "a panel of the kind heat"),
-        (lambda board: panel(board, "table")["transformations"].append({"id": "smoothing"}), "smoothing"),
-        (overridden("table", "custom.tooltip.field", "run"), "the override custom.tooltip.field"),
-        (
-            overridden("table", "custom.hideFrom.viz", value=True),
-            "custom.hideFrom.viz of a table without custom.hidden",
-        ),
-        (overridden("table", "fieldMinMax2", value=1), "the override fieldMinMax2"),
-    ],
-)
-def test_what_grafana_11_does_not_know_is_found_on_our_boards(plant: Callable[[Board], None], words: str) -> None:
-    board = deepcopy(BOARDS["overview.json"])
-    assert list(older.check("overview.json", board, CONTEXT)) == []
-    plant(board)
-    lines = [finding.line() for finding in older.check("overview.json", board, CONTEXT)]
-    assert [line for line in lines if words in line], lines
 
 
 def test_two_boards_of_one_uid_are_found() -> None:
