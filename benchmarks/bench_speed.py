@@ -8,7 +8,7 @@ this host; our exporter with the NIC collector alone; node_exporter with infinib
 tree. The driver is a C library (compiled_driver.py; needs ``cc``) whose ``nvmlEventSetWait`` waits as it is asked
 to. Ranks step and ports have traffic between scrapes.
 
-Each run starts all four anew. The table has min, median and max of the runs; ratios are of CPU within one run. The
+Each run starts all four again. The table has min, median and max of the runs; ratios are of CPU within one run. The
 sampler's work between scrapes is in the last lines, the share of a core of everything, and in no scrape.
 """
 
