@@ -15,6 +15,7 @@ import time
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import IO
+from urllib.parse import quote
 
 from pyrometer_alerting.state.engine import Loss, StoreError, reason
 from pyrometer_alerting.state.schema import INDEXES, MIGRATIONS, SCHEMA, SCHEMA_VERSION
@@ -38,15 +39,15 @@ class Database:
     writer: sqlite3.Connection
     reader: sqlite3.Connection
     errors: tuple[type[Exception], ...] = (OSError, sqlite3.Error)
+    _inode: int
+    _changes: int
 
     def __init__(self, folder: Path, *, alone: bool) -> None:
         self.path, self._folder, self._alone = folder / "alerting.sqlite3", folder, alone
         self.loss: Loss | None = None
         """Set when the file had to be replaced or lacks commits; taken by the store."""
-        self._changes = 0
         self._owner: IO[str] | None = None
-        self._commits = -1
-        self._inode = 0
+        self._commits: int | None = None
 
     @property
     def name(self) -> str:
@@ -166,8 +167,9 @@ class Database:
 
     def note(self, number: int) -> None:
         """Remember the number beside the file; after a power cut it may be too low, which harms nothing."""
-        with suppress(OSError):
-            os.pwrite(self._commits, _NUMBER.pack(number), 0)
+        if self._commits is not None:
+            with suppress(OSError):
+                os.pwrite(self._commits, _NUMBER.pack(number), 0)
 
     def back_up(self, now: float) -> None:
         """See `Store.back_up`.
@@ -200,9 +202,9 @@ class Database:
     def close(self) -> None:
         """Close everything, and let others use the folder."""
         self._disconnect()
-        if self._commits >= 0:
+        if self._commits is not None:
             os.close(self._commits)
-            self._commits = -1
+            self._commits = None
         if self._owner is not None:
             self._owner.close()
 
@@ -232,8 +234,10 @@ class Database:
 
     def _check_number(self) -> None:
         """Note a loss where commits that were made are not in the file."""
+        if not self._alone:
+            return
         noted, found = self._noted(), _number_in(self.writer)
-        if not self._alone or found >= noted:
+        if found >= noted:
             return
         missing = noted - max(found, 0)
         what = "its newest changes are missing" if found > 0 else "it is empty"
@@ -242,7 +246,7 @@ class Database:
         self.loss = Loss(f"the database is not as it was left: {what} ({missing} commits)", "", since, facts)
 
     def _noted(self) -> int:
-        content = os.pread(self._commits, _NUMBER.size, 0)
+        content = b"" if self._commits is None else os.pread(self._commits, _NUMBER.size, 0)
         return int(_NUMBER.unpack(content)[0]) if len(content) == _NUMBER.size else 0
 
     def _set_aside(self) -> Path:
@@ -306,7 +310,7 @@ def _surroundings(path: Path) -> dict[str, str]:
     if not path.is_file():
         return {}
     try:
-        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
+        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as db:
             rows = db.execute("SELECT name, value FROM fact").fetchall()
     except sqlite3.Error:
         return {}
