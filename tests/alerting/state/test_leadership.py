@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -184,7 +183,7 @@ def test_text_that_the_server_cannot_hold_is_kept_without_it(replicas: tuple[Rep
         assert tx.fact("nul") == "a\ufffdb % ?"
 
 
-def test_without_psycopg_the_way_out_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_psycopg_the_way_out_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     from pyrometer_alerting.app import shared
     from pyrometer_kit.errors import UsageError
 
@@ -193,4 +192,4 @@ def test_without_psycopg_the_way_out_is_said(monkeypatch: pytest.MonkeyPatch, tm
 
     monkeypatch.setattr(shared.importlib, "import_module", missing)
     with pytest.raises(UsageError, match=r"pip install 'pyrometer-alerting\[postgresql\]'"):
-        shared.command_store(tmp_path, "postgresql://me@host/db", "")
+        shared.server_of("postgresql://me@host/db", "")
