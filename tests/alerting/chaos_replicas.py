@@ -18,7 +18,7 @@ from pyrometer_simulator.ports import free_port
 from pyrometer_simulator.postgres import Pair
 from pyrometer_simulator.slack import FakeSlack
 
-# Of a hundred: most kill one service, as a rack or an upgrade does.
+# In a hundred faults; most kill one service, as a rack or an upgrade does.
 FAULTS = {"leader": 34, "standby": 30, "both": 14, "at a point": 14, "pause": 4, "primary": 4}
 TAKEN_SECONDS = 180.0  # on a busy machine; how long it took is noted
 

@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 class Replica:
-    """What the program runs instead of one `Service`; `build` makes the service of a term, on a store of its own."""
+    """Run a service for each term; `build` makes the service of a term, on a store of its own."""
 
     def __init__(self, server: Server, build: Callable[[Store], Service]) -> None:
         self._server, self._build = server, build
@@ -63,7 +63,7 @@ class Replica:
         self._service.reload()
 
     def start(self) -> None:
-        """Stand by, and lead as soon as nobody else does."""
+        """Take deliveries, and lead as soon as nobody else does."""
         self._service.listen()
         for thread in self._threads:
             thread.start()
@@ -102,7 +102,7 @@ class Replica:
             self._replace()
 
     def _replace(self) -> None:
-        """Let a service that stands by answer from now on, and end the deposed one beside it."""
+        """Let a new service answer from now on, and end the deposed one beside it."""
         deposed = self._service
         self._engine.close()
         self._engine, self._service = self._next()

@@ -270,7 +270,7 @@ class Courier:
                 tx.outbox.plan_duplicate_check(operation.op_id, channel, ts, operation.sent_at or 0.0, due)
 
     def _report_stray(self, operation: Operation, ts: str) -> None:
-        """Tell the next leader of a call that this one made although it was deposed: paused just before it."""
+        """Report to the next leader a call that this one made although it was deposed: paused just before it."""
         now = self._clock.wall()
         _log.warning("outbox: %s: done after another replica took over", slack_method(operation))
         try:

@@ -1,6 +1,6 @@
 """Who leads: whoever holds an advisory lock of PostgreSQL in a session of its own, and proves it every second.
 
-The server ends a session that is silent for 5 s, so a leader that is paused or cut off loses the lock by itself; one
+The server ends a session that is silent for 5 s, so a leader that is paused or cut off loses the lock on its own; one
 that could not write for 4 s does not lead any more, a second before anybody else can. Its last changes are refused by
 their epoch, which each new leader raises.
 """

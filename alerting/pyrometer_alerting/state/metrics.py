@@ -180,7 +180,7 @@ GAUGES = (
     Family(
         "pyrometer_alerting_leader",
         "gauge",
-        "1 while this process applies deliveries and sends messages; 0 on a replica that stands by.",
+        "1 while this process applies deliveries and sends messages; 0 on a standby.",
     ),
     Family("pyrometer_alerting_inbox_depth", "gauge", "Deliveries that were answered and are still to be applied."),
     Family(

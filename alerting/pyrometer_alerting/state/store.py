@@ -54,7 +54,7 @@ class Store:
 
     @property
     def engine(self) -> Engine:
-        """What the database is kept in."""
+        """The engine of the database."""
         return self._database
 
     @property
