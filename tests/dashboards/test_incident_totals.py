@@ -76,6 +76,9 @@ TOLD: tuple[tuple[str, str, str, int, str, str, str, float], ...] = (
     ("a dead exporter", "alerts", "Warning now", 0, "%s", "20m", "{}", 1),
     ("a lost GPU", "reliability", "Failed nodes", 0, "%s", "25m", "{}", 1),
     ("a lost GPU", "reliability", "Xids by code", 0, ONCE, "25m", '{xid="79", class="critical"}', 1),
+    # Not five minutes later: at once, and with its code within a minute.
+    ("a lost GPU", "reliability", "Failed nodes", 0, "%s", "15m30s", "{}", 1),
+    ("a lost GPU", "reliability", "Xids by code", 0, "count((%s) > 0)", "15m30s", "{}", 1),
     ("a lost GPU", "reliability", "Critical Xids, 30 days each", 0, ONCE, "25m", "{}", 1),
     # One is no alert: it takes three.
     ("a lost batch", "alerts", "Warning now", 0, "%s", "20m", "{}", 0),

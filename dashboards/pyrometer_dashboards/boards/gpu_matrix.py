@@ -53,7 +53,7 @@ def board() -> Board:
         rows=[
             # Names first: a laptop shows them and the map's upper half.
             Row(panels.tiles(_worst(), _missing()), height=6),
-            Row([_key()], height=3),
+            Row([_key()], height=4),
             Row([_map()], height=14),
             Row([_matrix(), _seated()], height=18),
         ],

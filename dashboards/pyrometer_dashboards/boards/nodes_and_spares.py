@@ -49,8 +49,8 @@ def board() -> Board:
         annotations=[_HERE],
         rows=[
             Row(panels.tiles(_in_service(), _fit_spares(), _unfit(), _on_purpose()), height=3),
-            Row([_out(), _spares()], height=9),
-            Row([_history(), _tests()], height=8),
+            Row([_out(), _spares()], height=12),
+            Row([_history(), _tests()], height=10),
             Row([_parts(), _alerts()], height=8),
             Row(
                 [policy_panels.looks(), policy_panels.held_back(), policy_panels.done(), policy_panels.drained()],

@@ -33,8 +33,8 @@ def board() -> Board:
         annotations=[CRITICAL],
         rows=[
             Row(panels.tiles(_hot(), _throttled(), _flapping(), _unfit()), height=3),
-            Row([_racks(), _switches()], height=8),
-            Row(panels.tiles(_heat(), _together()), height=7),
+            Row([_racks(), _switches()], height=11),
+            Row(panels.tiles(_heat(), _together()), height=11),
             Row([_nodes(), _ports()], height=8),
             Row([_domains(), _alerts()], height=8),
         ],
