@@ -202,7 +202,7 @@ def _spares() -> Panel:
 def _history() -> Panel:
     chosen = f"topk(20, max by (node) (max_over_time({_STATE}[$__range] @ end())) > 0)"
     return panels.timeline(
-        "History: nodes that were not fit in the range",
+        "Nodes that were not fit in the range",
         Reading(
             "The worst state of each node over time, of the twenty that were worst in the range.",
             "short stripes: a node is back within a day.",
