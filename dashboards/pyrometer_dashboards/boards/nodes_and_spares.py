@@ -52,10 +52,8 @@ def board() -> Board:
             Row([_out(), _spares()], height=12),
             Row([_history(), _tests()], height=10),
             Row([_parts(), _alerts()], height=8),
-            Row(
-                [policy_panels.looks(), policy_panels.held_back(), policy_panels.done(), policy_panels.drained()],
-                height=6,
-            ),
+            Row(panels.tiles(policy_panels.looks(), policy_panels.held_back()), height=6),
+            Row(panels.tiles(policy_panels.done(), policy_panels.drained()), height=6),
         ],
     )
 
