@@ -1,6 +1,5 @@
 """The alert rules as Prometheus itself sees them, and the three places of each alert: rule, test and runbook."""
 
-import json
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -11,7 +10,7 @@ import pytest
 import yaml
 
 from pyrometer_simulator.stack import Stack
-from pyrometer_simulator.stack.promtool import evaluation_order, groups_of, objections, that_answer
+from pyrometer_simulator.stack.promtool import evaluation_order, groups_of, objections, one_by_one, that_answer
 
 ROOT = Path(__file__).resolve().parents[2]
 RULE_FILES = sorted((ROOT / "alert_rules").glob("*.rules.yaml"))
@@ -114,27 +113,7 @@ def test_promtool_accepts_the_rules(stack: Stack, path: Path) -> None:
 
 @pytest.mark.parametrize("path", TEST_FILES, ids=lambda path: path.name)
 def test_the_rules_do_what_their_tests_say(stack: Stack, path: Path, tmp_path: Path) -> None:
-    assert objections(stack.promtool, "test", "rules", *_apart(path, tmp_path)) == ""
-
-
-def _apart(path: Path, folder: Path) -> Iterator[Path]:
-    """Write each test of a file into its own, with the rules that it asks about: promtool evaluates all it is given."""
-    text = path.read_text(encoding="utf-8")
-    whole = yaml.safe_load(text)
-    groups = [group for file in whole["rule_files"] for group in groups_of((path.parent / file).resolve())]
-    # As texts: `0x60` is sixty zeros to promtool, and 96 in YAML 1.1.
-    for number, test in enumerate(yaml.load(text, yaml.BaseLoader)["tests"]):  # noqa: S506  texts alone
-        alerts = [check["alertname"] for check in test.get("alert_rule_test", [])]
-        asked = test.get("promql_expr_test", [])
-        needed = that_answer(groups, [*alerts, *(check["expr"] for check in asked)])
-        for sample in (sample for check in asked for sample in check["exp_samples"]):
-            sample["value"] = float(sample["value"])
-        order = evaluation_order(whole.get("group_eval_order", []), needed)
-        own = {**whole, "rule_files": [f"{number}.rules.yaml"], "group_eval_order": order, "tests": [test]}
-        (folder / f"{number}.rules.yaml").write_text(json.dumps({"groups": needed}), encoding="utf-8")
-        file = folder / f"{number}.test.yaml"
-        file.write_text(json.dumps(own), encoding="utf-8")
-        yield file
+    assert objections(stack.promtool, "test", "rules", *one_by_one(path, tmp_path)) == ""
 
 
 def test_a_rule_that_another_asks_over_is_evaluated_and_one_that_nobody_asks_is_not() -> None:
