@@ -112,7 +112,7 @@ packages: wheels
 IMAGE_REGISTRY ?=
 IMAGE_PLATFORMS ?= linux/amd64,linux/arm64
 PUSHED = $(findstring --push,$(IMAGE_FLAGS))
-# What is pushed is built on a base image by its digest: that of PYTHON_IMAGE or the tree, else its registry is asked.
+# Builds on a base image by its digest to push: that of PYTHON_IMAGE or the tree, else its registry is asked.
 image:
 	@set -e; if [ -n "$(PUSHED)" ]; then base=$$($(PYTHON) tools/pin_images.py --base); export PYTHON_IMAGE=$$base; mkdir -p dist; fi; \
 		PYROMETER_VERSION=$$(cat VERSION) IMAGE_REGISTRY=$(if $(IMAGE_REGISTRY),$(IMAGE_REGISTRY:%/=%)/) IMAGE_PLATFORMS=$(IMAGE_PLATFORMS) \

@@ -33,7 +33,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLE = ROOT / "compose" / ".env.example"
 BASE = "PYTHON_IMAGE"
-# What names images of others, below compose/. The chart and the kustomize base have only ours.
+# Files below compose/ that name images of others; the chart and the kustomize base have only ours.
 NAMING = (".env.example", "*.yaml", "Dockerfile", "docker-bake.hcl")
 # Multi-platform indexes first: the digest then fits nodes of any architecture.
 MANIFESTS = ", ".join((
