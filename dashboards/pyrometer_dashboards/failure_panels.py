@@ -59,7 +59,7 @@ def _month(title: str, expr: str, legend: str, colour: str, reading: Reading, *,
 def xids() -> Panel:
     """Return the critical Xids of each month."""
     return _month(
-        "Critical Xids, 30 days each",
+        "Critical Xids by month",
         f"sum(sum_over_time({CRITICAL}[30d]))",
         "critical Xids",
         palette.WORST,
@@ -76,7 +76,7 @@ def xids() -> Panel:
 def links() -> Panel:
     """Return the lost links of each month."""
     return _month(
-        "Lost links, 30 days each",
+        "Lost links by month",
         f"sum(sum_over_time({FLAPS}[30d]))",
         "lost links",
         palette.BAD,
@@ -92,7 +92,7 @@ def links() -> Panel:
 def memory() -> Panel:
     """Return the uncorrected memory errors of each month."""
     return _month(
-        "Memory errors, 30 days each",
+        "ECC errors by month",
         f"sum(sum_over_time({ECC}[30d]))",
         "memory errors",
         palette.REASONS["hw_power_brake"],

@@ -210,7 +210,10 @@ def table(
 
 
 # Pixels for a usual name in a cell, with its margins: on a phone the table scrolls before it cuts a name.
-_NAMES = {"node": 88, "run": 108, "switch": 100, "rack": 72}
+_NAMES = {
+    "node": 88, "run": 108, "switch": 100, "rack": 72, "alertname": 180, "cause": 180, "reason": 230, "test": 165,
+    "size_class": 115, "kind": 165, "counter": 130, "event": 90, "serial": 135, "part": 100, "cluster_uuid": 345,
+}  # fmt: skip
 _MARGINS, _LETTER, _ARROW = 18, 8, 22
 
 

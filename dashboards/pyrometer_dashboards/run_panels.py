@@ -141,7 +141,7 @@ def curves() -> Panel:
 def ledger() -> Panel:
     """Return where the run's time went."""
     return panels.stacked(
-        "Goodput ledger: where the run's time went",
+        "Where the run's time went",
         Reading(
             "Shares of the time in each state of the ledger, which adds up to the time that passed.",
             "useful above 90 %; a little checkpoint.",

@@ -41,8 +41,8 @@ def board() -> Board:
         annotations=[RESTARTS, DEPLOYS],
         rows=[
             Row([_critical(), _warning(), _harm_now(), _rising(), _silences(), _held_back()], height=4),
-            Row([incident_panels.incidents()], height=9),
-            Row([_now()], height=12),
+            Row([incident_panels.incidents()], height=7),
+            Row([_now()], height=14),
             Row([incident_panels.cost(), _often()], height=8),
             Row([_timeline()], height=9),
             Row([_volume(), _lost()], height=8),

@@ -264,7 +264,7 @@ def _nodes() -> Panel:
 def _ports() -> Panel:
     lost = f"port:pyrometer_nic_link_down_events:increase10m{{{CLUSTER}}} > 0"
     return panels.table(
-        "Links that were lost at the chosen switches",
+        "Links lost at the chosen switches",
         Reading(
             "Ports of the chosen switches that lost their link in the last 10 minutes, the most often first.",
             "'none lost'.",

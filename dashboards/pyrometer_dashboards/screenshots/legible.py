@@ -47,9 +47,10 @@ SCROLL = """
 (() => {
   const panel = document.querySelector('[data-viz-panel-key]');
   let outer = panel && panel.parentElement;
-  while (outer && !(outer.scrollHeight > outer.clientHeight + 8
+  // What the body says of its overflow is the window's.
+  while (outer && outer !== document.body && !(outer.scrollHeight > outer.clientHeight + 8
     && ['auto', 'scroll'].includes(getComputedStyle(outer).overflowY))) outer = outer.parentElement;
-  const page = outer || document.scrollingElement, before = page.scrollTop;
+  const page = outer && outer !== document.body ? outer : document.scrollingElement, before = page.scrollTop;
   page.scrollTo(0, before + 0.8 * window.innerHeight);
   return page.scrollTop > before + 8;
 })()

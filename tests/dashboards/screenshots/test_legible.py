@@ -15,6 +15,9 @@ from pyrometer_dashboards.screenshots.reading import OVERLAPS, SCREEN_TEXT
 CUT = "overflow:hidden;text-overflow:ellipsis;white-space:nowrap;width:60px"
 
 
+FRAME = "display:block;height:600px;overflow-y:auto"
+
+
 @pytest.fixture(scope="module")
 def page() -> Iterator[Page]:
     try:
@@ -75,9 +78,11 @@ def test_texts_over_each_other_are_found_and_those_beside_each_other_are_not(pag
         assert json.loads(str(page.evaluate(OVERLAPS))) == found
 
 
-def test_what_is_cut_below_the_screen_is_found_once_it_is_scrolled_to(page: Page) -> None:
+@pytest.mark.parametrize("outer", ["<style>body{overflow-y:auto}</style>%s", f'<main style="{FRAME}">%s</main>'])
+def test_what_is_cut_below_the_screen_is_found_once_it_is_scrolled_to(outer: str, page: Page) -> None:
     inside = f'<div style="{CUT}">gpu-300-0017-rack-12 GPU 3</div>'
-    cut, _ = seen(page, panel("Near", "<p>llama</p>", "height:900px") + panel("Far", inside, "height:900px"))
+    boards = panel("Near", "<p>llama</p>", "height:900px") + panel("Far", inside, "height:900px")
+    cut, _ = seen(page, outer % boards)
     assert cut == []
     screens = []
     while page.evaluate(SCROLL):
