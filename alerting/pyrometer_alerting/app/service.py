@@ -25,8 +25,7 @@ from pyrometer_alerting.intake.intake import Intake, Outcome
 from pyrometer_alerting.intake.own_alerts import oversized
 from pyrometer_alerting.intake.reconcile import Reconciler
 from pyrometer_alerting.intake.webhook import BadDelivery
-from pyrometer_alerting.interact import clicks
-from pyrometer_alerting.interact.clicks import Clicks
+from pyrometer_alerting.interact.clicks import BOX, WORKERS, Clicks
 from pyrometer_alerting.interact.interactions import Interactions
 from pyrometer_alerting.interact.socket_mode import Listener
 from pyrometer_alerting.model.routing import Routing
@@ -133,7 +132,7 @@ class Service:
                 store, slack, alertmanagers, style=style, clock=clock, metrics=self.metrics, changed=self._acted
             )
             self._interactions.confirm = self.policy.confirm
-            self._clicks = Clicks(post_of(store, clicks.BOX), self._interactions, clock)
+            self._clicks = Clicks(post_of(store, BOX), self._interactions, clock)
             breaker = self.courier.limits.breaker
             self._listener = Listener(
                 app_token, slack.client, self._interactions, self._clicks, breaker=breaker, clock=clock
@@ -190,7 +189,7 @@ class Service:
         if self.diagnostician is not None:
             targets.append(self.diagnostician.run)
         if self._clicks is not None:
-            targets += [self._clicks.run] * clicks.WORKERS
+            targets += [self._clicks.run] * WORKERS
         self._run(targets)
 
     def _run(self, targets: Sequence[Callable[[], None]]) -> None:
