@@ -56,7 +56,9 @@ def begin(monkeypatch: pytest.MonkeyPatch, rings: str) -> Begin:
     monkeypatch.setenv("PYROMETER_SETTINGS", "world_size=8")
     tracking, trainer = ModuleType("verl.utils.tracking"), ModuleType("verl.trainer.ppo.ray_trainer")
     tracking.Tracking = type("Tracking", (Tracking,), dict(vars(Tracking)))  # type: ignore[attr-defined]
-    trainer.RayPPOTrainer = type("RayPPOTrainer", (RayPPOTrainer,), dict(vars(RayPPOTrainer)))  # type: ignore[attr-defined]
+    trainer.RayPPOTrainer = type(
+        "RayPPOTrainer", (RayPPOTrainer,), {**vars(RayPPOTrainer), "__module__": trainer.__name__}
+    )  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, tracking.__name__, tracking)
     monkeypatch.setitem(sys.modules, trainer.__name__, trainer)
     monkeypatch.delitem(sys.modules, "pyrometer.verl", raising=False)
