@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -27,7 +26,6 @@ from pyrometer_dashboards.screenshots.boards import View, replace_between_marks,
 from pyrometer_dashboards.screenshots.browser import find_chromium
 from pyrometer_dashboards.screenshots.grafana import board_url, load_board
 from pyrometer_simulator.demo import grafana
-from pyrometer_simulator.ports import free_port, serving
 from pyrometer_simulator.stack import find_stack
 from pyrometer_simulator.stack.prometheus import running
 
@@ -55,7 +53,7 @@ def main() -> int:
             # The server's own first answer is no part of a load.
             load_board(find_chromium(), board_url(url, OVERVIEW, view.theme, view.times, CHOSEN), SIZE)
             visits = []
-            for visit in visit_boards(rendered(), url, [view], None, flags.rounds):
+            for visit in visit_boards(rendered(), url, [view], None, flags.rounds, below=False):
                 print(visit.line(), file=sys.stderr, flush=True)
                 visits.append(visit)
     table = f"{timing_table(visits, SIZE)}\n"
@@ -79,24 +77,10 @@ def _quiet(folder: Path) -> Iterator[str]:
 @contextlib.contextmanager
 def _grafana(folder: Path, prometheus: str) -> Iterator[str]:
     found = grafana.find(ROOT, os.environ, docker=False)
-    if found is None:
+    if not isinstance(found, grafana.Installed):
         sys.exit(f"no Grafana here; {grafana.HINT}")
-
-    def start(port: int) -> subprocess.Popen[bytes]:
-        alertmanager = f"http://127.0.0.1:{free_port()}"  # none answers
-        own = folder / f"grafana-{port}"
-        own.mkdir()
-        command, environment = found.launch(ROOT, own, grafana.settings(ROOT, port, prometheus, alertmanager))
-        with (folder / "grafana.log").open("ab") as output:
-            return subprocess.Popen(command, env={**os.environ, **environment}, stdout=output, stderr=output)
-
-    # Its first start migrates a new database.
-    process, port = serving(start, "/api/health", seconds=120)
-    with process:
-        try:
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            process.terminate()
+    with grafana.running(found, ROOT, folder, prometheus) as url:
+        yield url
 
 
 if __name__ == "__main__":

@@ -148,13 +148,14 @@ def _source(listener: Listener) -> str:
 _HEAD = f"""
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 typedef unsigned long W;
 typedef unsigned char B;
 static unsigned turn;
 static void give(W to, const B *first, const B *last, unsigned size) {{
   memcpy((void *)to, ++turn & 8 ? first : last, size);
 }}
-int {_WAIT}(W set, W data, W milliseconds) {{ return {_TIMEOUT}; }}
+int {_WAIT}(W set, W data, W milliseconds) {{ usleep(1000 * (unsigned)milliseconds); return {_TIMEOUT}; }}
 """
 
 

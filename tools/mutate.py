@@ -77,22 +77,39 @@ LEAST_SECONDS, PATIENCE = 20.0, 6.0  # a mutant may loop: it has this many times
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change: the line, its description, and the changed source."""
+    """One change: the line, its function, its description, and the changed source."""
 
     line: int
+    function: str
     change: str
     source: str
+
+    @property
+    def name(self) -> str:
+        """The name in EQUIVALENT: lines move, and another function's change of the same words is another change."""
+        return f"{self.function}: {self.change}"
 
 
 def mutants_of(source: str) -> Iterator[Mutant]:
     """Yield every mutant of a module's source."""
     tree = ast.parse(source)
+    functions = _functions(tree)
     for node in [node for node in _code(tree) if hasattr(node, "lineno")]:
         before = ast.unparse(node).partition("\n")[0]
         for changed in _changes(node):
             mutated = _replaced(tree, node, changed)
             change = _difference(before, ast.unparse(changed).partition("\n")[0])
-            yield Mutant(node.lineno, change, ast.unparse(ast.fix_missing_locations(mutated)))
+            function = functions.get(node.lineno, "module")
+            yield Mutant(node.lineno, function, change, ast.unparse(ast.fix_missing_locations(mutated)))
+
+
+def _functions(tree: ast.Module) -> dict[int, str]:
+    """Return the innermost function of each line that is in one."""
+    found = {}
+    for node in ast.walk(tree):  # outer ones first
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            found.update(dict.fromkeys(range(node.lineno, (node.end_lineno or node.lineno) + 1), node.name))
+    return found
 
 
 def _difference(before: str, after: str) -> str:
@@ -271,8 +288,8 @@ def measure(subject: str, jobs: int, chosen: Sequence[int] = (), sample: int = 0
     return {
         "subject": subject, "module": module, "of": len(everything), "mutants": len(mutants),
         "killed": len(mutants) - len(survivors), "timeouts": verdicts.count("timeout"),
-        "equivalent": [f"{one.line}: {one.change}" for one in survivors if one.change in known],
-        "survivors": [f"{one.line}: {one.change}" for one in survivors if one.change not in known],
+        "equivalent": [f"{one.line}: {one.name}" for one in survivors if one.name in known],
+        "survivors": [f"{one.line}: {one.name}" for one in survivors if one.name not in known],
     }  # fmt: skip
 
 

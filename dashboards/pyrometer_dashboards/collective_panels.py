@@ -74,7 +74,7 @@ def awaited_ranks(run: str = CLUSTER, *, span: int = 8) -> Panel:
 def lost_bandwidth() -> Panel:
     """Return the kinds of collectives of the cluster that move least of what they once moved."""
     return panels.table(
-        "Collectives below their best bandwidth",
+        "Collectives below their best",
         Reading(
             "Bandwidth of the median rank over 5 minutes, as a share of what a tenth of the last day exceeded, for "
             "each communicator size, collective and class of size, from NCCL's Inspector. The ten worst below 95 %.",
@@ -125,7 +125,7 @@ def standstill() -> Panel:
 def bandwidth() -> Panel:
     """Return the bandwidth of the run's collectives over time."""
     return panels.lines(
-        "Bandwidth of collectives, median rank",
+        "Bandwidth, median rank",
         Reading(
             "Bus bandwidth of the median rank over 5 minutes, for each communicator size, collective and class of "
             "size, from NCCL's Inspector.",

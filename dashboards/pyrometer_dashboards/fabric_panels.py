@@ -59,7 +59,7 @@ def events() -> Panel:
 def roce() -> Panel:
     """Return the events of RoCE, all ports together."""
     return panels.lines(
-        "RoCE: packets sent again, congestion, pauses",
+        "RoCE: resent, congestion, pauses",
         Reading(
             "Events per second of all ports: packets sent again (loss), packets that a switch marked and notifications "
             "(CNP) that slowed a sender (congestion), pauses so long that a storm is near. InfiniBand has none.",

@@ -8,6 +8,14 @@ from pyrometer_dashboards.model import Panel, Query, Reading
 
 XIDS = f"gpu:pyrometer_gpu_xid_errors:new5m{{{CLUSTER}}}"
 CRITICAL = f'gpu:pyrometer_gpu_xid_errors:new5m{{{CLUSTER}, class="critical"}}'
+# Series of failures are recorded each five minutes, the codes of Xids each minute, and what alerts at once: a panel of
+# the past that would say "none" adds the present.
+_COUNTED = f"gpu:pyrometer_gpu_xid_errors:counted{{{CLUSTER}}}"
+_XIDS_NOW = (
+    f"({_COUNTED} - {_COUNTED} offset 5m or {_COUNTED} and on (node) node:up:answering{{{CLUSTER}}} offset 5m) > 0"
+)
+_RISEN = f"gpu:pyrometer_gpu_xid_critical_errors:rise10m{{{CLUSTER}}}"
+FAILED_NOW = f"group by (node) ({_RISEN})"
 FLAPS = f"port:pyrometer_nic_link_down_events:new5m{{{CLUSTER}}}"
 ECC = f"gpu:pyrometer_gpu_ecc_uncorrected:new5m{{{CLUSTER}}}"
 LOST = f"node:up:lost5m{{{CLUSTER}}}"
@@ -25,6 +33,17 @@ def again(labels: str, *series: str) -> str:
     return f"({last} - {first} >= {_ANOTHER})"
 
 
+def xids_by_code(how: str, each: str) -> str:
+    """Return Xids of the time range by code; ``how`` and ``each`` are the outer and the inner aggregation.
+
+    The codes of the last minute are not known yet.
+    """
+    by_code = f"{how} by (xid, class) ({each})"
+    new = f'label_replace({how}({each % _RISEN}), "xid", "just now", "", "")'
+    new = f'label_replace({new}, "class", "critical", "", "")'
+    return f"{by_code % f'sum_over_time({XIDS}[$__range])'} or {by_code % f'({_XIDS_NOW})'} or on () {new}"
+
+
 def _month(title: str, expr: str, legend: str, colour: str, reading: Reading, *, known: str = KNOWN) -> Panel:
     return panels.bars(
         title,
@@ -40,7 +59,7 @@ def _month(title: str, expr: str, legend: str, colour: str, reading: Reading, *,
 def xids() -> Panel:
     """Return the critical Xids of each month."""
     return _month(
-        "Critical Xids, 30 days each",
+        "Critical Xids by month",
         f"sum(sum_over_time({CRITICAL}[30d]))",
         "critical Xids",
         palette.WORST,
@@ -57,7 +76,7 @@ def xids() -> Panel:
 def links() -> Panel:
     """Return the lost links of each month."""
     return _month(
-        "Lost links, 30 days each",
+        "Lost links by month",
         f"sum(sum_over_time({FLAPS}[30d]))",
         "lost links",
         palette.BAD,
@@ -73,7 +92,7 @@ def links() -> Panel:
 def memory() -> Panel:
     """Return the uncorrected memory errors of each month."""
     return _month(
-        "Memory errors, 30 days each",
+        "ECC errors by month",
         f"sum(sum_over_time({ECC}[30d]))",
         "memory errors",
         palette.REASONS["hw_power_brake"],

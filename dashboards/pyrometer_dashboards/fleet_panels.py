@@ -113,11 +113,11 @@ def runs(*, span: int = 24) -> Panel:
     return panels.table(
         "Runs: who waits for whom, and why",
         Reading(
-            "Each run: its state, MFU of the moment and its share of the run's best of 3 hours (of its pace without "
-            "the rank that all wait for, where it knows no better), the part that it waits for (of a stopped run the "
-            "one that fell silent first) and the share of the time that this costs, the cause that the diagnosis named "
-            "(of another part with its name) and since when, time since the last step, when its tokens will be trained "
-            "(--collector.ledger.target) at the rate of the last day, and whose job it is.",
+            "Each run: its state, MFU of the moment and its share of what it could be (the run's best of 3 hours, what "
+            "is expected of its configuration, or without the rank that all wait for), the part that it waits for (of "
+            "a stopped run the one that fell silent first) and the share of the time that this costs, the cause that "
+            "the diagnosis named (of another part with its name) and since when, time since the last step, when its "
+            "tokens will be trained (--collector.ledger.target) at the rate of the last day, and whose job it is.",
             "quiet cells; nobody to wait for.",
             "Open the run: its board says where the time goes and who is slow.",
             "TrainMfuDropped",
@@ -125,7 +125,7 @@ def runs(*, span: int = 24) -> Panel:
         [
             asked(f"max by (run) ({_STATE_OF_RUN})"),
             asked(f"max by (run) ({recently('run:pyrometer_train_batch_mfu_ratio:recent', _RUN)})"),
-            asked(f"min by (run) ({run_panels.of_best(_RUN)})"),
+            asked(f"min by (run) ({run_panels.pace(_RUN)})"),
             asked(_waits_for(_RUN)),
             asked(_cause(_RUN)),
             asked(f"max by (run) (time() - run:pyrometer_train_last_step:timestamp_seconds{{{_RUN}}})"),
@@ -136,7 +136,7 @@ def runs(*, span: int = 24) -> Panel:
             "run": "run",
             "Value #A": "state",
             "Value #B": "MFU",
-            "Value #C": "of best",
+            "Value #C": "pace",
             "who": "waits for",
             "Value #D": "costs",
             "cause": "likely cause",
@@ -147,7 +147,7 @@ def runs(*, span: int = 24) -> Panel:
         },
         unit="s",
         decimals=0,
-        sort="of best",
+        sort="pace",
         falling=False,
         link=RUN_OF_ROW,
         fields={
@@ -161,7 +161,7 @@ def runs(*, span: int = 24) -> Panel:
                 ],
             },
             "MFU": {"unit": "percentunit", "decimals": 1, "custom.width": 66},
-            "of best": below(*panels.KEPT, unit="percentunit", **{"custom.width": 88}),
+            "pace": below(*panels.KEPT, unit="percentunit", **{"custom.width": 88}),
             "waits for": {"custom.width": 160},
             "likely cause": {"custom.wrapText": True},
             "costs": below(

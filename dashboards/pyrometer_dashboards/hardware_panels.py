@@ -126,7 +126,7 @@ def link_errors() -> Panel:
         for each, name in zip(grown, ("NVLink", "NVLink", "PCIe"), strict=True)
     )
     return panels.table(
-        "NVLink and PCIe errors in the range",
+        "NVLink and PCIe errors",
         Reading(
             "Errors of the GPUs' NVLinks and PCIe links in the time range, by kind.",
             "'none counted', or a few replays.",
@@ -161,7 +161,7 @@ def roce() -> Panel:
         "tx_pause_storm_warning_events": "pause storms",
     }
     return panels.lines(
-        "RoCE: packets sent again, congestion, pauses",
+        "RoCE: resent, congestion, pauses",
         Reading(
             "Events per second of all ports: packets that were sent again or came out of sequence (loss), packets that "
             "a switch marked and notifications (CNP) that slowed this node down (congestion), pauses so long that a "

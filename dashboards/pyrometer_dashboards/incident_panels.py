@@ -133,7 +133,7 @@ def cost() -> Panel:
         f"max_over_time(pyrometer_incident_lost_gpu_hours{{{each}}}[$__range])" for each in (CLUSTER, _NO_CLUSTER)
     )
     return panels.table(
-        "By harm in the range: incidents and their cause",
+        "Incidents by harm in the range",
         Reading(
             "Each incident of the time range: the GPU-hours that its run lost, charged to the cause that the diagnosis "
             "named, and to no other alert that fired beside it.",

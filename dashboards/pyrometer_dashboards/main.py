@@ -196,7 +196,7 @@ def _check(files: Sequence[Path]) -> int:
     boards, refused = _read(files) if files else (ours, [])
     context = run.load_context(Path(__file__).parents[2], boards, ours)
     found = 0
-    for finding in run.findings(boards, context):
+    for finding in run.findings(boards, context, ours=not files):
         sys.stdout.write(finding.line() + "\n")
         found += 1
     if boards and not schema.sdk_available():

@@ -49,8 +49,8 @@ CELLS: Json = {
 # Lines whose names are not known beforehand, each in the colour of its worst value: Grafana's own palette would give
 # the colours of trouble to healthy lines.
 BY_WORST: Json = {"mode": "thresholds", "seriesBy": "max"}
-# A column that only links use.
-HIDDEN: Json = {"custom.hideFrom.viz": True}
+# A column that only links use; Grafana 11 knows the second by another name.
+HIDDEN: Json = {"custom.hideFrom.viz": True, "custom.hidden": True}
 ROW_NAME: Json = {"custom.cellOptions": {"type": "auto"}, "unit": "string"}
 
 
@@ -210,7 +210,10 @@ def table(
 
 
 # Pixels for a usual name in a cell, with its margins: on a phone the table scrolls before it cuts a name.
-_NAMES = {"node": 88, "run": 108, "switch": 100, "rack": 72}
+_NAMES = {
+    "node": 88, "run": 108, "switch": 100, "rack": 72, "alertname": 180, "cause": 180, "reason": 230, "test": 165,
+    "size_class": 115, "kind": 165, "counter": 130, "event": 90, "serial": 135, "part": 100, "cluster_uuid": 345,
+}  # fmt: skip
 _MARGINS, _LETTER, _ARROW = 18, 8, 22
 
 
@@ -361,8 +364,8 @@ def heatmap(
     """Return rows over time, each cell a colour on a fixed scale; a cell without data is empty."""
     colour = {"min": limits[0], "max": limits[1]}
     options = {"color": colour, "cellValues": {"unit": unit}, "legend": {"show": True}}
-    # Grafana has only an error for a heatmap without rows, and draws no cell for 0.
-    empty = 'label_replace(vector(0), "rack", "no data", "", "")'
+    # Grafana has only an error for a heatmap without rows; it draws no cell for what filterValues leaves out.
+    empty = 'label_replace(vector(-2), "rack", "no data", "", "")'
     asked = [replace(query, expr=f"{query.expr} or on () {empty}")]
     return Panel(title, "heatmap", reading, asked, options=options, unit=unit, max_points=max_points, span=span)
 

@@ -40,6 +40,11 @@ def waited_for(title: str, run: str, *, span: int) -> Panel:
     )
 
 
+def pace(run: str) -> str:
+    """Return the share of the pace that a run could have, held while batches are tagged."""
+    return recently("run:pyrometer_train_pace:ratio", run)
+
+
 def of_best(run: str) -> str:
     """Return MFU as a share of the run's best of 3 hours.
 
@@ -136,7 +141,7 @@ def curves() -> Panel:
 def ledger() -> Panel:
     """Return where the run's time went."""
     return panels.stacked(
-        "Goodput ledger: where the run's time went",
+        "Where the run's time went",
         Reading(
             "Shares of the time in each state of the ledger, which adds up to the time that passed.",
             "useful above 90 %; a little checkpoint.",

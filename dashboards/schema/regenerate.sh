@@ -1,17 +1,20 @@
 #!/usr/bin/env bash
 # Regenerate ../pyrometer_dashboards/lint/grafana.schema.json, the JSON Schemas of dashboards and panel options, from Grafana's own TypeScript types.
-# Needs node and npm. Usage: dashboards/schema/regenerate.sh [VERSION of @grafana/schema]
+# Needs node and npm. Usage: dashboards/schema/regenerate.sh [VERSION of @grafana/schema [FILE beside grafana.schema.json]]
+# The other file: dashboards/schema/regenerate.sh 11.6.0 grafana-11.6.schema.json
 set -euo pipefail
 version=${1:-12.2.0}
 here=$(cd "$(dirname "$0")" && pwd)
-out=$here/../pyrometer_dashboards/lint/grafana.schema.json
+out=$here/../pyrometer_dashboards/lint/${2:-grafana.schema.json}
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder"
 npm init --yes >/dev/null
 npm install --no-audit --no-fund --ignore-scripts --loglevel=error \
   "@grafana/schema@$version" ts-json-schema-generator@2.9.0 typescript@5.9.3
+# Older releases have them in another folder.
 types=node_modules/@grafana/schema/dist/types/raw
+[ -d "$types" ] || types=node_modules/@grafana/schema/dist/esm/raw
 
 schema() { # NAME FILE TYPE: one type's schema; a panel without field settings of its own has no such type
   npx ts-json-schema-generator --path "$2" --type "$3" --no-type-check --no-top-ref --jsDoc none --minify --out "$1.json" ||

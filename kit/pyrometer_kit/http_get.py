@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import http.client
 import json
+import time
 import urllib.error
 import urllib.request
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+from pyrometer_kit.answer_body import TooLargeError, read_whole
 from pyrometer_kit.flags import LOOPBACK
 from pyrometer_kit.prometheus import basic_credentials, place
 
@@ -24,6 +26,15 @@ class HttpGetError(Exception):
         self.status = status
 
 
+class NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Makes a redirect an error: urllib would send the credentials on to whatever address the answer names."""
+
+    def http_error_302(self, *_: object) -> None:
+        """Follow none."""
+
+    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
+
+
 def get(url: str, path: str, *, token: str = "", seconds: float = SECONDS) -> bytes:
     """Return the body of ``url`` + ``path``.
 
@@ -31,7 +42,7 @@ def get(url: str, path: str, *, token: str = "", seconds: float = SECONDS) -> by
         url: base address; a user and a password in it are sent as basic authentication.
         path: path and query, from the slash on.
         token: sent as a bearer token where the address has no user.
-        seconds: deadline of each wait for the server.
+        seconds: deadline of the connection, of each wait for the server, and of the whole body.
 
     Raises:
         HttpGetError: it could not be had, with the reason.
@@ -42,18 +53,28 @@ def get(url: str, path: str, *, token: str = "", seconds: float = SECONDS) -> by
     request = urllib.request.Request(f"{bare}{path}", headers={"Accept": "application/json, */*", **headers})  # noqa: S310  the caller's flag
     proxies = urllib.request.ProxyHandler({}) if parts.hostname in LOOPBACK else urllib.request.ProxyHandler()
     try:
-        with urllib.request.build_opener(proxies).open(request, timeout=seconds) as answer:
-            body: bytes = answer.read(MAX_BYTES + 1)
+        with urllib.request.build_opener(proxies, NoRedirects()).open(request, timeout=seconds) as answer:
+            return read_whole(answer, MAX_BYTES, time.monotonic() + seconds)
     except urllib.error.HTTPError as error:
         error.close()
-        raise HttpGetError(f"{bare}{path} answers {error.code} {error.reason}", error.code) from None
+        raise HttpGetError(f"{bare}{path} answers {error.code} {error.reason}{_elsewhere(error)}", error.code) from None
     except urllib.error.URLError as error:
         raise HttpGetError(f"{bare}: {error.reason}") from None
+    except TooLargeError:
+        raise HttpGetError(f"{bare}{path}: an answer of more than {MAX_BYTES >> 20} MiB") from None
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise HttpGetError(f"{bare}: {str(error) or type(error).__name__}") from None
-    if len(body) > MAX_BYTES:
-        raise HttpGetError(f"{bare}{path}: an answer of more than {MAX_BYTES >> 20} MiB")
-    return body
+
+
+def _elsewhere(error: urllib.error.HTTPError) -> str:
+    """Return the remedy for a redirect, with its host alone: its path may have a ticket."""
+    try:
+        parts = urlsplit(error.headers.get("Location", ""))
+    except ValueError:
+        return ""
+    if error.code not in (301, 302, 303, 307, 308) or not parts.netloc or not place(parts).isprintable():
+        return ""
+    return f" (it leads to {parts.scheme}://{place(parts)[:100]}, which is not followed: give that address)"
 
 
 def get_json(url: str, path: str, *, token: str = "", seconds: float = SECONDS) -> Any:  # noqa: ANN401  any document

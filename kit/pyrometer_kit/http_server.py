@@ -283,6 +283,8 @@ class WebServer:
         takes_body = route is not None and route.max_body > 0
         if request.has_body and not takes_body and (declared_length(request) or 0) > MAX_IGNORED_BYTES:
             return text(413, "too large: no body is expected here")
+        if request.method not in READ_METHODS and not _from_here(request):
+            return text(403, "the page of another site asks: no page may change anything here")
         methods = route.methods if route else READ_METHODS
         if request.method not in methods:
             return text(405, f"only {' and '.join(methods)}", Allow=", ".join(methods))
@@ -329,6 +331,12 @@ class WebServer:
             await self._threads.call(receipt, delivered)
         except Exception:
             log.exception("could not record that the response was delivered")
+
+
+def _from_here(request: Request) -> bool:
+    """Return whether no browser sends it for a page of another site, with the address and the password of its user."""
+    origin = request.headers.get("origin")
+    return origin is None or origin.partition("://")[2] == request.headers.get("host")
 
 
 def _all_acknowledged(connection: Connection) -> bool:

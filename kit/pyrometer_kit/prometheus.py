@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import SplitResult, unquote, urlencode, urlsplit
 
+from pyrometer_kit.answer_body import TooLargeError, read_whole
 from pyrometer_kit.flags import LOOPBACK
 
 DEFAULT_URL = "http://127.0.0.1:9090"
 QUERY_SECONDS = 10.0
 MAX_ANSWER_BYTES = 32 << 20
-_CHUNK = 1 << 16
 # A connection that was kept open and that the server has closed meanwhile.
 _STALE = (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError)
 # The numbers of name-resolution and TLS errors are not errno's.
@@ -99,6 +99,9 @@ class HttpPrometheus:
             return answer(*self._post(path, urlencode(form)))
         except TimeoutError:
             raise PrometheusError(f"Prometheus did not answer within {self._seconds:g} s", "deadline") from None
+        except TooLargeError:
+            most = f"{MAX_ANSWER_BYTES >> 20} MiB"
+            raise PrometheusError(f"Prometheus' answer is larger than {most}", "too_large") from None
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise PrometheusError(f"Prometheus at {place(self._url)}: {error}", _reason(error)) from None
 
@@ -120,7 +123,7 @@ class HttpPrometheus:
                 connection.sock.settimeout(max(0.001, until - time.monotonic()))
             connection.request("POST", self._target(connection, path), form, self._headers)
             with connection.getresponse() as response:
-                body = _bounded(response, until)
+                body = read_whole(response, MAX_ANSWER_BYTES, until)
                 reusable = not response.will_close
         except BaseException:
             connection.close()
@@ -194,18 +197,6 @@ def _series(item: Mapping[str, Any]) -> Series:
         msg = "a label is no text, or a time no number"
         raise ValueError(msg)
     return Series(labels, points)
-
-
-def _bounded(response: http.client.HTTPResponse, until: float) -> bytes:
-    """Return the whole answer; the connection's own timeout is per read, and an answer could trickle in for ever."""
-    body = bytearray()
-    while data := response.read1(_CHUNK):
-        body += data
-        if time.monotonic() > until:
-            raise TimeoutError
-        if len(body) > MAX_ANSWER_BYTES:
-            raise PrometheusError(f"Prometheus' answer is larger than {MAX_ANSWER_BYTES >> 20} MiB", "too_large")
-    return bytes(body)
 
 
 def _close(connections: list[http.client.HTTPConnection]) -> None:

@@ -21,7 +21,7 @@ import yaml
 from pyrometer_dashboards.lint.clusters import mixing, unchosen
 from pyrometer_dashboards.lint.promql import parse
 from pyrometer_simulator.stack import Stack
-from pyrometer_simulator.stack.promtool import objections
+from pyrometer_simulator.stack.promtool import objections, one_by_one
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "alert_rules"
@@ -124,9 +124,10 @@ def _read(path: Path) -> dict[str, Any]:
 
 def twin(file: dict[str, Any]) -> dict[str, Any]:
     """Return a promtool test with a second cluster beside each, the same in all but the name."""
+    files = [(RULES / "tests" / each).resolve() for each in file["rule_files"]]
     return {
         **file,
-        "rule_files": [str((RULES / "tests" / each).resolve()) for each in file["rule_files"]],
+        "rule_files": [str(each) for each in files],
         "tests": [_twice(test) for test in file["tests"]],
     }
 
@@ -176,7 +177,9 @@ def test_a_second_cluster_of_the_same_names_changes_nothing(stack: Stack, tmp_pa
     def complaint(path: Path) -> str:
         copy = tmp_path / path.name
         copy.write_text(yaml.safe_dump(twin(_read(path))), encoding="utf-8")
-        return objections(stack.promtool, "test", "rules", copy)
+        folder = tmp_path / path.stem
+        folder.mkdir()
+        return objections(stack.promtool, "test", "rules", *one_by_one(copy, folder))
 
     with ThreadPoolExecutor(2) as pool:
         found = {

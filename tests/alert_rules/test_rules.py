@@ -1,9 +1,6 @@
 """The alert rules as Prometheus itself sees them, and the three places of each alert: rule, test and runbook."""
 
-import json
 import re
-import shutil
-import subprocess
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -13,7 +10,7 @@ import pytest
 import yaml
 
 from pyrometer_simulator.stack import Stack
-from pyrometer_simulator.stack.promtool import groups_of, objections, that_answer
+from pyrometer_simulator.stack.promtool import evaluation_order, groups_of, objections, one_by_one, that_answer
 
 ROOT = Path(__file__).resolve().parents[2]
 RULE_FILES = sorted((ROOT / "alert_rules").glob("*.rules.yaml"))
@@ -116,27 +113,7 @@ def test_promtool_accepts_the_rules(stack: Stack, path: Path) -> None:
 
 @pytest.mark.parametrize("path", TEST_FILES, ids=lambda path: path.name)
 def test_the_rules_do_what_their_tests_say(stack: Stack, path: Path, tmp_path: Path) -> None:
-    assert objections(stack.promtool, "test", "rules", *_apart(path, tmp_path)) == ""
-
-
-def _apart(path: Path, folder: Path) -> Iterator[Path]:
-    """Write each test of a file into its own, with the rules that it asks about: promtool evaluates all it is given."""
-    text = path.read_text(encoding="utf-8")
-    whole = yaml.safe_load(text)
-    groups = [group for file in whole["rule_files"] for group in groups_of((path.parent / file).resolve())]
-    # As texts: `0x60` is sixty zeros to promtool, and 96 in YAML 1.1.
-    for number, test in enumerate(yaml.load(text, yaml.BaseLoader)["tests"]):  # noqa: S506  texts alone
-        alerts = [check["alertname"] for check in test.get("alert_rule_test", [])]
-        asked = test.get("promql_expr_test", [])
-        needed = that_answer(groups, [*alerts, *(check["expr"] for check in asked)])
-        for sample in (sample for check in asked for sample in check["exp_samples"]):
-            sample["value"] = float(sample["value"])
-        order = [name for name in whole.get("group_eval_order", []) if name in {group["name"] for group in needed}]
-        own = {**whole, "rule_files": [f"{number}.rules.yaml"], "group_eval_order": order, "tests": [test]}
-        (folder / f"{number}.rules.yaml").write_text(json.dumps({"groups": needed}), encoding="utf-8")
-        file = folder / f"{number}.test.yaml"
-        file.write_text(json.dumps(own), encoding="utf-8")
-        yield file
+    assert objections(stack.promtool, "test", "rules", *one_by_one(path, tmp_path)) == ""
 
 
 def test_a_rule_that_another_asks_over_is_evaluated_and_one_that_nobody_asks_is_not() -> None:
@@ -159,6 +136,12 @@ def test_a_rule_that_another_asks_over_is_evaluated_and_one_that_nobody_asks_is_
     assert left('ALERTS{alertname="Low"}') == ["a:b:c", "High", "Low", "e"]
     assert left('{__name__=~"a.*"}') == ["a:b:c", "d", "High", "Low", "e"]
     assert that_answer(groups, ["y"]) == []
+
+
+def test_all_groups_are_evaluated_in_a_stated_order() -> None:
+    groups: list[dict[str, Any]] = [{"name": name, "rules": []} for name in ("first", "second", "third")]
+    assert evaluation_order([], groups) == ["first", "second", "third"]
+    assert evaluation_order(["third", "left out"], groups) == ["third", "first", "second"]
 
 
 def test_each_rule_file_has_its_tests_and_each_test_file_is_of_a_rule_file() -> None:
@@ -235,10 +218,8 @@ def test_training_alerts_carry_the_run_and_not_the_node_where_it_was_read() -> N
             )
 
 
-# pint (cloudflare/pint) is run where it is installed; its most useful checks are here as well, since its Go module
-# can't be had everywhere. Two are left out, as they are wrong here. alerts/comparison: an alert on an info metric
-# that exists only while something is wrong (pyrometer_nic_missing_info) needs no comparison. alerts/count: it wants a
-# Prometheus with a past.
+# test_pint.py runs pint (cloudflare/pint) where it is installed; its most useful checks are here as well, since its Go
+# module can't be had everywhere.
 LONGEST_SCRAPE_INTERVAL = 30
 
 
@@ -301,12 +282,3 @@ def test_an_alert_of_a_node_honours_maintenance(rule: dict[str, Any]) -> None:
     assert any(name in rule["expr"] for name in honours), (
         "unless on (cluster, node) node:pyrometer_node_maintenance:active"
     )
-
-
-def test_pint_has_nothing_to_say() -> None:
-    pint = shutil.which("pint")
-    if pint is None:
-        pytest.skip("pint is not on PATH")
-    command = [pint, "--offline", "--no-color", "lint", "--min-severity=bug", *map(str, RULE_FILES)]
-    answer = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert answer.returncode == 0, answer.stdout + answer.stderr

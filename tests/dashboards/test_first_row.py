@@ -244,6 +244,16 @@ STEADY = {
 }
 
 
+def test_a_run_below_what_its_job_expects_is_not_at_its_best(tmp_path: Path) -> None:
+    hoped = {f'pyrometer_train_expected_mfu_ratio{{{where("gpu-041")}, run="r", attempt="1"}}': "0.4x120"}
+    row = expression("overview", "Runs: who waits for whom, and why", 2, run="r")
+    tests = [
+        {"expr": f"round({asked}, 0.01)", "eval_time": "29m", "exp_samples": [{"labels": labels, "value": share}]}
+        for asked, labels, share in ((row, '{run="r"}', 0.75), (expression("alerts", "Harm"), "{}", 0.25))
+    ]
+    assert answer(tmp_path, STEADY | hoped, tests) == ""
+
+
 @pytest.mark.parametrize(
     ("series", "share"),
     [
@@ -256,8 +266,14 @@ STEADY = {
 )
 def test_a_run_that_has_waited_since_it_began_is_not_at_its_best(series: Series, share: float, tmp_path: Path) -> None:
     row = expression("overview", "Runs: who waits for whom, and why", 2, run="r")
+    tile, harm = expression("overview", "MFU, 7 days", run=".+"), expression("alerts", "Harm")
     tests = [
         {"expr": f"round({asked}, 0.01)", "eval_time": "29m", "exp_samples": [{"labels": labels, "value": share}]}
-        for asked, labels in ((row, '{run="r"}'), (expression("training-run", "Of its best", run="r"), "{}"))
+        for asked, labels in (
+            (row, '{run="r"}'),
+            (expression("training-run", "Of its best", run="r"), "{}"),
+            (f"max by (run) ({tile})", '{run="r"}'),
+            (f"1 - ({harm})", "{}"),
+        )
     ]
     assert answer(tmp_path, series, tests) == ""

@@ -64,7 +64,7 @@ TOLD: tuple[tuple[str, str, str, int, str, str, str, float], ...] = (
      '{node="gpu-042", device="mlx5_3", port="1", part="gpu-042 mlx5_3"}', 0),
     ("a flapping rail", "fabric", "State of ports that were down", 0, "%s", "20m",
      '{node="gpu-042", device="mlx5_3", port="1", part="gpu-042 mlx5_3"}', 1),
-    ("a flapping rail", "gpu-matrix", "Node x GPU, worst node first: steps from the rail's median", 0, ONCE, "20m",
+    ("a flapping rail", "gpu-matrix", "Node x GPU: steps from the rail's median", 0, ONCE, "20m",
      '{node="gpu-042", gpu="3"}', 1),
     ("a straggler", "overview", "Runs: who waits for whom, and why", 3, "%s", "20m",
      '{run="r", who="gpu-042 GPU 3"}', 0.2),
@@ -76,7 +76,10 @@ TOLD: tuple[tuple[str, str, str, int, str, str, str, float], ...] = (
     ("a dead exporter", "alerts", "Warning now", 0, "%s", "20m", "{}", 1),
     ("a lost GPU", "reliability", "Failed nodes", 0, "%s", "25m", "{}", 1),
     ("a lost GPU", "reliability", "Xids by code", 0, ONCE, "25m", '{xid="79", class="critical"}', 1),
-    ("a lost GPU", "reliability", "Critical Xids, 30 days each", 0, ONCE, "25m", "{}", 1),
+    # Not five minutes later: at once, and with its code within a minute.
+    ("a lost GPU", "reliability", "Failed nodes", 0, "%s", "15m30s", "{}", 1),
+    ("a lost GPU", "reliability", "Xids by code", 0, "count((%s) > 0)", "15m30s", "{}", 1),
+    ("a lost GPU", "reliability", "Critical Xids by month", 0, ONCE, "25m", "{}", 1),
     # One is no alert: it takes three.
     ("a lost batch", "alerts", "Warning now", 0, "%s", "20m", "{}", 0),
     ("a lost batch", "stack-health", "Batches lost in 10 minutes", 0, "%s", "20m", "{}", 1),

@@ -97,14 +97,14 @@ INCIDENTS: dict[str, tuple[Series, list[Shown]]] = {
         [
             Shown(
                 "overview",
-                "Collectives below their best bandwidth",
+                "Collectives below their best",
                 f"{{{KIND}}}",
                 1,
                 EXACTLY,
             ),
             Shown(
                 "training-run",
-                "Bandwidth of collectives, median rank",
+                "Bandwidth, median rank",
                 f"comm:pyrometer_nccl_bus_bandwidth:median5m{{{KIND}}}",
                 100e9,
                 variables={"run": "r"},
@@ -136,7 +136,7 @@ INCIDENTS: dict[str, tuple[Series, list[Shown]]] = {
             Shown("throttling", "Lowest clocks against the rail", WORST % ("clock", "-100", "MHz"), 7.8, "> 1"),
             Shown(
                 "gpu-matrix",
-                "Node x GPU, worst node first: steps from the rail's median",
+                "Node x GPU: steps from the rail's median",
                 '{node="gpu-042", gpu="3"}',
                 4.125,
                 "> 1",
@@ -241,7 +241,7 @@ INCIDENTS: dict[str, tuple[Series, list[Shown]]] = {
             Shown("gpu-matrix", "GPUs without data", '{node="gpu-042", gpu="3"}', 1),
             Shown(
                 "gpu-matrix",
-                "Node x GPU, worst node first: steps from the rail's median",
+                "Node x GPU: steps from the rail's median",
                 '{node="gpu-042", gpu="3"}',
                 1e6 + 1,
                 "> 1",
@@ -250,7 +250,7 @@ INCIDENTS: dict[str, tuple[Series, list[Shown]]] = {
             # Its link is well: the GPU is missing all the same.
             Shown(
                 "gpu-matrix",
-                "Node x GPU, worst node first: steps from the rail's median",
+                "Node x GPU: steps from the rail's median",
                 '{node="gpu-042", gpu="3"}',
                 1e6 + 1,
                 "> 1",

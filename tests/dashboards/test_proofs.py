@@ -8,7 +8,7 @@ import pytest
 from dashboards_planted import RULES, UNLINKED, answer, expression, where
 
 WHOLE = "Open incidents: who did it, and why"
-BY_HARM = "By harm in the range: incidents and their cause"
+BY_HARM = "Incidents by harm in the range"
 SERVICE = 'job="alerting", instance="alerting:9096"'
 HEARTBEAT = {f"pyrometer_alerting_watchdog_last_seen_timestamp_seconds{{{SERVICE}}}": "0+15x120"}
 EXPORTED = HEARTBEAT | {f'pyrometer_alerting_page_info{{{SERVICE}, url="http://a"}}': "1x120"}

@@ -136,7 +136,7 @@ class Service:
             )
             self.courier.composer.buttons = True
         self._reload, self._read_outlets, self._load_policy = reload, outlets, policy
-        self._reload_successful = True
+        self._reload_successful, self._reloading = True, threading.Lock()
         self.reload()
         self.metrics.serve_gauges(self._gauges)
         self._threads: list[threading.Thread] = []
@@ -212,7 +212,9 @@ class Service:
         }
         routes = {path: BlockingRoute(partial(_read, page)) for path, page in (pages | runbooks.pages()).items()}
         routes["/metrics"] = BlockingRoute(self._metrics)
-        routes["/-/reload"] = BlockingRoute(self._reloaded, ("POST", "PUT"), max_body=_MAX_RELOAD_BYTES)
+        routes["/-/reload"] = BlockingRoute(
+            self._reloaded, ("POST", "PUT"), max_body=_MAX_RELOAD_BYTES, tokens=self._tokens
+        )
         routes[WEBHOOK_PATH] = BlockingRoute(
             self._webhook, ("POST",), max_body=MAX_DELIVERY_BYTES, takes_oversized=True, tokens=self._tokens
         )
@@ -278,7 +280,8 @@ class Service:
 
     def _reloaded(self, _request: Request) -> Response:
         try:
-            self.reload()
+            with self._reloading:
+                self.reload()
         except UsageError as error:
             _log.error("reload: %s; the old configuration stays in force", error)
             return Response(500, f"{error}\n".encode())

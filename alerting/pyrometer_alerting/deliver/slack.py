@@ -13,6 +13,7 @@ from http.client import HTTPException
 from typing import Any, NamedTuple, Protocol
 from urllib.error import URLError
 from urllib.parse import urlsplit
+from urllib.request import build_opener, install_opener
 
 import requests
 from slack_sdk import WebClient
@@ -22,6 +23,7 @@ from slack_sdk.web import SlackResponse
 from pyrometer_alerting.deliver.failure import DeliveryFailure, Trouble
 from pyrometer_alerting.model.message import Message
 from pyrometer_kit.flags import LOOPBACK
+from pyrometer_kit.http_get import NoRedirects
 
 # Well above the time of any normal answer: beyond this the connection is dead and a lookup decides.
 TIMEOUT_SECONDS = 10
@@ -142,6 +144,7 @@ class WebSlack:
     """Slack's Web API through slack_sdk; `base_url` ends in `/api/`, every method raises SlackFailure."""
 
     def __init__(self, token: str, base_url: str) -> None:
+        install_opener(build_opener(NoRedirects()))  # slack_sdk calls urlopen
         quiet = logging.getLogger("pyrometer_alerting.slack_sdk")
         quiet.setLevel(logging.WARNING)  # at DEBUG slack_sdk logs message bodies
         self._client = WebClient(

@@ -14,10 +14,12 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 import requests
+from urllib3.exceptions import HTTPError
 
 from pyrometer_alerting.model import text
 from pyrometer_alerting.policy.rules import KubernetesSettings
 from pyrometer_alerting.policy.schedulers import NodeState, RefusedError, SchedulerError
+from pyrometer_kit.answer_body import TooLargeError, read_whole
 
 TAINT = "pyrometer.io/unfit"
 _CORDON = "node.kubernetes.io/unschedulable"
@@ -37,6 +39,7 @@ class Kubernetes:
     def __init__(self, settings: KubernetesSettings) -> None:
         self._settings = settings
         self._session = requests.Session()
+        self._session.headers["Accept-Encoding"] = "identity"  # bodies are read as they come
         self._session.trust_env = False  # no proxy and no .netrc between a service account and its own API server
 
     def nodes(self) -> Mapping[str, NodeState]:
@@ -107,20 +110,13 @@ class Kubernetes:
                 method, settings.url + path, data=body, headers=headers, timeout=settings.seconds,
                 verify=str(settings.ca_file), stream=True, allow_redirects=False,
             ) as answer:  # fmt: skip
-                content = _bounded(answer, until)
+                content = read_whole(answer.raw, MAX_ANSWER_BYTES, until)
                 status = answer.status_code
-        except (requests.RequestException, OSError) as error:
+        except TooLargeError:
+            raise SchedulerError("Kubernetes' answer is too large") from None
+        except (requests.RequestException, HTTPError, OSError) as error:
             raise SchedulerError(f"Kubernetes did not answer ({type(error).__name__})") from None
         return _read(status, content)
-
-
-def _bounded(answer: requests.Response, until: float) -> bytes:
-    content = bytearray()
-    for chunk in answer.iter_content(1 << 16):
-        content += chunk
-        if time.monotonic() > until or len(content) > MAX_ANSWER_BYTES:
-            raise SchedulerError("Kubernetes' answer is too slow or too large")
-    return bytes(content)
 
 
 def _read(status: int, content: bytes) -> dict[str, Any]:

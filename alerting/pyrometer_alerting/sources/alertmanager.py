@@ -16,7 +16,9 @@ from typing import Any, Protocol
 from urllib.parse import quote, urlsplit
 
 import requests
+from urllib3.exceptions import HTTPError
 
+from pyrometer_kit.answer_body import TooLargeError, read_whole
 from pyrometer_kit.flags import LOOPBACK
 
 ANSWER_SECONDS = 5.0
@@ -94,6 +96,7 @@ class HttpAlertmanager:
     def __init__(self, url: str) -> None:
         self._url = url.rstrip("/")
         self._session = requests.Session()
+        self._session.headers["Accept-Encoding"] = "identity"  # bodies are read as they come
         if urlsplit(url).hostname in LOOPBACK:
             self._session.trust_env = False  # a proxy from the environment cannot reach our loopback
 
@@ -157,24 +160,25 @@ class HttpAlertmanager:
         try:
             body = self._body(method, path, document)
             return json.loads(body) if body else None
-        except requests.RequestException as error:
+        except (requests.RequestException, HTTPError) as error:
             raise AlertmanagerError(f"Alertmanager did not answer ({type(error).__name__})") from None
         except ValueError:
             raise AlertmanagerError("Alertmanager's answer could not be read") from None
 
     def _body(self, method: str, path: str, document: object) -> bytes:
-        """Read the whole answer, bounded in time and size (requests' own timeout is per read)."""
+        """Read the whole answer, bounded in time and size (requests' own timeout is per read); follow no redirect."""
         deadline = time.monotonic() + ANSWER_SECONDS
         address = self._url + path
-        with self._session.request(method, address, json=document, timeout=ANSWER_SECONDS, stream=True) as answer:
-            body = bytearray()
-            for chunk in answer.iter_content(1 << 16):
-                body += chunk
-                if time.monotonic() > deadline or len(body) > MAX_ANSWER_BYTES:
-                    raise AlertmanagerError("Alertmanager's answer is too slow or too large")
-            if answer.status_code >= 400:
+        with self._session.request(
+            method, address, json=document, timeout=ANSWER_SECONDS, stream=True, allow_redirects=False
+        ) as answer:
+            try:
+                body = read_whole(answer.raw, MAX_ANSWER_BYTES, deadline)
+            except (TimeoutError, TooLargeError):
+                raise AlertmanagerError("Alertmanager's answer is too slow or too large") from None
+            if answer.status_code >= 300:
                 raise AlertmanagerError(f"Alertmanager refused: HTTP {answer.status_code}")
-            return bytes(body)
+            return body
 
 
 def _active_alert(item: Mapping[str, Any]) -> ActiveAlert:

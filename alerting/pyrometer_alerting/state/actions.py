@@ -11,8 +11,9 @@ done -> ended                       of a drain: the node is back, by the policy 
 
 from __future__ import annotations
 
-import sqlite3
 from dataclasses import dataclass
+
+from pyrometer_alerting.state.engine import Connection
 
 DRAIN, RETURN, WEBHOOK, ASK, ASK_RETURN = "drain", "return", "webhook", "ask", "ask_return"
 ASKED, DOING, DONE, WOULD, ENDED = "asked", "doing", "done", "would", "ended"
@@ -50,7 +51,7 @@ class Action:
 class Actions:
     """Reads and writes of the table inside the caller's transaction."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._db = connection
 
     def add(self, action: Action) -> None:
@@ -79,7 +80,7 @@ class Actions:
 
     def newest(self, limit: int = 200) -> list[Action]:
         """Return the newest actions first."""
-        return self._select("1 ORDER BY number DESC LIMIT ?", limit)
+        return self._select("1 = 1 ORDER BY number DESC LIMIT ?", limit)
 
     def places_since(self, since: float, *, dry: bool) -> set[tuple[str, str]]:
         """Return (cluster, node) of all that something was planned for since then; what dry runs said only if `dry`."""
@@ -99,8 +100,8 @@ class Actions:
         """Return how many drains and webhooks of a cluster began since then, or may have, dry runs included."""
         row = self._db.execute(
             f"SELECT count(*) FROM policy_action WHERE cluster = ? AND kind IN ('{DRAIN}', '{WEBHOOK}')"  # noqa: S608 - constants
-            f" AND state IN ({_marks(COUNTED)}) AND max(planned_at, began_at) > ?",
-            (cluster, *COUNTED, since),
+            f" AND state IN ({_marks(COUNTED)}) AND (planned_at > ? OR began_at > ?)",
+            (cluster, *COUNTED, since, since),
         ).fetchone()
         return int(row[0])
 
@@ -118,9 +119,7 @@ class Actions:
 
     def totals(self) -> dict[tuple[str, str], float]:
         """Return how many actions came to each result, ever: by (action, result)."""
-        rows = self._db.execute(
-            "SELECT name, value FROM fact WHERE substr(name, 1, ?) = ?", (len(_TOTAL), _TOTAL)
-        ).fetchall()
+        rows = self._db.execute("SELECT name, value FROM fact WHERE substr(name, 1, ?) = ?", (len(_TOTAL), _TOTAL))
         found = {tuple(str(name)[len(_TOTAL) :].split(":", 1)): float(value) for name, value in rows}
         return {(kind, result): value for (kind, result), value in found.items()}
 
@@ -135,7 +134,8 @@ class Actions:
 
     def _count(self, kind: str, result: str) -> None:
         self._db.execute(
-            "INSERT INTO fact VALUES (?, '1') ON CONFLICT (name) DO UPDATE SET value = CAST(value + 1 AS TEXT)",
+            "INSERT INTO fact (name, value) VALUES (?, '1')"
+            " ON CONFLICT (name) DO UPDATE SET value = CAST(CAST(fact.value AS INTEGER) + 1 AS TEXT)",
             (f"{_TOTAL}{kind}:{result}",),
         )
 

@@ -13,10 +13,11 @@ import sqlite3
 import struct
 import time
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
+from urllib.parse import quote
 
+from pyrometer_alerting.state.engine import Loss, StoreError, reason
 from pyrometer_alerting.state.schema import INDEXES, MIGRATIONS, SCHEMA, SCHEMA_VERSION
 
 KEPT_BACKUPS = 7
@@ -28,22 +29,8 @@ _NUMBER = struct.Struct("<Q")
 _BROKEN_CODES = (11, 26)  # SQLITE_CORRUPT, SQLITE_NOTADB
 
 
-class StoreError(Exception):
-    """The store cannot be read or written now; the message names the file."""
-
-
 class BrokenFileError(sqlite3.DatabaseError):
     """The file is not, or no longer, the one that was written."""
-
-
-@dataclass(frozen=True)
-class Loss:
-    """A loss: its reason, where the old file is, since when changes may be missing, and the facts that were saved."""
-
-    why: str
-    kept: str
-    since: float
-    facts: dict[str, str] = field(default_factory=dict)
 
 
 class Database:
@@ -51,14 +38,68 @@ class Database:
 
     writer: sqlite3.Connection
     reader: sqlite3.Connection
+    errors: tuple[type[Exception], ...] = (OSError, sqlite3.Error)
+    _inode: int
+    _changes: int
 
     def __init__(self, folder: Path, *, alone: bool) -> None:
         self.path, self._folder, self._alone = folder / "alerting.sqlite3", folder, alone
         self.loss: Loss | None = None
         """Set when the file had to be replaced or lacks commits; taken by the store."""
         self._owner: IO[str] | None = None
-        self._commits = -1
-        self._inode = 0
+        self._commits: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The file."""
+        return str(self.path)
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the file."""
+        return self._folder
+
+    def begin(self) -> sqlite3.Connection:
+        """See `Engine.begin`; isolation is explicit, as the connection begins nothing on its own."""
+        self.check_place()
+        self.writer.execute("BEGIN IMMEDIATE")
+        self._changes = self.writer.total_changes
+        return self.writer
+
+    def commit(self) -> None:
+        """See `Engine.commit`; a change that changed nothing gets no number."""
+        number = self.count(self.writer) if self.writer.total_changes != self._changes else None
+        self.writer.execute("COMMIT")
+        if number is not None:
+            self.note(number)
+
+    def rollback(self) -> None:
+        """See `Engine.rollback`."""
+        with suppress(sqlite3.Error):  # closed: a worker was still busy when the service ended
+            if self.writer.in_transaction:  # a full disk has rolled it back already
+                self.writer.execute("ROLLBACK")
+
+    def view(self) -> sqlite3.Connection:
+        """See `Engine.view`."""
+        self.reader.execute("BEGIN")
+        return self.reader
+
+    def end_view(self) -> None:
+        """See `Engine.end_view`."""
+        self.reader.execute("ROLLBACK")
+
+    def probe(self) -> bool:
+        """See `Engine.probe`: one file has one writer."""
+        return False
+
+    def shrink(self) -> None:
+        """See `Engine.shrink`."""
+        self.writer.executescript("PRAGMA incremental_vacuum")  # `execute` would free a single page
+        self.writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def is_broken(self, error: Exception) -> bool:
+        """See `Engine.is_broken`."""
+        return is_broken(error)
 
     def open(self) -> None:
         """Open, check and upgrade the file; begin a new one in the place of one that is broken.
@@ -122,8 +163,9 @@ class Database:
 
     def note(self, number: int) -> None:
         """Remember the number beside the file; after a power cut it may be too low, which harms nothing."""
-        with suppress(OSError):
-            os.pwrite(self._commits, _NUMBER.pack(number), 0)
+        if self._commits is not None:
+            with suppress(OSError):
+                os.pwrite(self._commits, _NUMBER.pack(number), 0)
 
     def back_up(self, now: float) -> None:
         """See `Store.back_up`.
@@ -156,9 +198,9 @@ class Database:
     def close(self) -> None:
         """Close everything, and let others use the folder."""
         self._disconnect()
-        if self._commits >= 0:
+        if self._commits is not None:
             os.close(self._commits)
-            self._commits = -1
+            self._commits = None
         if self._owner is not None:
             self._owner.close()
 
@@ -188,8 +230,10 @@ class Database:
 
     def _check_number(self) -> None:
         """Note a loss where commits that were made are not in the file."""
+        if not self._alone:
+            return
         noted, found = self._noted(), _number_in(self.writer)
-        if not self._alone or found >= noted:
+        if found >= noted:
             return
         missing = noted - max(found, 0)
         what = "its newest changes are missing" if found > 0 else "it is empty"
@@ -198,7 +242,7 @@ class Database:
         self.loss = Loss(f"the database is not as it was left: {what} ({missing} commits)", "", since, facts)
 
     def _noted(self) -> int:
-        content = os.pread(self._commits, _NUMBER.size, 0)
+        content = b"" if self._commits is None else os.pread(self._commits, _NUMBER.size, 0)
         return int(_NUMBER.unpack(content)[0]) if len(content) == _NUMBER.size else 0
 
     def _set_aside(self) -> Path:
@@ -236,13 +280,6 @@ def is_broken(error: Exception) -> bool:
     )
 
 
-def reason(error: Exception) -> str:
-    """Return what went wrong, in a few words."""
-    if isinstance(error, OSError) and error.errno is not None:
-        return os.strerror(error.errno)
-    return str(error)
-
-
 def _check(db: sqlite3.Connection) -> None:
     found = db.execute("PRAGMA integrity_check(1)").fetchone()[0]
     if found != "ok":
@@ -269,7 +306,7 @@ def _surroundings(path: Path) -> dict[str, str]:
     if not path.is_file():
         return {}
     try:
-        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
+        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as db:
             rows = db.execute("SELECT name, value FROM fact").fetchall()
     except sqlite3.Error:
         return {}

@@ -13,10 +13,11 @@ is empty for Slack.
 
 from __future__ import annotations
 
-import sqlite3
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+
+from pyrometer_alerting.state.engine import Connection
 
 # A message and its thread get this many calls in ten minutes: more is noise. The last ones are kept for what must be
 # told at once: the trouble is worse or is back. Five seconds more, as one call may take longer to arrive than another.
@@ -75,7 +76,7 @@ class DuplicateCheck:
 class Outbox:
     """Reads and writes of one outlet's rows, Slack's by default, inside the caller's transaction."""
 
-    def __init__(self, connection: sqlite3.Connection, others: Iterable[str] = (), outlet: str = "") -> None:
+    def __init__(self, connection: Connection, others: Iterable[str] = (), outlet: str = "") -> None:
         """Pass on what is requested of messages to the `others`."""
         self._db, self._outlet = connection, outlet
         self._others = tuple(Outbox(connection, outlet=name) for name in others)
@@ -86,9 +87,9 @@ class Outbox:
             self._insert(incident_id, "root", "done", now, not_before, wanted=0, body=None, target=target)
         self._db.execute(
             "UPDATE outbox SET wanted = wanted + 1,"
-            " since = CASE WHEN state IN ('done', 'dead') THEN ? WHEN attempts = 0 THEN min(since, ?) ELSE since END,"
-            " not_before = CASE WHEN state IN ('done', 'dead') THEN ? WHEN state = 'ready' AND attempts = 0"
-            " THEN min(not_before, ?) ELSE not_before END,"
+            " since = CASE WHEN state IN ('done', 'dead') OR attempts = 0 AND since > ? THEN ? ELSE since END,"
+            " not_before = CASE WHEN state IN ('done', 'dead') OR state = 'ready' AND attempts = 0 AND not_before > ?"
+            " THEN ? ELSE not_before END,"
             " attempts = CASE WHEN state IN ('done', 'dead') THEN 0 ELSE attempts END,"
             " state = CASE WHEN state IN ('done', 'dead') THEN 'ready' ELSE state END"
             " WHERE incident_id = ? AND kind = 'root' AND outlet = ?",
@@ -125,7 +126,7 @@ class Outbox:
     def note_call(self, incident_id: str, now: float) -> None:
         """Record a call on an incident's message or thread."""
         self._db.execute("DELETE FROM slack_call WHERE at <= ?", (now - CALLS_SECONDS,))
-        self._db.execute("INSERT INTO slack_call VALUES (?, ?)", (self._budget(incident_id), now))
+        self._db.execute("INSERT INTO slack_call (incident_id, at) VALUES (?, ?)", (self._budget(incident_id), now))
 
     def _budget(self, incident_id: str) -> str:
         return f"{self._outlet}/{incident_id}" if self._outlet else incident_id
@@ -159,8 +160,8 @@ class Outbox:
         It replaces a reply that no attempt was made to send yet (last write wins).
         """
         self._db.execute(
-            # `+`: by the incident's index, not through all that is ready, of which there may be thousands.
-            "DELETE FROM outbox WHERE incident_id = ? AND kind = 'reply' AND +state = 'ready' AND attempts = 0",
+            # `|| ''`: by the incident's index, not through all that is ready, of which there may be thousands.
+            "DELETE FROM outbox WHERE incident_id = ? AND kind = 'reply' AND state || '' = 'ready' AND attempts = 0",
             (incident_id,),
         )
         root = self.root(incident_id)
@@ -301,16 +302,16 @@ class Outbox:
     def drop_replies(self, incident_id: str) -> None:
         """Drop pending replies: the message is about to be posted with the newest state."""
         self._db.execute(
-            "UPDATE outbox SET state = 'done' WHERE incident_id = ? AND kind = 'reply' AND +state = 'ready'",
+            "UPDATE outbox SET state = 'done' WHERE incident_id = ? AND kind = 'reply' AND state || '' = 'ready'",
             (incident_id,),
         )
 
     def hasten(self, incident_id: str, now: float) -> None:
         """Stop waiting for a diagnosis before the first post."""
         self._db.execute(
-            "UPDATE outbox SET not_before = min(not_before, ?) WHERE incident_id = ? AND kind = 'root'"
-            " AND +state = 'ready' AND attempts = 0 AND ts IS NULL",  # of Slack and of all outlets
-            (now, incident_id),
+            "UPDATE outbox SET not_before = ? WHERE incident_id = ? AND kind = 'root' AND not_before > ?"
+            " AND state || '' = 'ready' AND attempts = 0 AND ts IS NULL",  # of Slack and of all outlets
+            (now, incident_id, now),
         )
 
     def cap_waits(self, now: float, later_than: float) -> None:
@@ -332,7 +333,9 @@ class Outbox:
             (op_id,),
         ).fetchone()
         self._db.execute(
-            "INSERT OR REPLACE INTO sweep VALUES (?, ?, ?, ?, ?, ?)",
+            "INSERT INTO sweep (op_id, channel, ts, thread, oldest, due) VALUES (?, ?, ?, ?, ?, ?)"
+            " ON CONFLICT (op_id) DO UPDATE SET channel = excluded.channel, ts = excluded.ts, thread = excluded.thread,"
+            " oldest = excluded.oldest, due = excluded.due",
             (op_id, channel, ts, thread[0] if thread else None, oldest, due),
         )
 

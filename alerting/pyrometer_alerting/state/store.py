@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import json
 import logging
-import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
 from pyrometer_alerting.model.incident import SEVERITIES, Alert, Incident, from_json, to_json
 from pyrometer_alerting.state.actions import Actions
-from pyrometer_alerting.state.database import Database, StoreError, is_broken, reason
+from pyrometer_alerting.state.database import Database
+from pyrometer_alerting.state.engine import Connection, Engine, StoreError, reason
 from pyrometer_alerting.state.outbox import Outbox
 
 __all__ = ["Store", "StoreError", "Transaction"]
@@ -29,12 +29,13 @@ MAX_LISTED = 200
 PROBE_SECONDS = 0.1  # metrics and readiness must not wait for a large delivery
 LOST_FACT = "lost"  # what may be missing in this file, until the channel was told
 REFILL_FACT = "refill"  # as long as Alertmanager was not asked for all that fires
+_AUDIT = 'at, "user", action, incident_id, detail'  # `user` is a word of SQL
 
 
 class Transaction:
     """All operations on the store inside one transaction."""
 
-    def __init__(self, connection: sqlite3.Connection, outlets: Sequence[str] = ()) -> None:
+    def __init__(self, connection: Connection, outlets: Sequence[str] = ()) -> None:
         """Let the outbox pass on what is requested of messages to these outlets."""
         self._db = connection
         self.outbox = Outbox(connection, outlets)
@@ -46,8 +47,8 @@ class Transaction:
 
     def adopt_outlets(self, names: Sequence[str], now: float) -> None:
         """Let new outlets hear of all that fires, and forget the notices of removed ones."""
-        marks = ",".join("?" * len(names))
-        self._db.execute(f"DELETE FROM outbox WHERE outlet != '' AND outlet NOT IN ({marks})", tuple(names))  # noqa: S608
+        removed = " AND outlet != ?" * len(names)
+        self._db.execute(f"DELETE FROM outbox WHERE outlet != ''{removed}", tuple(names))  # noqa: S608
         for name in names:
             box = self.outbox_of(name)
             for incident in self.recent_incidents(float("inf")):
@@ -57,7 +58,11 @@ class Transaction:
     def is_repeated(self, group: str, digest: str, now: float) -> bool:
         """Return whether the last delivery of this group had the same digest; remember this one."""
         row = self._db.execute("SELECT digest FROM delivery WHERE group_key = ?", (group,)).fetchone()
-        self._db.execute("INSERT OR REPLACE INTO delivery VALUES (?, ?, ?)", (group, digest, now))
+        self._db.execute(
+            "INSERT INTO delivery (group_key, digest, seen_at) VALUES (?, ?, ?)"
+            " ON CONFLICT (group_key) DO UPDATE SET digest = excluded.digest, seen_at = excluded.seen_at",
+            (group, digest, now),
+        )
         return row is not None and row[0] == digest
 
     def forget_deliveries(self) -> None:
@@ -74,8 +79,10 @@ class Transaction:
     def save_alert(self, alert: Alert, incident_id: str | None, now: float) -> None:
         """Save the present state of this alert."""
         self._db.execute(
-            "INSERT OR REPLACE INTO alert (fingerprint, firing, starts_at, ends_at, incident_id, seen_at)"
-            " VALUES (?, ?, ?, ?, ?, ?)",
+            "INSERT INTO alert (fingerprint, firing, starts_at, ends_at, incident_id, seen_at)"
+            " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (fingerprint) DO UPDATE SET firing = excluded.firing,"
+            " starts_at = excluded.starts_at, ends_at = excluded.ends_at, incident_id = excluded.incident_id,"
+            " seen_at = excluded.seen_at, doubted = NULL",
             (alert.fingerprint, int(alert.firing), alert.starts_at, alert.ends_at, incident_id, now),
         )
 
@@ -147,8 +154,9 @@ class Transaction:
 
     def pointers(self, incident_id: str) -> list[Incident]:
         """Return the incidents with a message of their own that this one absorbed."""
-        query = "SELECT document FROM incident WHERE json_extract(document, '$.joined_into') = ?"
-        return [from_json(row[0]) for row in self._db.execute(query, (incident_id,))]
+        # Not every engine reads JSON alike: all that names the id, and of those the ones that do so there.
+        rows = self._db.execute("SELECT document FROM incident WHERE document LIKE ?", (f"%{incident_id}%",))
+        return [incident for incident in (from_json(row[0]) for row in rows) if incident.joined_into == incident_id]
 
     def firing_count(self) -> dict[str, int]:
         """Return the number of firing incidents by severity."""
@@ -167,7 +175,11 @@ class Transaction:
         )
         if not incident.joined_into:
             keys = [(key, incident.id) for key in (incident.key, *incident.keys)]
-            self._db.executemany("INSERT OR REPLACE INTO incident_key VALUES (?, ?)", keys)
+            self._db.executemany(
+                "INSERT INTO incident_key (key, incident_id) VALUES (?, ?)"
+                " ON CONFLICT (key) DO UPDATE SET incident_id = excluded.incident_id",
+                keys,
+            )
 
     def forget_key(self, key: str) -> None:
         """Let the next alert of this key start an incident of its own."""
@@ -185,15 +197,21 @@ class Transaction:
 
     def save_fact(self, name: str, value: str) -> None:
         """Save a single value."""
-        self._db.execute("INSERT OR REPLACE INTO fact VALUES (?, ?)", (name, value))
+        self._db.execute(
+            "INSERT INTO fact (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+            (name, value),
+        )
 
     def audit(self, at: float, user: str, action: str, incident_id: str, detail: str) -> None:
         """Record who did what."""
-        self._db.execute("INSERT INTO audit VALUES (?, ?, ?, ?, ?)", (at, user, action, incident_id, detail))
+        self._db.execute(
+            f"INSERT INTO audit ({_AUDIT}) VALUES (?, ?, ?, ?, ?)",  # noqa: S608 - constant
+            (at, user, action, incident_id, detail),
+        )
 
     def audits(self, limit: int = MAX_LISTED) -> list[tuple[float, str, str, str, str]]:
         """Return (time, user, action, incident, detail), newest first."""
-        return list(self._db.execute("SELECT * FROM audit ORDER BY at DESC LIMIT ?", (limit,)))
+        return list(self._db.execute(f"SELECT {_AUDIT} FROM audit ORDER BY at DESC, rowid DESC LIMIT ?", (limit,)))  # noqa: S608 - constant
 
     def audits_of(self, incident_id: str, actions: Sequence[str]) -> list[tuple[float, str, str, str, str]]:
         """Return one incident's rows of the audit trail with these actions, newest first."""
@@ -209,7 +227,7 @@ class Transaction:
         self, where: str, values: Sequence[str | float], actions: Sequence[str]
     ) -> list[tuple[float, str, str, str, str]]:
         marks = ",".join("?" * len(actions))
-        query = f"SELECT * FROM audit WHERE {where} AND action IN ({marks}) ORDER BY rowid DESC"  # noqa: S608 - constants
+        query = f"SELECT {_AUDIT} FROM audit WHERE {where} AND action IN ({marks}) ORDER BY rowid DESC"  # noqa: S608 - constants
         return list(self._db.execute(query, (*values, *actions)))
 
     def forget_fact(self, name: str) -> None:
@@ -253,14 +271,10 @@ class Store:
         self.outlets: tuple[str, ...] = ()
         """Names of the outlets besides Slack, which are requested to report each change."""
         self._lock, self._read_lock = threading.RLock(), threading.RLock()
-        self._database = Database(folder, alone=alone)
+        self._database: Engine = Database(folder, alone=alone)
         with self._failing():
             self._database.open()
         self._save_loss()
-
-    @property
-    def _db(self) -> sqlite3.Connection:
-        return self._database.writer
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
@@ -270,21 +284,12 @@ class Store:
             StoreError: SQLite or the disk failed.
         """
         with self._lock, self._failing(renew=True):
-            self._database.check_place()
-            db = self._db
             try:
-                db.execute("BEGIN IMMEDIATE")
-                changes = db.total_changes
-                yield Transaction(db, self.outlets)
-                number = self._database.count(db) if db.total_changes != changes else None
-                db.execute("COMMIT")
+                yield Transaction(self._database.begin(), self.outlets)
+                self._database.commit()
             except BaseException:
-                with suppress(sqlite3.Error):  # closed: a worker was still busy when the service ended
-                    if db.in_transaction:  # a full disk has rolled it back already
-                        db.execute("ROLLBACK")
+                self._database.rollback()
                 raise
-            if number is not None:
-                self._database.note(number)
 
     @contextmanager
     def snapshot(self) -> Iterator[Transaction]:
@@ -294,12 +299,11 @@ class Store:
             StoreError: SQLite or the disk failed.
         """
         with self._read_lock, self._failing():
-            db = self._database.reader
-            db.execute("BEGIN")
+            db = self._database.view()
             try:
                 yield Transaction(db)
             finally:
-                db.execute("ROLLBACK")
+                self._database.end_view()
 
     def shrink(self) -> None:
         """Return freed space to the disk.
@@ -308,8 +312,7 @@ class Store:
             StoreError: SQLite or the disk failed.
         """
         with self._lock, self._failing(renew=True):
-            self._db.executescript("PRAGMA incremental_vacuum")  # `execute` would free a single page
-            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            self._database.shrink()
 
     def check(self) -> None:
         """Read the whole file again; one that is broken is replaced, as by a change that meets it.
@@ -359,17 +362,17 @@ class Store:
             yield
         except StoreError:
             raise
-        except (OSError, sqlite3.Error) as error:
-            if renew and is_broken(error):
+        except self._database.errors as error:
+            if renew and self._database.is_broken(error):
                 self._renew(error)
-            raise StoreError(f"{self._database.path}: {reason(error)}") from error
+            raise StoreError(f"{self._database.name}: {reason(error)}") from error
 
     def _renew(self, error: Exception) -> None:
         with self._read_lock:
             try:
                 self._database.renew(reason(error))
-            except (OSError, sqlite3.Error) as again:
-                raise StoreError(f"{self._database.path}: {reason(again)}") from again
+            except self._database.errors as again:
+                raise StoreError(f"{self._database.name}: {reason(again)}") from again
         self._save_loss()
 
     def _save_loss(self) -> None:
@@ -378,7 +381,7 @@ class Store:
         if loss is None:
             return
         self._database.loss = None
-        _log.error("%s: %s; %s", self._database.path, loss.why, loss.kept)
+        _log.error("%s: %s; %s", self._database.name, loss.why, loss.kept)
         with self.transaction() as tx:
             for name, value in loss.facts.items():
                 tx.save_fact(name, value)

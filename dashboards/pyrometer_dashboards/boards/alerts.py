@@ -42,7 +42,7 @@ def board() -> Board:
         rows=[
             Row([_critical(), _warning(), _harm_now(), _rising(), _silences(), _held_back()], height=4),
             Row([incident_panels.incidents()], height=7),
-            Row([_now()], height=8),
+            Row([_now()], height=14),
             Row([incident_panels.cost(), _often()], height=8),
             Row([_timeline()], height=9),
             Row([_volume(), _lost()], height=8),
@@ -76,8 +76,9 @@ def _harm_now() -> Panel:
     return panels.stat(
         "Harm",
         Reading(
-            "Missing MFU of all runs, against their best of 3 hours, as a share of the training GPUs; a stopped "
-            "run loses all of its GPUs.",
+            "What all runs lack of the pace that they could have (their best of 3 hours, what is expected of their "
+            "configuration, or without the rank that all wait for), as a share of the training GPUs; a stopped run "
+            "loses all of its GPUs.",
             "below 5 %.",
             "Find the alert in the table by harm.",
             "TrainMfuDropped",
@@ -244,7 +245,8 @@ def _lost() -> Panel:
     return panels.lines(
         "GPUs' worth of training lost",
         Reading(
-            "Missing MFU of each run, against its best of 3 hours, times its GPUs; all of them while it is stopped.",
+            "What each run lacks of its pace (the tile Harm says what that is), times its GPUs; all of them while "
+            "it is stopped.",
             "near 0.",
             "Compare with the rows above: what fires when it rises?",
             "TrainMfuDropped",

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyrometer_dashboards import incident_panels, palette, panels
+from pyrometer_dashboards import incident_panels, palette, panels, run_panels
 from pyrometer_dashboards.common import (
     ALERTING,
     CLUSTERS_BOARD,
     EVERY_CLUSTER,
     OVERVIEW_OF_ROW,
     OVERVIEW_OF_SERIES,
-    recently,
 )
 from pyrometer_dashboards.grafana_defaults import absent_mapping
 from pyrometer_dashboards.model import Board, Panel, Query, Reading, Row, Variable
 
 _CLUSTERS = Variable("clusters", "Clusters", 'label_values(up{job="node"}, cluster)', all_value=".+")
-_SHARE = recently("run:pyrometer_train_batch_mfu_ratio:recent_per_best3h", EVERY_CLUSTER)
+_SHARE = run_panels.pace(EVERY_CLUSTER)
 _LOST = f"run:pyrometer_train_lost:gpus{{{EVERY_CLUSTER}}}"
 _NODES = f"cluster:up:nodes_expected{{{EVERY_CLUSTER}}}"
 _GPUS = f"cluster:pyrometer_gpu_up:count{{{EVERY_CLUSTER}}}"
@@ -58,8 +57,9 @@ def _clusters() -> Panel:
         "Clusters: which needs somebody",
         Reading(
             "Each cluster: its nodes and how many of them are silent, its GPUs and how many of them are missing, its "
-            "runs, the pace of the run that fell furthest below its best of 3 hours, the GPU-hours that all runs lost "
-            "against their best in 24 hours, open incidents, and the cause of the oldest critical one (else of the "
+            "runs, the pace of the run that is furthest below what it could be (its best of 3 hours, what is expected "
+            "of its configuration, or without the rank that all wait for), the GPU-hours that all runs lost that way "
+            "in 24 hours, open incidents, and the cause of the oldest critical one (else of the "
             "oldest).",
             "no silent node, no missing GPU, a pace of 97 % and more, no incident.",
             "Click the row for the cluster's Overview; the incidents below lead to their messages.",
@@ -88,13 +88,13 @@ def _clusters() -> Panel:
             "Value #C": "GPUs",
             "Value #D": "missing",
             "Value #E": "runs",
-            "Value #F": "of best",
+            "Value #F": "pace",
             "Value #G": "GPU h lost, 24 h",
             "Value #H": "incidents",
             "cause": "likely cause",
             "Value #I": "for",
         },
-        sort="of best",
+        sort="pace",
         falling=False,
         link=OVERVIEW_OF_ROW,
         fields={
@@ -104,7 +104,7 @@ def _clusters() -> Panel:
             "GPUs": plain,
             "missing": counted((None, palette.QUIET), (1, palette.WORST)),
             "runs": plain | without,
-            "of best": {
+            "pace": {
                 **panels.coloured(),
                 **panels.thresholds(panels.KEPT),
                 **without,
@@ -124,9 +124,9 @@ def _clusters() -> Panel:
 
 def _pace() -> Panel:
     return panels.lines(
-        "Slowest run, against its best",
+        "Slowest run, against its own pace",
         Reading(
-            "MFU of the run that is furthest below its best of 3 hours, as a share of that best.",
+            "The run that is furthest below its pace (the table says what that is), as a share of it.",
             "97 % and more.",
             "Follow the line to the cluster's Overview: its runs have a row each.",
             "TrainMfuDropped",
@@ -144,8 +144,7 @@ def _lost() -> Panel:
     return panels.lines(
         "GPUs' worth of work that is lost",
         Reading(
-            "GPUs' worth of work that the runs of each cluster lose against their best of 3 hours; all GPUs of a run "
-            "that is stalled.",
+            "GPUs' worth of work that the runs of each cluster lack of their pace; all GPUs of a run that is stalled.",
             "a few for each hundred GPUs.",
             "The Alerts board of the cluster ranks what did the harm.",
             "TrainStalled",

@@ -35,9 +35,9 @@ def board() -> Board:
         annotations=[_HERE],
         rows=[
             Row(panels.tiles(_answers(), _throttled(), _left(), _furthest()), height=3),
-            Row([_alerts(), _users()], height=5),
-            Row([_identity()], height=3),
-            Row(panels.tiles(gpu_panels.clocks(), gpu_panels.throttling(), gpu_panels.power()), height=7),
+            Row([_alerts(), _users()], height=7),
+            Row([_identity()], height=4),
+            Row(panels.tiles(gpu_panels.clocks(), gpu_panels.throttling(), gpu_panels.power()), height=11),
             Row(panels.tiles(gpu_panels.temperatures(), gpu_panels.memory(), gpu_panels.activity()), height=7),
             Row(panels.tiles(gpu_panels.traffic(), gpu_panels.link_errors(), _xids()), height=7),
             Row(panels.tiles(gpu_panels.memory_errors(), _deviations()), height=8),

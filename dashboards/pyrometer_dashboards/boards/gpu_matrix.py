@@ -53,7 +53,7 @@ def board() -> Board:
         rows=[
             # Names first: a laptop shows them and the map's upper half.
             Row(panels.tiles(_worst(), _missing()), height=6),
-            Row([_key()], height=3),
+            Row([_key()], height=4),
             Row([_map()], height=14),
             Row([_matrix(), _seated()], height=18),
         ],
@@ -324,7 +324,7 @@ def _seated() -> Panel:
         unit="locale",
         link=NODE_OF_ROW,
         healthy=Healthy("none", proof.GPUS),
-        span=6,
+        span=7,
     )
 
 
@@ -338,7 +338,7 @@ def _matrix() -> Panel:
     gone = {"from": _GONE, "result": {"text": "no data", "color": palette.NO_DATA, "index": 1}}
     idle = {"to": _IDLE, "result": {"text": "idle", "color": palette.QUIET, "index": 2}}
     return Panel(
-        "Node x GPU, worst node first: steps from the rail's median",
+        "Node x GPU: steps from the rail's median",
         "table",
         Reading(
             "The same as the map, as numbers: a row per node, a column per GPU; nodes with GPUs without data on top, "
@@ -378,5 +378,5 @@ def _matrix() -> Panel:
             ),
             Override("worst", {"links": [], "custom.width": 90}),
         ],
-        span=18,
+        span=17,
     )

@@ -29,8 +29,8 @@ def board() -> Board:
         annotations=[_HERE],
         rows=[
             Row(panels.tiles(_memory(), _waiting(), _fullest(), _events_now()), height=3),
-            Row(panels.tiles(_hosts()), height=8),
-            Row(panels.tiles(_alerts(), _events()), height=7),
+            Row(panels.tiles(_hosts()), height=11),
+            Row(panels.tiles(_alerts(), _events()), height=11),
             Row(panels.tiles(_file_systems(), _events_over_time()), height=8),
             Row(panels.tiles(_pressure(), _busy()), height=8),
             Row(panels.tiles(_node_memory(), _node_pressure(), _node_disks()), height=8, title="The chosen node"),

@@ -39,8 +39,8 @@ def board() -> Board:
         annotations=[RESTARTS],
         rows=[
             Row(panels.tiles(_gpus(), _unused(), _tensor(), _mfu()), height=3),
-            Row([_alerts(), _idle()], height=8),
-            Row([_worst(), _runs()], height=8),
+            Row([_alerts(), _idle()], height=11),
+            Row([_worst(), _runs()], height=11),
             Row(panels.tiles(_activity(), _power(), _mfu_over_time()), height=7),
             Row(panels.tiles(_nodes()), height=9),
             log_panels.of_job(),

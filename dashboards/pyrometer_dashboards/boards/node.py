@@ -203,6 +203,7 @@ def _deviations() -> Panel:
         ),
         overrides=[
             Override("GPU", leading_to(gpu_of_this_node("GPU"), **panels.ROW_NAME, **{"custom.width": 50})),
+            *(Override(name, {"custom.minWidth": 18 + 8 * len(name)}) for name in ("power", "tensor", "throttled")),
         ],
         span=16,
     )

@@ -49,13 +49,11 @@ def board() -> Board:
         annotations=[_HERE],
         rows=[
             Row(panels.tiles(_in_service(), _fit_spares(), _unfit(), _on_purpose()), height=3),
-            Row([_out(), _spares()], height=9),
-            Row([_history(), _tests()], height=8),
+            Row([_out(), _spares()], height=12),
+            Row([_history(), _tests()], height=10),
             Row([_parts(), _alerts()], height=8),
-            Row(
-                [policy_panels.looks(), policy_panels.held_back(), policy_panels.done(), policy_panels.drained()],
-                height=6,
-            ),
+            Row(panels.tiles(policy_panels.looks(), policy_panels.held_back()), height=6),
+            Row(panels.tiles(policy_panels.done(), policy_panels.drained()), height=6),
         ],
     )
 
@@ -202,7 +200,7 @@ def _spares() -> Panel:
 def _history() -> Panel:
     chosen = f"topk(20, max by (node) (max_over_time({_STATE}[$__range] @ end())) > 0)"
     return panels.timeline(
-        "History: nodes that were not fit in the range",
+        "Nodes that were not fit in the range",
         Reading(
             "The worst state of each node over time, of the twenty that were worst in the range.",
             "short stripes: a node is back within a day.",

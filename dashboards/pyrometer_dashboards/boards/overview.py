@@ -28,7 +28,6 @@ from pyrometer_dashboards.common import (
     STACK_HEALTH,
     THROTTLING,
     link,
-    recently,
 )
 from pyrometer_dashboards.detail_links import SPARES
 from pyrometer_dashboards.model import Board, Override, Panel, Query, Reading, Row, Variable
@@ -60,8 +59,8 @@ def board() -> Board:
         rows=[
             # The first screen of a laptop: is a run sick, who is to blame, what is being done.
             Row([fleet_panels.verdict(), _straggler(), _mfu(), _faults(), _freshness()], height=3),
-            Row([fleet_panels.runs()], height=6),
-            Row([incident_panels.incidents()], height=7),
+            Row([fleet_panels.runs()], height=7),
+            Row([incident_panels.incidents()], height=11),
             Row([_goodput(), _throttled(), _step_rate(), _last_step(), _spares()], height=4),
             Row([_worst_gpus(), _missing(), _links()], height=8),
             Row([slurm_panels.unavailable(), slurm_panels.queue()], height=6),
@@ -161,18 +160,19 @@ def _spares() -> Panel:
 
 def _mfu() -> Panel:
     now = f"max by (run) ({_MEDIAN})"
-    best = f"max by (run) ({recently('run:pyrometer_train_batch_mfu_ratio:recent_per_best3h', _RUN)})"
+    pace = f"max by (run) ({run_panels.pace(_RUN)})"
     return panels.stat(
         "MFU, 7 days",
         Reading(
-            "MFU of the moment as a share of the run's own median of the last 7 days, or of its best of 3 hours where "
-            "that is more (a run that has been slow for days, or is new); of the run that fell furthest.",
+            "MFU of the moment as a share of the run's own median of the last 7 days, or of the pace that it could "
+            "have (its best of 3 hours, what is expected of its configuration, or without the rank that all wait for) "
+            "where that is more; of the run that fell furthest.",
             "97 % and more; below 85 % TrainMfuDropped pages.",
             "Open the run: the loss budget says where the rest went; the table below says who.",
             "TrainMfuDropped",
         ),
         f"bottomk(1, min by (run) ({now} / on (run) max by (run) (quantile_over_time(0.5, {_MEDIAN}[7d])) "
-        f'or label_replace({best}, "of", "best3h", "", "")))',
+        f'or label_replace({pace}, "of", "pace", "", "")))',
         unit="percentunit",
         decimals=1,
         steps=panels.KEPT,

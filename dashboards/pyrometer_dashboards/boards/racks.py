@@ -33,8 +33,8 @@ def board() -> Board:
         annotations=[CRITICAL],
         rows=[
             Row(panels.tiles(_hot(), _throttled(), _flapping(), _unfit()), height=3),
-            Row([_racks(), _switches()], height=8),
-            Row(panels.tiles(_heat(), _together()), height=7),
+            Row([_racks(), _switches()], height=11),
+            Row(panels.tiles(_heat(), _together()), height=11),
             Row([_nodes(), _ports()], height=8),
             Row([_domains(), _alerts()], height=8),
         ],
@@ -264,7 +264,7 @@ def _nodes() -> Panel:
 def _ports() -> Panel:
     lost = f"port:pyrometer_nic_link_down_events:increase10m{{{CLUSTER}}} > 0"
     return panels.table(
-        "Links that were lost at the chosen switches",
+        "Links lost at the chosen switches",
         Reading(
             "Ports of the chosen switches that lost their link in the last 10 minutes, the most often first.",
             "'none lost'.",

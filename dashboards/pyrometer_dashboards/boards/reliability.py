@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from pyrometer_dashboards import failure_panels, moved_panels, palette, panels, proof
 from pyrometer_dashboards.common import CLUSTER, CLUSTERS, DEPLOYS, GPU_OF_ROW, NODE_OF_ROW, RELIABILITY, RUN_OF_ROW
-from pyrometer_dashboards.failure_panels import CRITICAL, ECC, FLAPS, KNOWN, LOST, XIDS
+from pyrometer_dashboards.failure_panels import CRITICAL, ECC, FAILED_NOW, FLAPS, KNOWN, LOST, XIDS, xids_by_code
 from pyrometer_dashboards.grafana_defaults import absent_mapping
 from pyrometer_dashboards.model import Board, Panel, Query, Reading, Row
 from pyrometer_dashboards.proof import Healthy
@@ -17,7 +17,7 @@ _NODE_HOURS = f"(sum_over_time(cluster:up:nodes{{{CLUSTER}}}[$__range]) / 60)"
 # minutes, so that a GPU that reports one Xid a thousand times is one failure.
 _FAILURES = (
     f"(count(count_over_time((group by (node) ({CRITICAL}) or group by (node) ({ECC}) or group by (node) ({LOST}))"
-    "[$__range:5m])) "
+    f"[$__range:5m]) or {FAILED_NOW}) "
     f"or on () 0 * count(cluster:up:nodes{{{CLUSTER}}}))"
 )
 
@@ -41,8 +41,8 @@ def board() -> Board:
         annotations=[DEPLOYS],
         rows=[
             Row([_failures(), _mtbf(), _low(), _high(), _hours()], height=4),
-            Row([_ledger(), _ledger_by_day(), _runs()], height=9),
-            Row([_nodes_lost(), _xids_by_day()], height=7),
+            Row([_ledger(), _ledger_by_day(), _runs()], height=12),
+            Row([_nodes_lost(), _xids_by_day()], height=9),
             Row([_offenders(), _ports(), _xid_table()], height=10),
             Row([failure_panels.xids(), failure_panels.links(), failure_panels.memory()], height=8),
             Row([moved_panels.gpus(), moved_panels.cables()], height=8),
@@ -339,12 +339,8 @@ def _xid_table() -> Panel:
             "GpuXidCritical",
         ),
         [
-            Query(f"sum by (xid, class) (sum_over_time({XIDS}[$__range]))", instant=True, table=True),
-            Query(
-                f"count by (xid, class) (sum by (xid, class, node, gpu) (sum_over_time({XIDS}[$__range])))",
-                instant=True,
-                table=True,
-            ),
+            Query(xids_by_code("sum", "%s"), instant=True, table=True),
+            Query(xids_by_code("count", "sum by (xid, class, node, gpu) (%s)"), instant=True, table=True),
         ],
         {"xid": "xid", "class": "class", "Value #A": "times", "Value #B": "GPUs"},
         unit="locale",

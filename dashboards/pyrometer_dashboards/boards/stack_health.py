@@ -33,8 +33,8 @@ def board() -> Board:
         rows=[
             Row(panels.tiles(_nodes(), _heartbeat(), _unsent()), height=3),
             Row(panels.tiles(stack_panels.slow_rules(), _collectors(), _lost()), height=3),
-            Row(panels.tiles(_silent(), _failing()), height=7),
-            Row(panels.tiles(_checks()), height=8),
+            Row(panels.tiles(_silent(), _failing()), height=9),
+            Row(panels.tiles(_checks()), height=10),
             Row([_scrapes(), stack_panels.rules()], height=8),
             Row(panels.tiles(_head(), _versions(), stack_panels.missed()), height=8),
             Row([_delivery(), _slack(), _notifications()], height=8),

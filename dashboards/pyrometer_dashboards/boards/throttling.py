@@ -44,7 +44,7 @@ def board() -> Board:
         annotations=[*MARKS, FIRING],
         rows=[
             Row([_count(), _lost(), _worst(), _capped()], height=4),
-            Row([_table(), _lines()], height=11),
+            Row([_table(), _lines()], height=12),
             Row([_reasons(), _power_cap(), _clock()], height=8),
             Row([_racks(), _slowest()], height=10),
             Row([power_panels.cluster_power()], height=7),

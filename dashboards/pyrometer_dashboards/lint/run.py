@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from pyrometer_dashboards.lint import claims, colours, links, queries, schema, shape, traps
+from pyrometer_dashboards.lint import claims, colours, links, older, queries, schema, shape, traps
 from pyrometer_dashboards.lint.finding import Finding, Json, LintContext
 
 _NAME = re.compile(r"^\| `([A-Za-z_:][\w:]*)` \|", re.MULTILINE)
@@ -16,9 +16,11 @@ _RECORD = re.compile(r"^\s*- record: (\S+)$", re.MULTILINE)
 _HEADING = re.compile(r"^## (\w+)$", re.MULTILINE)
 
 
-def findings(boards: Mapping[str, Json], context: LintContext) -> Iterator[Finding]:
-    """Yield the findings of all checks, board by board."""
+def findings(boards: Mapping[str, Json], context: LintContext, *, ours: bool = False) -> Iterator[Finding]:
+    """Yield the findings of all checks, board by board; ``ours`` have to do in older releases of Grafana, too."""
     checks = [schema.check_types, shape.check, traps.check, claims.check, queries.check, links.check, colours.check]
+    if ours:
+        checks.append(older.check)
     if schema.sdk_available():
         checks.append(schema.check_round_trip)
     yield from shape.unique_uids(boards)

@@ -8,7 +8,7 @@ import importlib.util
 import json
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +68,10 @@ def check_structure(name: str, board: Json) -> Iterator[Finding]:
         yield Finding(name, "", f"{where}: {error.message}"[:200], _STRUCTURE_REMEDY)
 
 
+# The files of the types of Grafana 12.2, and of the oldest release that the boards are made for.
+PRESENT, OLDEST = "grafana.schema.json", "grafana-11.6.schema.json"
 # Keys that Grafana 12.2 writes itself and that its published types lack (found in its save model, all harmless).
-_UNPUBLISHED = {
+UNPUBLISHED = {
     "timeseries.custom": ("showValues",),
     "state-timeline.custom": ("insertNulls", "spanNulls"),
     "dashboard": ("preload", "description"),
@@ -80,32 +82,46 @@ _SCHEMA_REMEDY = "Compare with what Grafana saves (docs/dashboards.md, 'Seen in 
 
 def check_types(name: str, board: Json, context: LintContext) -> Iterator[Finding]:  # noqa: ARG001  all checks look alike
     """Yield violations of the published types in a board and its panels."""
-    for problem in _errors("dashboard", _without_panels(board)):
-        yield Finding(name, "", problem, _SCHEMA_REMEDY)
+    yield from (Finding(name, *each, _SCHEMA_REMEDY) for each in violations(board, PRESENT, UNPUBLISHED))
+
+
+def violations(board: Json, release: str, known: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]:
+    """Yield the panel's title, or nothing for the board itself, and what violates the types of a release.
+
+    Args:
+        board: as JSON.
+        release: the file of its types.
+        known: keys to leave out, by part.
+    """
+
+    def errors(part: str, value: Json) -> Iterator[str]:
+        return _errors(schemas(release).get(part), _less(value, *known.get(part, ())))
+
+    for problem in errors("dashboard", _without_panels(board)):
+        yield "", problem
     for panel in panels(board):
         kind = panel.get("type", "")
         for part, value in (("options", panel.get("options", {})), ("custom", custom(panel))):
-            for problem in _errors(f"{kind}.{part}", value):
-                yield Finding(name, title(panel), f"{part}: {problem}", _SCHEMA_REMEDY)
-        for problem in _errors("panel", _without_kind(panel)):
-            yield Finding(name, title(panel), problem, _SCHEMA_REMEDY)
+            for problem in errors(f"{kind}.{part}", value):
+                yield title(panel), f"{part}: {problem}"
+        for problem in errors("panel", _without_kind(panel)):
+            yield title(panel), problem
 
 
 @functools.cache
-def _schemas() -> dict[str, Json]:
-    text = (Path(__file__).parent / "grafana.schema.json").read_text(encoding="utf-8")
+def schemas(release: str) -> dict[str, Json]:
+    """Return the published types of a release, by part."""
+    text = (Path(__file__).parent / release).read_text(encoding="utf-8")
     found: dict[str, Json] = json.loads(text)["schemas"]
     dashboard = found["dashboard"]
     found["panel"] = {**dashboard["definitions"]["Panel"], "definitions": dashboard["definitions"]}
     return found
 
 
-def _errors(part: str, value: Json) -> Iterator[str]:
-    schema = _schemas().get(part)
+def _errors(schema: Json | None, value: Json) -> Iterator[str]:
     if schema is None:
         return
-    known = {key: inner for key, inner in value.items() if key not in _UNPUBLISHED.get(part, ())}
-    for error in jsonschema.Draft7Validator(schema).iter_errors(known):
+    for error in jsonschema.Draft7Validator(schema).iter_errors(value):
         if not error.message.endswith("is a required property"):
             where = "/".join(map(str, error.absolute_path))
             yield f"{where}: {error.message}"[:200] if where else error.message[:200]

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from pyrometer_dashboards.screenshots.browser import Browser, Page
-from pyrometer_dashboards.screenshots.legible import BELOW, CUT_TEXT, DOCK_MENU
+from pyrometer_dashboards.screenshots.legible import BELOW, CUT_TEXT, DOCK_MENU, SCROLL
 from pyrometer_dashboards.screenshots.reading import OVERLAPS, SCREEN_TEXT, UNDRAWN
 
 Json = dict[str, Any]
@@ -67,6 +67,9 @@ _EMPTIED = """
 # A board is done once nothing has changed for this long.
 QUIET_SECONDS = 2.0
 LONGEST_SECONDS = 40.0
+# Below the first screen, where nothing but queries has to be waited for; a board on a phone has up to 20 screens.
+QUIET_BELOW_SECONDS = 0.7
+MOST_SCREENS = 40
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ class PageLoad:
     Attributes:
         seconds: from navigation to the last change of the page, in a browser with an empty cache.
         blocked: seconds in which the page did not react.
-        problems: errors of panels, of the console and of Grafana's responses.
+        problems: errors of panels, of the console and of Grafana's responses; text that can't be read.
         save_model: the board that "Save" would store.
         texts: each panel on the screen, with the text that can be read there.
     """
@@ -106,10 +109,12 @@ def load_board(
     *,
     empty: bool = False,
     docked: bool = False,
+    below: bool = False,
 ) -> PageLoad:
     """Open a board in a fresh browser, wait until it is drawn, and report the outcome.
 
-    ``empty`` replaces the board's content by a single number; ``docked`` shows the menu as people leave it: open.
+    ``empty`` replaces the board's content by a single number; ``docked`` shows the menu as people leave it: open;
+    ``below`` scrolls to the end afterwards, and reports what is wrong there, too.
 
     Raises:
         BrowserError: the browser could not be started, or stopped answering.
@@ -121,14 +126,17 @@ def load_board(
             page.ask("Page.addScriptToEvaluateOnNewDocument", {"source": script})
         page.open(where)
         state = _settled(page)
-        problems = [f"panel: {title}" for title in state["errors"]] + page.problems()
-        problems += [f"{answer['status']} {answer['url']}" for answer in page.answers() if answer["status"] >= 400]
-        problems += _illegible(page)
         if picture is not None:
             page.picture(picture)
         model = json.loads(str(page.evaluate(_SAVE_MODEL) or "null"))
-        texts = [(title, text) for title, text in json.loads(str(page.evaluate(SCREEN_TEXT)))]
-        problems += undrawn(texts)
+        texts = _texts(page)
+        problems = [f"panel: {title}" for title in state["errors"]] + _illegible(page) + undrawn(texts)
+        problems += ["the first row is not on the screen"] if page.evaluate(BELOW) else []
+        problems += _below(page) if below else []
+        # The errors of all screens.
+        problems += page.problems()
+        problems += [f"{answer['status']} {answer['url']}" for answer in page.answers() if answer["status"] >= 400]
+        problems = list(dict.fromkeys(problems))
     return PageLoad(state["changed"] / 1000, state["blocked"] / 1000, state["panels"], problems, model, texts)
 
 
@@ -138,19 +146,33 @@ def undrawn(texts: Sequence[tuple[str, str]]) -> list[str]:
     return [f"not drawn: {title}: {text[:60]}" for title, text in rest if text.startswith(UNDRAWN)]
 
 
+def _texts(page: Page) -> list[tuple[str, str]]:
+    return [(title, text) for title, text in json.loads(str(page.evaluate(SCREEN_TEXT)))]
+
+
 def _illegible(page: Page) -> list[str]:
-    """Return the texts that the screen cuts, and whether it shows the first row."""
+    """Return the texts that the screen cuts, and those over each other."""
     cut = [f"cut: {text}" for text in json.loads(str(page.evaluate(CUT_TEXT)))]
-    cut += [f"overlap: {text}" for text in json.loads(str(page.evaluate(OVERLAPS)))]
-    return cut + (["the first row is not on the screen"] if page.evaluate(BELOW) else [])
+    return cut + [f"overlap: {text}" for text in json.loads(str(page.evaluate(OVERLAPS)))]
 
 
-def _settled(page: Page) -> Json:
-    """Return the page's state once nothing has changed for QUIET_SECONDS."""
+def _below(page: Page) -> list[str]:
+    """Return what is wrong below the first screen: errors of panels, and text that can't be read."""
+    found: list[str] = []
+    for _ in range(MOST_SCREENS):
+        if not page.evaluate(SCROLL):
+            break
+        state = _settled(page, QUIET_BELOW_SECONDS)
+        found += [f"panel: {title}" for title in state["errors"]] + _illegible(page) + undrawn(_texts(page))
+    return found
+
+
+def _settled(page: Page, quiet: float = QUIET_SECONDS) -> Json:
+    """Return the page's state once nothing has changed for so many seconds."""
     deadline = time.monotonic() + LONGEST_SECONDS
     while True:
         page.wait(0.3)
         state: Json = json.loads(str(page.evaluate(_STATE)))
-        still = state["now"] - state["changed"] > QUIET_SECONDS * 1000 and not state["loading"]
+        still = state["now"] - state["changed"] > quiet * 1000 and not state["loading"]
         if (state["scene"] and state["panels"] and still) or time.monotonic() > deadline:
             return state

@@ -15,7 +15,7 @@ CUT_TEXT = """
   const found = new Set();
   for (const panel of document.querySelectorAll('[data-viz-panel-key]')) {
     const box = panel.getBoundingClientRect();
-    if (box.top >= window.innerHeight) continue;
+    if (box.top >= window.innerHeight || box.bottom <= 0) continue;
     const title = panel.querySelector(titles);
     const name = title ? title.textContent : '';
     for (const element of panel.querySelectorAll('*')) {
@@ -40,6 +40,19 @@ BELOW = """
   const boxes = [...document.querySelectorAll('[data-viz-panel-key]')].map(each => each.getBoundingClientRect());
   const top = Math.min(...boxes.map(box => box.top));
   return boxes.filter(box => box.top < top + 5 && box.bottom > window.innerHeight).length;
+})()
+"""
+# Scroll to the next screen, with a part of the last one, and return whether the board had any more.
+SCROLL = """
+(() => {
+  const panel = document.querySelector('[data-viz-panel-key]');
+  let outer = panel && panel.parentElement;
+  // What the body says of its overflow is the window's.
+  while (outer && outer !== document.body && !(outer.scrollHeight > outer.clientHeight + 8
+    && ['auto', 'scroll'].includes(getComputedStyle(outer).overflowY))) outer = outer.parentElement;
+  const page = outer && outer !== document.body ? outer : document.scrollingElement, before = page.scrollTop;
+  page.scrollTo(0, before + 0.8 * window.innerHeight);
+  return page.scrollTop > before + 8;
 })()
 """
 # Grafana remembers in the browser that somebody docked its menu.

@@ -40,7 +40,7 @@ OVERLAPS = """
   const shown = [...document.querySelectorAll('[data-viz-panel-key]')];
   for (const panel of shown) {
     const box = panel.getBoundingClientRect();
-    if (box.top >= innerHeight) continue;
+    if (box.top >= innerHeight || box.bottom <= 0) continue;
     const title = panel.querySelector('h2, h6'), name = title ? title.textContent.trim() : '';
     const texts = [...panel.querySelectorAll('*')].filter(each =>
       [...each.childNodes].some(node => node.nodeType === 3 && node.textContent.trim()) && each.checkVisibility());

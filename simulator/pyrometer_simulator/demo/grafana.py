@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import yaml
 
 from pyrometer_simulator.demo.processes import DemoError
+from pyrometer_simulator.ports import free_port, serving
 
 # Where compose.yaml mounts them, and the files below compose/grafana name them.
 _BOARDS, _PROVISIONING = "/etc/grafana/boards", "/etc/grafana/provisioning"
@@ -48,10 +49,11 @@ class Grafana(Protocol):
 
 @dataclass(frozen=True)
 class Installed:
-    """A Grafana on this machine; ``home`` has its conf/ and public/."""
+    """A Grafana on this machine; ``home`` has its conf/ and public/, ``boards`` other boards than the project's."""
 
     program: Path
     home: Path
+    boards: Path | None = None
 
     @property
     def description(self) -> str:
@@ -60,14 +62,14 @@ class Installed:
 
     def launch(self, project: Path, folder: Path, settings: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
         """Return the command and environment that run it with the project's boards and its data below ``folder``."""
-        provisioning = folder / "provisioning"
+        boards, provisioning = self.boards or project / "dashboards/json", folder / "provisioning"
         shutil.copytree(project / "compose/grafana/provisioning", provisioning)
         for path in provisioning.rglob("*.yaml"):
-            path.write_text(path.read_text().replace(_BOARDS, str(project / "dashboards/json")))
+            path.write_text(path.read_text().replace(_BOARDS, str(boards)))
         paths = {
             "GF_PATHS_DATA": str(folder / "data"), "GF_PATHS_LOGS": str(folder / "log"),
             "GF_PATHS_PLUGINS": str(folder / "plugins"), "GF_PATHS_PROVISIONING": str(provisioning),
-            "GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH": str(project / "dashboards/json/overview.json"),
+            "GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH": str(boards / "overview.json"),
         }  # fmt: skip
         server = [str(self.program), *_PROGRAMS[self.program.name], "--homepath", str(self.home)]
         return server, {**settings, **paths}
@@ -137,6 +139,28 @@ def find(project: Path, environ: Mapping[str, str], *, docker: bool = True) -> G
                 if _is_home(folder):
                     return Installed(Path(program), folder)
     return InDocker(_image(project, environ)) if docker and _docker_answers(search) else None
+
+
+@contextlib.contextmanager
+def running(found: Installed, project: Path, folder: Path, prometheus: str) -> Iterator[str]:
+    """Yield the address of a Grafana that asks a Prometheus, and no Alertmanager; its log is ``folder``/grafana.log."""
+
+    def start(port: int) -> subprocess.Popen[bytes]:
+        own = folder / f"grafana-{port}"
+        own.mkdir()
+        nobody = f"http://127.0.0.1:{free_port()}"
+        command, environment = found.launch(project, own, settings(project, port, prometheus, nobody))
+        environment["GF_GRPC_SERVER_ADDRESS"] = f"127.0.0.1:{free_port()}"
+        with (folder / "grafana.log").open("ab") as output:
+            return subprocess.Popen(command, env={**os.environ, **environment}, stdout=output, stderr=output)
+
+    # Its first start migrates a new database.
+    process, port = serving(start, "/api/health", seconds=120)
+    with process:
+        try:
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.terminate()
 
 
 def settings(project: Path, port: int, prometheus: str, alertmanager: str) -> dict[str, str]:

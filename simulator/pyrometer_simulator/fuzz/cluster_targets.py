@@ -194,7 +194,7 @@ def web_request(_folder: Path, at_end: ExitStack) -> Check:
     async def take(request: Request) -> Response:
         return text(200, f"{len(request.body)}")
 
-    status = re.compile(rb"HTTP/1\.1 (?:100|200|400|401|404|405|413|431|501) [A-Z]")
+    status = re.compile(rb"HTTP/1\.1 (?:100|200|400|401|403|404|405|413|431|501) [A-Z]")
     loop = asyncio.new_event_loop()
     at_end.callback(loop.close)
 

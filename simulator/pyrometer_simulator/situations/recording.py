@@ -29,6 +29,10 @@ class Recording:
         self._present = present
         self.scrapes += 1
 
+    def leave_out(self) -> None:
+        """Record that nobody scraped: a gap without a staleness marker, as while Prometheus itself is away."""
+        self.scrapes += 1
+
     def series(self, labels: Mapping[str, str] | None = None, apart: int = 1) -> Iterator[tuple[str, str]]:
         """Yield each series, with the target's or other ``labels``, and its values in promtool's notation.
 

@@ -65,6 +65,7 @@ class Site:
         self._order = itertools.count()
         self._targets: list[Target] = []
         self._batches: list[tuple[Callable[[], bytes | None], BatchRecording]] = []
+        self._unscraped_until = 0.0
         self.runs: list[SimulatedRun] = []
         self.folder = folder
         self.nodes = [self._new_node(index) for index in range(nodes)]
@@ -124,6 +125,10 @@ class Site:
         node.tree.unload_driver()
         self.after(away, lambda: self._loaded(node, training, errors))
 
+    def leave_unscraped(self, seconds: float) -> None:
+        """Let nobody scrape anything from now on, for so many seconds: Prometheus is away."""
+        self._unscraped_until = self.now + seconds
+
     def serve(self, job: str, answer: Callable[[], bytes | None], **labels: str) -> None:
         """Add a target of another job, such as kube-state-metrics.
 
@@ -151,13 +156,20 @@ class Site:
                 target.answer()
         for number in range(int(lasts // interval) + 1):
             self._pass_until(float(number * interval))
-            for target in list(self._targets):
-                target.recording.take(target.answer())
-            for answer, batches in self._batches:
-                batches.take(answer())
+            self._scrape_once()
         apart = interval // (self.grid or interval)
         series = [series for target in self._targets for series in _of(target, apart)]
         return series + [series for _, batches in self._batches for series in batches.series()]
+
+    def _scrape_once(self) -> None:
+        for target in list(self._targets):
+            if self.now < self._unscraped_until:
+                target.recording.leave_out()
+            else:
+                target.recording.take(target.answer())
+        if self.now >= self._unscraped_until:
+            for answer, batches in self._batches:
+                batches.take(answer())
 
     def close(self) -> None:
         """End all runs and exporters."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,42 @@ def that_answer(groups: Iterable[Group], questions: Iterable[str]) -> list[Group
         named |= {word for rule in more for word in words[id(rule)]}
     pruned = [group | {"rules": [rule for rule in group["rules"] if id(rule) in kept]} for group in groups]
     return [group for group in pruned if group["rules"]]
+
+
+def evaluation_order(stated: Sequence[str], groups: Iterable[Group]) -> list[str]:
+    """Return all groups' names for `group_eval_order`: those that a test states, then the others as they are listed.
+
+    promtool evaluates groups that are not named there in an order drawn by chance (Go's map), so that a record of one
+    may reach another in the same round or in the next.
+    """
+    names = [group["name"] for group in groups]
+    first = [name for name in stated if name in names]
+    return first + [name for name in names if name not in first]
+
+
+def one_by_one(path: Path, folder: Path) -> Iterator[Path]:
+    """Write each test of a file into its own, with the rules that it asks about: promtool evaluates all it is given.
+
+    Args:
+        path: the tests, for ``promtool test rules``.
+        folder: an empty one.
+    """
+    text = path.read_text(encoding="utf-8")
+    whole = yaml.safe_load(text)
+    groups = [group for file in whole["rule_files"] for group in groups_of((path.parent / file).resolve())]
+    # As texts: `0x60` is sixty zeros to promtool, and 96 in YAML 1.1.
+    for number, test in enumerate(yaml.load(text, yaml.BaseLoader)["tests"]):  # noqa: S506  texts alone
+        alerts = [check["alertname"] for check in test.get("alert_rule_test", [])]
+        asked = test.get("promql_expr_test", [])
+        needed = that_answer(groups, [*alerts, *(check["expr"] for check in asked)])
+        for sample in (sample for check in asked for sample in check["exp_samples"]):
+            sample["value"] = float(sample["value"])
+        order = evaluation_order(whole.get("group_eval_order", []), needed)
+        own = {**whole, "rule_files": [f"{number}.rules.yaml"], "group_eval_order": order, "tests": [test]}
+        (folder / f"{number}.rules.yaml").write_text(json.dumps({"groups": needed}), encoding="utf-8")
+        file = folder / f"{number}.test.yaml"
+        file.write_text(json.dumps(own), encoding="utf-8")
+        yield file
 
 
 def _is_named(rule: dict[str, Any], named: set[str]) -> bool:

@@ -312,12 +312,13 @@ def test_a_new_certificate_token_and_route_are_taken_without_a_restart(
         wait_until(lambda: served_name(port) != before)
         after = served_name(port)
         (tmp_path / "cert.pem").write_text("nonsense")
-        assert ask("/-/reload")[0] == 500
+        assert ask("/-/reload")[0] == 401, "whoever may post no alert may reload nothing"
+        assert ask("/-/reload", "two")[0] == 500
         assert served_name(port) == after  # an unusable certificate does not replace a usable one
         certificate(tmp_path, "third")
-        assert ask("/-/reload") == (200, "reloaded\n")
+        assert ask("/-/reload", "two") == (200, "reloaded\n")
         config.write_text("routing: {rotes: []}")
-        assert "config.yaml:1: unknown setting rotes" in ask("/-/reload")[1]
+        assert "config.yaml:1: unknown setting rotes" in ask("/-/reload", "two")[1]
     finally:
         stop.set()
         thread.join(10)

@@ -73,7 +73,7 @@ def test_a_full_database_makes_it_unready_and_nothing_is_lost_when_there_is_room
     running.ask(WEBHOOK_PATH, body(raw_alert(node="before"), groupKey="a"))
     wait_until(lambda: slack.messages("gpu-alerts"))
     assert running.ask("/-/ready")[0] == 200
-    database = running.service._store._db
+    database = running.service._store._database.writer
     database.execute(f"PRAGMA max_page_count = {database.execute('PRAGMA page_count').fetchone()[0]}")
     with running.service._store._lock:  # no worker makes room meanwhile
         for number in range(40):

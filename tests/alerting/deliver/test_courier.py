@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import sqlite3
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from alerting_fakes import START, Bench, FakeClock, raw_alert, training_incident, wait_until
+from alerting_fakes import START, Bench, FakeClock, raw_alert, wait_until
 
 from pyrometer_alerting.app import main
-from pyrometer_alerting.model import incident as model
 from pyrometer_alerting.model.routing import Route, Routing
 from pyrometer_alerting.state.store import Store
 from pyrometer_simulator.slack import FakeSlack
@@ -356,31 +353,6 @@ def test_the_dead_are_listed_and_replayed_beside_the_running_service(
     bench.deliver()
     assert len(bench.messages) == 1
     assert main.run(["replay", "--storage.path=/nonexistent"], {}) == 2
-
-
-def test_a_store_of_the_first_release_is_taken_over(tmp_path: Path) -> None:
-    Store(tmp_path / "s").close()
-    with contextlib.closing(sqlite3.connect(tmp_path / "s" / "alerting.sqlite3")) as old:
-        old.execute("DROP INDEX outbox_due")
-        old.execute("ALTER TABLE outbox DROP COLUMN outlet")
-        for table in ("outbox", "alert"):
-            old.execute(f"ALTER TABLE {table} DROP COLUMN {'target' if table == 'outbox' else 'doubted'}")
-        for table in ("incident_key", "sweep", "audit"):
-            old.execute(f"DROP TABLE {table}")
-        old.execute("CREATE INDEX incident_by_key ON incident (key, number)")
-        document = model.to_json(training_incident())
-        old.execute("INSERT INTO incident VALUES (1, 'incident-1', 'k', 1, 0, ?)", (document,))
-        old.execute("PRAGMA user_version = 1")
-        old.commit()
-    store = Store(tmp_path / "s")
-    with store.transaction() as tx:
-        found = tx.latest_incident("k")
-        assert found is not None
-        assert found.run == "llama-70b"
-        tx.outbox.request("incident-1", 0.0, 0.0)
-        assert tx.outbox.due()[0].target == ""
-    store.shrink()
-    store.close()
 
 
 def test_a_slack_that_is_away_is_called_once_a_minute_however_much_waits(bench: Bench) -> None:

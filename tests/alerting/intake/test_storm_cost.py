@@ -62,13 +62,13 @@ class Work:
 @contextmanager
 def counted(store: Store) -> Iterator[Work]:
     work, before = Work(), sys.getprofile()
-    store._db.set_progress_handler(work.ran, STEPS)
+    store._database.writer.set_progress_handler(work.ran, STEPS)
     sys.setprofile(work.called)
     try:
         yield work
     finally:
         sys.setprofile(before)
-        store._db.set_progress_handler(None, 0)
+        store._database.writer.set_progress_handler(None, 0)
 
 
 def delivery(shape: Callable[[int], tuple[str, Labels]], count: int, begins: float, ends: float | None) -> Delivery:

@@ -200,10 +200,11 @@ def test_the_file_is_the_owners_alone_and_safe_against_power_cuts(tmp_path: Path
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     settings = [
-        store._db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous", "user_version")
+        store._database.writer.execute(f"PRAGMA {name}").fetchone()[0]
+        for name in ("journal_mode", "synchronous", "user_version")
     ]
     assert settings == ["wal", 2, SCHEMA_VERSION]
-    assert store._db.execute("PRAGMA auto_vacuum").fetchone()[0] == 2
+    assert store._database.writer.execute("PRAGMA auto_vacuum").fetchone()[0] == 2
     with pytest.raises(StoreError, match="another pyrometer-alerting uses this folder"):
         Store(path.parent)
     beside = Store(path.parent, alone=False)

@@ -20,6 +20,14 @@ def test_what_is_the_servers_or_the_viewers_is_no_difference() -> None:
     assert differences(ours, theirs) == []
 
 
+def test_a_hidden_column_by_its_older_name_is_no_difference() -> None:
+    def hides(name: str) -> dict[str, object]:
+        return {"properties": [{"id": "custom.hideFrom.viz", "value": True}, {"id": name, "value": True}]}
+
+    assert differences(hides("custom.hidden"), hides("custom.hideFrom.viz")) == []
+    assert differences(hides("custom.hidden"), hides("custom.width")) != []
+
+
 def test_a_dropped_an_added_and_a_changed_key_are() -> None:
     found = differences({"a": 1, "b": {"c": [1, 2]}}, {"b": {"c": [1, 3]}, "d": "x"})
     assert [each.split(":")[0] for each in found] == ["/a", "/b/c[1]", "/d"]

@@ -9,10 +9,13 @@ from urllib.parse import quote
 import pytest
 
 from pyrometer_dashboards.screenshots.browser import Browser, BrowserError, Page, find_chromium
-from pyrometer_dashboards.screenshots.legible import BELOW, CUT_TEXT
+from pyrometer_dashboards.screenshots.legible import BELOW, CUT_TEXT, SCROLL
 from pyrometer_dashboards.screenshots.reading import OVERLAPS, SCREEN_TEXT
 
 CUT = "overflow:hidden;text-overflow:ellipsis;white-space:nowrap;width:60px"
+
+
+FRAME = "display:block;height:600px;overflow-y:auto"
 
 
 @pytest.fixture(scope="module")
@@ -73,3 +76,16 @@ def test_texts_over_each_other_are_found_and_those_beside_each_other_are_not(pag
     for top, found in ((52, ["Racks: gpu-300 over gpu-301"]), (90, [])):
         seen(page, panel("Racks", over + other % top, "height:200px"))
         assert json.loads(str(page.evaluate(OVERLAPS))) == found
+
+
+@pytest.mark.parametrize("outer", ["<style>body{overflow-y:auto}</style>%s", f'<main style="{FRAME}">%s</main>'])
+def test_what_is_cut_below_the_screen_is_found_once_it_is_scrolled_to(outer: str, page: Page) -> None:
+    inside = f'<div style="{CUT}">gpu-300-0017-rack-12 GPU 3</div>'
+    boards = panel("Near", "<p>llama</p>", "height:900px") + panel("Far", inside, "height:900px")
+    cut, _ = seen(page, outer % boards)
+    assert cut == []
+    screens = []
+    while page.evaluate(SCROLL):
+        screens.append(json.loads(str(page.evaluate(CUT_TEXT))))
+    assert ["Far: gpu-300-0017-rack-12 GPU 3"] in screens
+    assert len(screens) == 3

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from pyrometer_kit.prometheus import Series
 from pyrometer_simulator.demo.drawn.cells import Options, in_unit
-from pyrometer_simulator.demo.drawn.query import Series
 from pyrometer_simulator.demo.drawn.server import DrawnBoards
 from pyrometer_simulator.demo.drawn.tables import rows_of
 from pyrometer_simulator.demo.programs import project_folder
@@ -89,13 +89,13 @@ def test_a_prometheus_that_fails_is_said_in_the_page(drawn: str, prometheus: tup
     prometheus[0].status = 503
     with pytest.raises(urllib.error.HTTPError, match="502") as caught:
         page(f"{drawn}/")
-    assert b"Prometheus did not answer: HTTP Error 503" in caught.value.read()
+    assert b"Prometheus answered with status 503" in caught.value.read()
 
 
 def test_one_query_that_fails_leaves_the_other_panels(drawn: str, prometheus: tuple[Prometheus, str]) -> None:
     prometheus[0].series, prometheus[0].refuse = [LABELS], "useful_ratio24h"
     whole = page(f"{drawn}/d/pyrometer-overview")
-    assert whole.count("Prometheus: HTTP Error 422") == 1
+    assert whole.count("Prometheus answered with status 422") == 1
     assert whole.count('class="stat"') > 5
 
 
@@ -112,7 +112,7 @@ def test_an_unknown_board_is_not_found(drawn: str) -> None:
 
 
 def series(value: float, **labels: str) -> Series:
-    return Series(labels, [(0.0, value)])
+    return Series(labels, ((0.0, value),))
 
 
 def test_rows_of_several_queries_are_joined_by_what_they_share() -> None:

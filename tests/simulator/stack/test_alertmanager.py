@@ -140,7 +140,8 @@ def test_killing_the_started_process_ends_alertmanager_itself(tmp_path: Path) ->
     with running(tmp_path) as (process, _):
         comm = Path(f"/proc/{process.pid}/comm").read_text(encoding="utf-8")
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        # The signal itself ends it where it comes before Alertmanager has begun to listen for signals.
+        assert process.wait(60) in {0, -signal.SIGTERM}
     assert comm.startswith(("prometheus-aler", "alertmanager"))
 
 

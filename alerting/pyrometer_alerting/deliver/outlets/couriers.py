@@ -44,7 +44,8 @@ class OutletCouriers:
             self._threads.pop(name, None)
         for name, entry in wanted.items():
             if name in self._couriers:
-                self._couriers[name].renew(entry)
+                if self._couriers[name].entry != entry:  # otherwise a reload would be a call to one that is away
+                    self._couriers[name].renew(entry)
                 continue
             self._couriers[name] = OutletCourier(
                 self._store, entry, style=self._style, clock=self._clock, metrics=self._metrics, draw=self._draw

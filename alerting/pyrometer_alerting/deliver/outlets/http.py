@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import requests
+from urllib3.exceptions import HTTPError
 
 from pyrometer_alerting.deliver.failure import DeliveryFailure, Trouble
 from pyrometer_alerting.deliver.slack import LONGEST_WAIT_SECONDS, TIMEOUT_SECONDS
 from pyrometer_alerting.model.text import plain
+from pyrometer_kit.answer_body import TooLargeError, read_whole
 from pyrometer_kit.flags import LOOPBACK
 
 _log = logging.getLogger(__name__)
@@ -20,6 +23,7 @@ RATE_SECONDS = 30.0  # without a Retry-After; PagerDuty and Opsgenie count by th
 # The address or the key is wrong, or was withdrawn: the content is not at fault.
 _REFUSED = (301, 302, 303, 307, 308, 401, 402, 403, 404, 405, 410)
 _REPLY_SHOWN = 160
+_REPLY_BYTES = 64 << 10  # of a refusal's reason
 
 
 @dataclass(frozen=True)
@@ -44,11 +48,18 @@ class Endpoint:
                     method,
                     self.url + path,
                     data=body,
-                    headers={"Content-Type": "application/json", "User-Agent": "pyrometer-alerting", **headers},
+                    headers={
+                        "Content-Type": "application/json",
+                        "User-Agent": "pyrometer-alerting",
+                        "Accept-Encoding": "identity",
+                        **headers,
+                    },
                     timeout=TIMEOUT_SECONDS,
                     allow_redirects=False,
                     verify=self.ca_file or None,
+                    stream=True,
                 )
+                said = "" if answer.ok else _reason(answer)
         except requests.exceptions.SSLError:
             raise DeliveryFailure(Trouble.AUTH, "tls") from None  # its text has the address, which may be a secret
         except requests.exceptions.ConnectTimeout:
@@ -56,8 +67,8 @@ class Endpoint:
         except (requests.RequestException, OSError, ValueError) as error:
             raise DeliveryFailure(Trouble.AMBIGUOUS, type(error).__name__) from None
         if not 200 <= answer.status_code < 300:
-            _log.warning("outlet answers %d: %s", answer.status_code, self._shown(answer.text))
-            raise _failure(answer)
+            _log.warning("outlet answers %d: %s", answer.status_code, self._shown(said))
+            raise _failure(answer, said)
 
     def _shown(self, text: str) -> str:
         for secret in self.secrets:
@@ -65,13 +76,22 @@ class Endpoint:
         return plain(text, _REPLY_SHOWN)
 
 
-def _failure(answer: requests.Response) -> DeliveryFailure:
+def _reason(answer: requests.Response) -> str:
+    """Return an answer's reason, where it is short and comes in time; its status has come, and is the answer."""
+    try:
+        body = read_whole(answer.raw, _REPLY_BYTES, time.monotonic() + TIMEOUT_SECONDS)
+    except (HTTPError, OSError, TooLargeError):
+        return ""
+    return body.decode("utf-8", "replace")
+
+
+def _failure(answer: requests.Response, said: str) -> DeliveryFailure:
     status = answer.status_code
     code = f"http_{status}"
     if status == 429:
         return DeliveryFailure(Trouble.RATE, "ratelimited", _retry_after(answer.headers.get("Retry-After", "")))
     # PagerDuty answers 400 to a key that it does not know, and says so.
-    if status in _REFUSED or (status == 400 and "routing" in answer.text[:2000].lower()):
+    if status in _REFUSED or (status == 400 and "routing" in said[:2000].lower()):
         return DeliveryFailure(Trouble.AUTH, code)
     if status == 408 or status >= 500:
         return DeliveryFailure(Trouble.AMBIGUOUS, code)

@@ -40,6 +40,9 @@ _UID = re.compile(r"^Uid:\s+(\d+)", re.MULTILINE)
 # A process that caused an Xid is often gone when the error is read; its number isn't soon given to another.
 REMEMBER_SECONDS = 600.0
 MOST_REMEMBERED = 4096
+# A storm of Xids names the same few processes thousands of times a second, and each look at procfs costs as much as the
+# rest of a line. Linux gives a number to another process only when it has gone through all 32,768 or more of them.
+LATE_KEPT_SECONDS = 1.0
 # Names can come from a directory server far away; until it has answered, the number stands for the name.
 NAME_SECONDS = 0.1
 NAME_KEPT_SECONDS = 3600.0
@@ -67,6 +70,7 @@ class Jobs:
         self._monotonic = monotonic
         self._users = _Users(name_of or _name_of(procfs), monotonic)
         self._seen: dict[int, tuple[float, Job]] = {}
+        self._late: dict[int, tuple[float, Job | None]] = {}
 
     def visible(self, pid: int) -> bool:
         """Return whether the process can be seen: it may have ended, or be in another PID namespace."""
@@ -85,7 +89,16 @@ class Jobs:
         return job
 
     def of_the_late(self, pid: int) -> Job | None:
-        """Return the job of a process that may have ended within the last minutes."""
+        """Return the job of a process that may have ended within the last minutes; looked up once a second at most."""
+        now = self._monotonic()
+        at, job = self._late.get(pid, (-LATE_KEPT_SECONDS, None))
+        if now - at >= LATE_KEPT_SECONDS:
+            if len(self._late) >= MOST_REMEMBERED:
+                self._late.clear()
+            at, job = self._late[pid] = now, self._look_up_late(pid)
+        return job
+
+    def _look_up_late(self, pid: int) -> Job | None:
         found = self.of(pid)
         if found is not None or self.visible(pid):  # the number was given to another
             return found

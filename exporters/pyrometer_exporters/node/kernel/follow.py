@@ -30,9 +30,9 @@ REOPEN_SECONDS = 10.0
 # A flooded log must not use up a core; records that the kernel overwrites meanwhile are counted as lost.
 READS_PER_TURN = 2000
 TURN_SECONDS = 0.1
-# CPU time for each turn: an Xid is expensive, as its process and job are looked up, and a storm of them gets a sixth
-# of a core.
-WORK_SECONDS = 0.02
+# CPU time for each turn: a storm gets less than a third of a core, which is enough for 10,000 Xids a second
+# (benchmarks/bench_xid_storm.py); the kernel's log holds less than a second of them.
+WORK_SECONDS = 0.04
 # How often to say that a flooded log loses records; a counter says how many.
 TELL_LOST_SECONDS = 600.0
 # The most that a pipe holds unless an administrator has raised /proc/sys/fs/pipe-max-size.

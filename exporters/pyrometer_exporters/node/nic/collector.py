@@ -23,7 +23,7 @@ from pyrometer_exporters.node.nic.port_memory import PortMemories
 from pyrometer_exporters.node.nic.readings import DeviceReading
 from pyrometer_exporters.node.nic.samples import device_samples, port_samples
 from pyrometer_exporters.node.nic.state import PortStateFile
-from pyrometer_exporters.node.nic.sysfs import Files, HungFiles, SystemFiles, allow_descriptors
+from pyrometer_exporters.node.nic.sysfs import Files, HungFiles, SystemFiles, allow_descriptors, share_of_open_files
 from pyrometer_kit.errors import UsageError
 from pyrometer_kit.flags import regexp
 
@@ -77,7 +77,8 @@ class NicCollector:
 
         def new_reader(early: float, hung: HungFiles) -> Reader:
             kernel = new_kernel() if new_kernel else None
-            return Reader(files or SystemFiles(), hung, kernel, early, every_time=every_time)
+            system = files or SystemFiles()
+            return Reader(system, hung, kernel, early, every_time=every_time, most_open=self._most_open)
 
         self._new_reader = new_reader
         self._state_file = PortStateFile(context.state)
@@ -145,6 +146,9 @@ class NicCollector:
             early = len(self._devices) % EARLY_GROUPS / EARLY_GROUPS
             self._devices[name] = Device(name, partial(self._new_reader, early))
         return self._devices[name]
+
+    def _most_open(self) -> int:
+        return share_of_open_files(len(self._devices))
 
     def _samples(self, readings: list[DeviceReading]) -> list[Item]:
         self._gpus.refresh(self._clock.monotonic())

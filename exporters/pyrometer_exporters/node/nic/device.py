@@ -17,7 +17,7 @@ from pyrometer_exporters.node.nic.kernel import Kernel
 from pyrometer_exporters.node.nic.pci_function import PciFunctionReader
 from pyrometer_exporters.node.nic.pcie import BUSY_BYTES_PER_SECOND, read_hops
 from pyrometer_exporters.node.nic.readings import DeviceAccess, DeviceReading, Hop, PortReading
-from pyrometer_exporters.node.nic.sysfs import Files, Folders, HungFiles
+from pyrometer_exporters.node.nic.sysfs import MOST_OPEN, Files, Folders, HungFiles
 from pyrometer_exporters.node.nic.temperatures import read_temperatures
 from pyrometer_exporters.node.nic.tiers import TierCache
 
@@ -45,9 +45,16 @@ class Reader:
     """The state of reading a device; only the thread that reads the device at the time uses it."""
 
     def __init__(
-        self, files: Files, hung: HungFiles, kernel: Kernel | None, early: float = 0.0, *, every_time: bool
+        self,
+        files: Files,
+        hung: HungFiles,
+        kernel: Kernel | None,
+        early: float = 0.0,
+        *,
+        every_time: bool,
+        most_open: Callable[[], int] = lambda: MOST_OPEN,
     ) -> None:
-        self.folders = Folders(files, hung, early)
+        self.folders = Folders(files, hung, early, most_open)
         self.gone = False
         """Whether its last read has returned after the reader was abandoned."""
         self._hung = hung

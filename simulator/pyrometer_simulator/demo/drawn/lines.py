@@ -7,7 +7,8 @@ import math
 import time
 from collections.abc import Callable, Sequence
 
-from pyrometer_simulator.demo.drawn.query import Series, Window
+from pyrometer_kit.prometheus import Series
+from pyrometer_simulator.demo.drawn.query import Window
 
 LEFT, NAMES, BOTTOM, ROW = 62, 160, 18, 18
 _COLOURS = (
@@ -43,7 +44,7 @@ def lines(
 ) -> str:
     """Return a picture of series over the window, with the values at both ends of its scale."""
     width, height = size
-    values = [value for _, series in named for _, value in series.samples if math.isfinite(value)]
+    values = [value for _, series in named for _, value in series.points if math.isfinite(value)]
     if not values:
         return ""
     low = min(values) if limits[0] is None else limits[0]
@@ -60,7 +61,7 @@ def lines(
     for number, (_, series) in enumerate(named[:MOST_LINES]):
         points = " ".join(
             f"{across(at):.1f},{(height - BOTTOM) * (1 - share(value)) + 2:.1f}"
-            for at, value in series.samples
+            for at, value in series.points
             if math.isfinite(value)
         )
         drawn.append(f'<polyline points="{points}" fill="none" stroke="{colour(number)}" stroke-width="1.3"/>')
@@ -75,7 +76,7 @@ def states(named: Named, window: Window, width: int, shown: Callable[[float], tu
     for number, (name, series) in enumerate(named):
         top = ROW * number
         drawn.append(_label(4, top + 12, name))
-        for at, value in series.samples:
+        for at, value in series.points:
             if math.isfinite(value):
                 wide = max(1.0, (width - NAMES) * window.step / (window.end - window.start))
                 left = NAMES + (width - NAMES) * (at - window.start) / (window.end - window.start)

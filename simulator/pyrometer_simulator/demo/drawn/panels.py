@@ -7,9 +7,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pyrometer_kit.prometheus import PrometheusError, Series
 from pyrometer_simulator.demo.drawn import lines
 from pyrometer_simulator.demo.drawn.cells import Cell, Options
-from pyrometer_simulator.demo.drawn.query import Asker, Series, Window
+from pyrometer_simulator.demo.drawn.query import Asker, Window, newest
 from pyrometer_simulator.demo.drawn.tables import rows_of
 
 _PLACEHOLDER = re.compile(r"{{\s*(\w+)\s*}}")
@@ -25,8 +26,8 @@ def content(panel: Mapping[str, Any], asker: Asker, window: Window, size: tuple[
         return _words("drawn only in a real Grafana")
     try:
         answers = {str(target["refId"]): _answer(target, asker, window) for target in panel.get("targets", [])}
-    except (OSError, ValueError) as error:
-        return _words(f"Prometheus: {error}")
+    except PrometheusError as error:
+        return _words(str(error))
     options = Options(panel.get("fieldConfig", {}))
     if kind == "table":
         return _table(rows_of(answers, panel.get("transformations", [])), options)
@@ -40,7 +41,7 @@ def content(panel: Mapping[str, Any], asker: Asker, window: Window, size: tuple[
 
 def _answer(target: Mapping[str, Any], asker: Asker, window: Window) -> list[Series]:
     ask = asker.instant if target.get("instant") else asker.lines
-    return [series for series in ask(str(target["expr"]), window) if series.samples]
+    return [series for series in ask(str(target["expr"]), window) if series.points]
 
 
 def _legend(target: Mapping[str, Any], series: Series) -> str:
@@ -51,7 +52,7 @@ def _legend(target: Mapping[str, Any], series: Series) -> str:
 
 
 def _stats(named: Sequence[tuple[str, Series]], options: Options) -> str:
-    shown = [(name, options.cell(name, series.last, always_coloured=True)) for name, series in named[:4]]
+    shown = [(name, options.cell(name, newest(series), always_coloured=True)) for name, series in named[:4]]
     shown = shown or [("", options.cell("", None, always_coloured=True))]
     return '<div class="stats">' + "".join(
         f'<div class="stat"{_tint(cell)}><b>{html.escape(cell.text)}</b> <span>{html.escape(name)}</span></div>'
@@ -95,7 +96,7 @@ def _over_time(
     )
     names = "".join(
         f'<i style="background:{lines.colour(number)}"></i>{html.escape(name)} '
-        f"<b>{html.escape(options.cell(name, series.last).text)}</b> "
+        f"<b>{html.escape(options.cell(name, newest(series)).text)}</b> "
         for number, (name, series) in enumerate(named[: lines.MOST_NAMES])
     )
     more = f"and {len(named) - lines.MOST_NAMES} more" if len(named) > lines.MOST_NAMES else ""

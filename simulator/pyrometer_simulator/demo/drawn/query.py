@@ -2,33 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import re
-import urllib.parse
-import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from pyrometer_kit.prometheus import HttpPrometheus, Series
 
 _VARIABLE = re.compile(r"\$\{(\w+)(?::\w+)?\}|\$([A-Za-z_]\w*)")
 _LABEL_VALUES = re.compile(r"label_values\((.*),\s*(\w+)\)", re.DOTALL)
 _QUERY_RESULT = re.compile(r"query_result\((.*)\)", re.DOTALL)
 SCRAPE_SECONDS = 5  # of compose/prometheus/prometheus.yaml
 _POINTS = 240  # as many as a panel of a third of the page has pixels for
-_ASK_SECONDS = 10.0
-
-
-@dataclass(frozen=True)
-class Series:
-    """One series of an answer, with its samples (Unix time, value)."""
-
-    labels: dict[str, str]
-    samples: list[tuple[float, float]]
-
-    @property
-    def last(self) -> float:
-        """The newest value."""
-        return self.samples[-1][1]
 
 
 @dataclass(frozen=True)
@@ -57,20 +42,19 @@ class Window:
         return _VARIABLE.sub(lambda found: known.get(found[1] or found[2], found[0]), expr)
 
 
-@dataclass(frozen=True)
 class Asker:
-    """Prometheus's API."""
+    """Prometheus, asked with a window's variables; every query raises PrometheusError."""
 
-    url: str
+    def __init__(self, url: str) -> None:
+        self._prometheus = HttpPrometheus(url)
 
     def instant(self, expr: str, window: Window) -> list[Series]:
         """Return the answer at the end of the window; a range selector's samples are all in it."""
-        return self._series("query", {"query": window.filled(expr), "time": f"{window.end:.3f}"})
+        return self._prometheus.instant(window.filled(expr), window.end)
 
     def lines(self, expr: str, window: Window) -> list[Series]:
         """Return the answer over the window."""
-        asked = {"start": f"{window.start:.3f}", "end": f"{window.end:.3f}", "step": str(window.step)}
-        return self._series("query_range", {"query": window.filled(expr), **asked})
+        return self._prometheus.range(window.filled(expr), window.start, window.end, window.step)
 
     def variables(self, board: Mapping[str, Any], window: Window, given: Mapping[str, str]) -> Window:
         """Return the window with the board's variables: those given, else all or the first, as Grafana chooses."""
@@ -99,17 +83,10 @@ class Asker:
         chosen = sorted(value for value in values if value)
         return "|".join(chosen) if variable.get("multi") else next(iter(chosen), "")
 
-    def _series(self, way: str, parameters: Mapping[str, str]) -> list[Series]:
-        """Raise OSError, ValueError."""
-        body = urllib.parse.urlencode(parameters).encode()
-        with urllib.request.urlopen(f"{self.url}/api/v1/{way}", body, timeout=_ASK_SECONDS) as answer:  # noqa: S310  loopback
-            data = json.load(answer)["data"]
-        if data["resultType"] == "scalar":
-            return [Series({}, [(float(data["result"][0]), float(data["result"][1]))])]
-        return [
-            Series(each["metric"], [(float(at), float(value)) for at, value in each.get("values") or [each["value"]]])
-            for each in data["result"]
-        ]
+
+def newest(series: Series) -> float:
+    """Return the newest value."""
+    return series.points[-1][1]
 
 
 def _matches(regex: str, answer: list[Series]) -> list[str]:
@@ -118,7 +95,7 @@ def _matches(regex: str, answer: list[Series]) -> list[str]:
     found = []
     for series in answer:
         labels = ",".join(f'{name}="{value}"' for name, value in series.labels.items())
-        text = f"{{{labels}}} {series.last:g} {series.samples[-1][0] * 1000:.0f}"
+        text = f"{{{labels}}} {newest(series):g} {series.points[-1][0] * 1000:.0f}"
         if match := pattern.search(text):
             found.append(match[1])
     return found

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from pyrometer_kit.prometheus import PrometheusError
 from pyrometer_simulator.demo.drawn.panels import content
 from pyrometer_simulator.demo.drawn.query import Asker, Window
 from pyrometer_simulator.http_server import HttpServer, Request, Response
@@ -58,12 +59,12 @@ class DrawnBoards:
             return Response(b"no such board", 404)
         try:
             page = self._page(board, request.query)
-        except (OSError, ValueError) as error:
-            return Response(f"Prometheus did not answer: {error}".encode(), 502)
+        except PrometheusError as error:
+            return Response(str(error).encode(), 502)
         return Response(page.encode(), content_type="text/html; charset=utf-8")
 
     def _page(self, board: Mapping[str, Any], query: Mapping[str, str]) -> str:
-        """Raise OSError, ValueError."""
+        """Raise PrometheusError."""
         given = {name.removeprefix("var-"): value for name, value in query.items() if name.startswith("var-")}
         window = self._asker.variables(board, _window(query), given)
         panels = [panel for panel in board["panels"] if panel["type"] != "row"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from pyrometer_simulator.demo.drawn.query import Series
+from pyrometer_kit.prometheus import Series
+from pyrometer_simulator.demo.drawn.query import newest
 
 Row: TypeAlias = dict[str, "float | str"]
 
@@ -29,7 +30,7 @@ def _plain(answers: Mapping[str, Sequence[Series]]) -> Iterable[Row]:
         name = f"Value #{reference}" if len(answers) > 1 else "Value"
         for series in answer:
             labels = {label: value for label, value in series.labels.items() if label != "__name__"}
-            yield {**labels, name: series.last}
+            yield {**labels, name: newest(series)}
 
 
 def _merged(rows: Iterable[Row]) -> list[Row]:

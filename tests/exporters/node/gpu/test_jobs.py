@@ -205,6 +205,28 @@ def test_a_number_given_to_another_process_is_not_the_late_ones(processes: Proce
     assert found.of_the_late(7) is None
 
 
+def test_a_storm_looks_a_process_up_once_a_second(processes: Processes) -> None:
+    found = Jobs(processes.folder, lambda: processes.now)
+    processes.slurm(7, 4711)
+    assert found.of_the_late(7) == Job("4711", "1000")
+    processes.remove(7)
+    processes.slurm(7, 4712)
+    processes.now += 0.9 * jobs.LATE_KEPT_SECONDS
+    assert found.of_the_late(7) == Job("4711", "1000")
+    processes.now += 0.2 * jobs.LATE_KEPT_SECONDS
+    assert found.of_the_late(7) == Job("4712", "1000")
+
+
+def test_a_storm_of_many_processes_is_not_remembered(processes: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "MOST_REMEMBERED", 3)
+    found = Jobs(processes.folder, lambda: processes.now)
+    processes.slurm(1, 4711)
+    assert {pid: found.of_the_late(pid) for pid in range(1, 9)} == dict.fromkeys(range(1, 9)) | {1: Job("4711", "1000")}
+    processes.remove(1)
+    processes.slurm(1, 4712)
+    assert found.of_the_late(1) == Job("4712", "1000"), "looked up again, as it is not remembered any more"
+
+
 def test_memory_of_ended_processes_is_bounded(processes: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "MOST_REMEMBERED", 3)
     found = Jobs(processes.folder, lambda: processes.now)

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyrometer_exporters.node.gpu.xid import ledger as ledger_module
 from pyrometer_exporters.node.gpu.xid.catalogue import Classes
-from pyrometer_exporters.node.gpu.xid.ledger import WINDOW_SECONDS, Key, Ledger, decode, encode
+from pyrometer_exporters.node.gpu.xid.ledger import WINDOW_SECONDS, Key, Ledger, Seen, decode, encode
 from pyrometer_exporters.node.gpu.xid.lines import Source, XidEvent
 
 PCI = "0000:18:00.0"
@@ -202,3 +203,38 @@ def test_one_complete_source_is_enough_whatever_the_other_misses(events: list[st
             pending -= 1
             _take(ledger, "nvml", at=at + 0.5, since=0)
     assert _counts(ledger) == ({79: expected} if expected else {})
+
+
+REPORTS = st.lists(
+    st.tuples(st.sampled_from(["kernel_log", "nvml", "bus_loss"]), st.floats(0, 60), st.floats(0, 90)), max_size=40
+)
+
+
+@given(REPORTS, st.integers(0, 40))
+def test_recent_events_are_matched_as_by_looking_at_all_of_them(
+    reports: list[tuple[str, float, float]], expired_after: int
+) -> None:
+    most, window = 4, ledger_module.WINDOW_SECONDS
+    events: list[Seen] = []
+
+    def match_among_all(source: str, since: float, at: float) -> bool:
+        for seen in events:
+            if source not in seen.sources and seen.since - window <= at and since - window <= seen.at:
+                seen.sources.add(source)
+                return True
+        events.append(Seen(since, at, {source}))
+        del events[:-most]
+        return False
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ledger_module, "MOST_RECENT", most)
+        recent = ledger_module.RecentEvents()
+        now = 0.0
+        for number, (source, pause, age) in enumerate(reports):
+            now += pause
+            if number == expired_after:
+                recent.expire(now - window)
+                while events and events[0].at < now - window:
+                    del events[0]
+            assert recent.match(source, now - age, now) == match_among_all(source, now - age, now)
+            assert list(recent) == events

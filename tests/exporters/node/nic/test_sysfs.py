@@ -219,3 +219,47 @@ def test_a_counter_whose_file_comes_late_is_read_with_the_others(folders: Folder
     add_unseen(path, "c")
     look(folders, path, 60.0)
     assert [raw for _, raw in counters.read(folders.get(path))[0]] == [0, 1, 7]
+
+
+def test_files_beyond_its_share_are_opened_for_each_read(path: str) -> None:
+    opened: list[int] = []
+
+    class Counted(SystemFiles):
+        def open(self, path: str) -> int:
+            opened.append(super().open(path))
+            return opened[-1]
+
+        def close(self, descriptor: int) -> None:
+            opened.remove(descriptor)
+            super().close(descriptor)
+
+    share = 2
+    folders = Folders(Counted(), most_open=lambda: share)
+    folders.begin(0.0)
+    folder = folders.get(path)
+    for _ in range(3):
+        assert [folder.raw(name) for name in "abc"] == [b"0\n", b"1\n", b"2\n"]
+        assert folder.several("abc") == ([b"0\n", b"1\n", b"2\n"], [])
+        assert len(opened) == share
+    folder.close()
+    assert opened == []
+    share = 3
+    folders.begin(100.0)
+    folder = folders.get(path)
+    assert folder.several("abc")[0] == [b"0\n", b"1\n", b"2\n"]
+    assert len(opened) == 3, "closed files give their room back"
+    folders.close()
+
+
+def test_a_file_that_cannot_be_read_leaves_none_open(path: str, tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+    folders = Folders(SystemFiles(), most_open=lambda: 0)
+    folders.begin(0.0)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with pytest.raises(IsADirectoryError):
+        folders.get(path).raw("d")
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_many_devices_share_the_open_files_of_the_process() -> None:
+    assert [sysfs.share_of_open_files(devices) for devices in (0, 1, 10, 200, 10_000)] == [2048, 2048, 204, 10, 8]

@@ -8,8 +8,8 @@ numbers, never the sum: correct if one of the sources is complete, in whatever o
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -41,6 +41,51 @@ class Seen:
     """It came after this, and before ``at``; CLOCK_MONOTONIC, which an exporter's restart doesn't touch."""
     at: float
     sources: set[str]
+
+
+class RecentEvents:
+    """The latest events of one GPU and Xid, the oldest first, for sources that may still report them.
+
+    In a storm one source has reported every event itself. So the first event that each source may still report is
+    remembered, and no call looks at those before it again (`benchmarks/bench_xid_storm.py`).
+    """
+
+    def __init__(self, events: Iterable[Seen] = ()) -> None:
+        self._events = deque(events, MOST_RECENT)
+        self._dropped = 0
+        self._open_from: dict[str, int] = {}
+        """By source, the number of the first event that it has not reported; numbers count from the very first one."""
+
+    def __iter__(self) -> Iterator[Seen]:
+        return iter(self._events)
+
+    def __bool__(self) -> bool:
+        return bool(self._events)
+
+    def match(self, source: str, since: float, at: float) -> bool:
+        """Note that a source reports an event; return whether it is one that another source has reported."""
+        for number in range(self._first_open(source), len(self._events)):
+            seen = self._events[number]
+            if source in seen.sources or seen.since - WINDOW_SECONDS > at or since - WINDOW_SECONDS > seen.at:
+                continue
+            seen.sources.add(source)
+            return True
+        self._dropped += len(self._events) == MOST_RECENT
+        self._events.append(Seen(since, at, {source}))
+        return False
+
+    def expire(self, horizon: float) -> None:
+        """Drop the events from before a moment."""
+        while self._events and self._events[0].at < horizon:
+            self._events.popleft()
+            self._dropped += 1
+
+    def _first_open(self, source: str) -> int:
+        number = max(0, self._open_from.get(source, 0) - self._dropped)
+        while number < len(self._events) and source in self._events[number].sources:
+            number += 1
+        self._open_from[source] = number + self._dropped
+        return number
 
 
 @dataclass(frozen=True)
@@ -84,7 +129,7 @@ class Ledger:
     old: set[str] = field(default_factory=set)
     gone: set[str] = field(default_factory=set)
     uuids: dict[str, str] = field(default_factory=dict)
-    recent: dict[Key, list[Seen]] = field(default_factory=dict)
+    recent: dict[Key, RecentEvents] = field(default_factory=dict)
     """Events that other sources may still report, the oldest first."""
     heard: dict[str, float] = field(default_factory=dict)
     """When NVML was last asked for a GPU's events: later ones may yet be reported. Not kept over a restart."""
@@ -165,17 +210,10 @@ class Ledger:
         return key.pci in self.gone or bool(self.recent.get(key))
 
     def _reported_by_another(self, key: Key, source: str, came: tuple[float, float]) -> bool:
-        since, at = came
-        recent = self.recent.setdefault(key, [])
-        for seen in recent:
-            if source in seen.sources:
-                continue
-            if seen.since - WINDOW_SECONDS <= at and since - WINDOW_SECONDS <= seen.at:
-                seen.sources.add(source)
-                return True
-        recent.append(Seen(since, at, {source}))
-        del recent[:-MOST_RECENT]
-        return False
+        recent = self.recent.get(key)
+        if recent is None:
+            recent = self.recent[key] = RecentEvents()
+        return recent.match(source, *came)
 
     def _expire(self, key: Key, now: float) -> None:
         """Drop events that no source can report any more."""
@@ -183,8 +221,8 @@ class Ledger:
             self.recent.clear()
         recent = self.recent.get(key)
         horizon = min(now, self.heard.get(key.pci, now)) - WINDOW_SECONDS
-        if recent and recent[0].at < horizon:
-            self.recent[key] = [seen for seen in recent if seen.at >= horizon]
+        if recent is not None:
+            recent.expire(horizon)
 
     def _forget(self, pci: str) -> None:
         self.counts = Counter({key: count for key, count in self.counts.items() if key[0].pci != pci})
@@ -236,7 +274,7 @@ def decode(data: Mapping[str, Any]) -> Ledger:
         old={str(pci) for pci in data.get("old", ())},  # not there in states of earlier releases
         gone={str(pci) for pci in data["gone"]},
         uuids={str(pci): str(uuid) for pci, uuid in data["uuids"].items()},
-        recent=recent,
+        recent={key: RecentEvents(events) for key, events in recent.items()},
     )
 
 

@@ -1,0 +1,124 @@
+"""The store's engine as a small protocol: SQLite's file is one, PostgreSQL the other, with the same statements on both.
+
+Statements have `?` for values and use what both engines understand: ON CONFLICT instead of INSERT OR REPLACE, CASE
+instead of min() of two values, columns by name, no row without a condition of its own type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+
+class StoreError(Exception):
+    """The store cannot be read or written now; the message names the file or the server."""
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A loss: its reason, where the old file is, since when changes may be missing, and the facts that were saved."""
+
+    why: str
+    kept: str
+    since: float
+    facts: dict[str, str] = field(default_factory=dict)
+
+
+class Rows(Protocol):
+    """The answer to a statement: a cursor."""
+
+    @property
+    def rowcount(self) -> int:
+        """How many rows were changed."""
+        ...
+
+    def fetchone(self) -> Any:  # noqa: ANN401 - a row holds any types
+        """Return the next row, None after the last one."""
+        ...
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+
+class Connection(Protocol):
+    """One connection inside a transaction."""
+
+    def execute(self, statement: str, values: Sequence[Any] = ..., /) -> Rows:
+        """Run one statement."""
+        ...
+
+    def executemany(self, statement: str, values: Iterable[Sequence[Any]], /) -> object:
+        """Run one statement for each of several rows."""
+        ...
+
+
+class Engine(Protocol):
+    """One changes while others read beside it; every method raises one of `errors`, or StoreError."""
+
+    loss: Loss | None
+    errors: tuple[type[Exception], ...]
+
+    @property
+    def name(self) -> str:
+        """The file, or the server without its password, for errors."""
+        ...
+
+    @property
+    def folder(self) -> Path | None:
+        """Where files beside the database may lie; None for a server, which several share."""
+        ...
+
+    def open(self) -> None:
+        """Open, check and upgrade the database."""
+
+    def begin(self) -> Connection:
+        """Begin a change, the only one at a time."""
+        ...
+
+    def commit(self) -> None:
+        """Make the change durable."""
+
+    def rollback(self) -> None:
+        """Undo the change, where it is still open."""
+
+    def view(self) -> Connection:
+        """Begin to read what is committed."""
+        ...
+
+    def end_view(self) -> None:
+        """End reading."""
+
+    def probe(self) -> bool:
+        """Write something without a change; return False where that needs one."""
+        ...
+
+    def shrink(self) -> None:
+        """Return freed space."""
+
+    def check(self) -> None:
+        """Read everything again."""
+
+    def back_up(self, now: float) -> None:
+        """Copy the database once a day."""
+
+    def backed_up_at(self) -> float | None:
+        """Return when the newest copy was made; None without one."""
+        ...
+
+    def is_broken(self, error: Exception) -> bool:
+        """Return whether only a new database helps."""
+        ...
+
+    def renew(self, why: str) -> None:
+        """Begin a new database in the place of a broken one."""
+
+    def close(self) -> None:
+        """Close everything."""
+
+
+def reason(error: Exception) -> str:
+    """Return what went wrong, in a few words and one line."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return " ".join(str(error).split())

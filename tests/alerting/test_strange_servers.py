@@ -1,0 +1,97 @@
+"""Services that we ask redirect, trickle, or never end: no secret goes elsewhere, and no worker waits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+import pytest
+from alerting_fakes import START
+
+from pyrometer_alerting.deliver.failure import DeliveryFailure, Trouble
+from pyrometer_alerting.deliver.outlets import http
+from pyrometer_alerting.deliver.outlets.http import Endpoint
+from pyrometer_alerting.deliver.slack import SlackFailure, WebSlack
+from pyrometer_alerting.policy import webhook
+from pyrometer_alerting.policy.rules import WebhookSettings
+from pyrometer_alerting.policy.schedulers import RefusedError
+from pyrometer_alerting.sources import alertmanager
+from pyrometer_alerting.sources.alertmanager import AlertmanagerError, HttpAlertmanager
+from pyrometer_alerting.state.actions import Action
+from pyrometer_kit.prometheus import HttpPrometheus, PrometheusError
+from pyrometer_simulator.strange_server import Answer, StrangeServer, leads_to, never_ends, says, trickles
+
+SECRET = {"Authorization": "Bearer secret"}
+ASK: dict[str, tuple[type[Exception], Callable[[str], Any]]] = {
+    "Slack": (SlackFailure, lambda url: WebSlack("xoxb-secret", f"{url}/api/").check()),
+    "Alertmanager": (AlertmanagerError, lambda url: _alertmanager(url, lambda asked: asked.alerts())),
+    "Alertmanager's silence": (
+        AlertmanagerError,
+        lambda url: _alertmanager(url, lambda asked: asked.silence((), START, "me", "why")),
+    ),
+    "Prometheus": (PrometheusError, lambda url: HttpPrometheus(with_password(url)).instant("up", START)),
+    "an outlet": (DeliveryFailure, lambda url: Endpoint(url).call("POST", b"{}", SECRET)),
+    "the policy's webhook": (
+        RefusedError,
+        lambda url: webhook.post(WebhookSettings(url=url), _action()),
+    ),
+}
+
+
+def with_password(url: str) -> str:
+    return url.replace("http://", "http://me:secret@")
+
+
+def _alertmanager(url: str, ask: Callable[[HttpAlertmanager], Any]) -> None:
+    with closing(HttpAlertmanager(with_password(url))) as asked:
+        ask(asked)
+
+
+def _action() -> Action:
+    return Action("id", "c1", "gpu-001", "drain", "doing", "rule", "incident", "reason", "policy", START)
+
+
+@pytest.mark.parametrize("asked", ASK)
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_no_redirect_is_followed(asked: str, status: int) -> None:
+    failure, ask = ASK[asked]
+    with (
+        StrangeServer(says(b"[]")) as stranger,
+        StrangeServer(leads_to(f"http://{stranger.place}/latest/meta-data", status)) as server,
+    ):
+        with pytest.raises(failure):
+            ask(f"http://{server.place}")
+        assert len(server.asked) == 1
+        assert stranger.asked == []
+
+
+@pytest.mark.parametrize("answer", [trickles(), never_ends()], ids=["trickles", "never ends"])
+def test_alertmanagers_answer_has_a_deadline_and_a_limit(answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alertmanager, "ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr(alertmanager, "MAX_ANSWER_BYTES", 1 << 20)
+    with StrangeServer(answer) as server:
+        began = time.monotonic()
+        with pytest.raises(AlertmanagerError, match="too slow or too large"):
+            _alertmanager(f"http://{server.place}", lambda asked: asked.alerts())
+        assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize("answer", [trickles(), never_ends()], ids=["trickles", "never ends"])
+def test_an_outlet_that_took_it_is_not_listened_to(answer: Answer) -> None:
+    with StrangeServer(answer) as server:
+        began = time.monotonic()
+        Endpoint(f"http://{server.place}").call("POST", b"{}", {})
+        assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("answer", [trickles(400), never_ends(400)], ids=["trickles", "never ends"])
+def test_a_refusal_without_end_is_one(answer: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "TIMEOUT_SECONDS", 1)
+    with StrangeServer(answer) as server:
+        began = time.monotonic()
+        with pytest.raises(DeliveryFailure) as failed:
+            Endpoint(f"http://{server.place}").call("POST", b"{}", {})
+        assert failed.value.trouble is Trouble.PAYLOAD
+        assert time.monotonic() - began < 10
