@@ -98,7 +98,7 @@ class SocketServer:
             threading.Thread(target=self._serve, args=(client,), name="fake-slack-client", daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError, KeyError):  # also one that goes away in the middle of its request
             stream = client.makefile("rb")
             headers = {}
             while (line := stream.readline().strip()) != b"":

@@ -112,18 +112,27 @@ class Replicas(Chaos):
         elif kind == "pause":
             number = leader if leader is not None else 0
             self._tell(number, "pause")
+            self._alive[number] = False  # nobody asks it: it would not answer
             self._watch(kind, began)
             time.sleep(self._random.choice((0.0, 0.5, 3.0)))
             self.deliver()
             self._tell(number, "go on")
+            self._alive[number] = True
             return
         elif kind == "primary":
             self._pair.fail_over()
-            self._watch(kind, began)
+            while not self._taken():  # the gauge is that of a leader that has not noticed yet
+                time.sleep(0.05)
+            self.blind[kind].append(time.monotonic() - began)
             self._pair.rejoin()
             return
         if self._random.random() < 0.3:
             self._watch(kind, began)
+
+    def _taken(self) -> bool:
+        """Return whether a delivery is answered with 200."""
+        self.deliver()
+        return not self._pending
 
     def _watch(self, kind: str, began: float) -> None:
         """Note how long nobody led."""
