@@ -7,7 +7,7 @@ STAMP := .venv/.installed
 export PYTHONDONTWRITEBYTECODE :=
 mutate: export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: help gpu-check gpu-page setup constraints wheels sbom demo test aside-unit aside-types aside-e2e lint style types unit e2e smoke diagnosis test-recipes test-systems test-wheels test-pythons test-compose test-integrations test-scale fuzz mutate pins reliability reference packages image command-files kubernetes chart-programs docs bench stack clean situations
+.PHONY: help gpu-check gpu-page setup constraints wheels sbom demo test aside-unit aside-types aside-e2e lint style types unit e2e smoke diagnosis test-recipes test-systems test-wheels test-pythons test-compose test-integrations test-scale fuzz mutate pins release-pins reliability reference packages image command-files kubernetes chart-programs docs bench stack clean situations
 
 help:
 	@echo "make demo    a simulated cluster end to end: exporters, Prometheus, Alertmanager, alerting (DEMO_FLAGS=... are passed on)"
@@ -22,6 +22,7 @@ help:
 	@echo "make wheels  the distributions, in dist/"
 	@echo "make sbom    what each image contains, as CycloneDX, in dist/"
 	@echo "make pins    the digests of the images of others, into compose/.env (asks their registries)"
+	@echo "make release-pins  the same into every file of the tree that names an image, before a release"
 	@echo "make constraints  the newest versions of what we use, into constraints.txt"
 	@echo "make reference   regenerate the pages and boards that are made from code: docs/metrics.md, docs/reference/, dashboards/json/"
 	@echo "make situations  play the situations of docs/situations.md again and write the page (minutes; WORDS=\"planned reboot\")"
@@ -101,16 +102,22 @@ wheels: $(STAMP)
 # Everything that a release consists of but the images, in the version of VERSION; a tag must be of it.
 packages: wheels
 	@tag=$$(git describe --tags --exact-match 2>/dev/null); [ -z "$$tag" ] || [ "$$tag" = "v$$(cat VERSION)" ] \
-		|| { echo "make: the tag is $$tag and VERSION says $$(cat VERSION)" >&2; exit 2; }
+		|| { echo "make: the tag is $$tag and VERSION says $$(cat VERSION)" >&2; exit 2; }; \
+		[ -z "$$tag" ] || $(PYTHON) tools/pin_images.py --unpinned \
+		|| { echo "make: a release names every image by its digest: make release-pins" >&2; exit 2; }
 	@$(BIN)/python -m tools.packages dist
 	@$(BIN)/python tools/chart.py package dist; cd dist && sha256sum pyrometer* >SHA256SUMS && ls
 
 # A build for several machines has no image to load: push it, or IMAGE_PLATFORMS=linux/amd64 IMAGE_FLAGS=--load.
 IMAGE_REGISTRY ?=
 IMAGE_PLATFORMS ?= linux/amd64,linux/arm64
+PUSHED = $(findstring --push,$(IMAGE_FLAGS))
+# Builds on a base image by its digest to push: that of PYTHON_IMAGE or the tree, else its registry is asked.
 image:
-	@PYROMETER_VERSION=$$(cat VERSION) IMAGE_REGISTRY=$(if $(IMAGE_REGISTRY),$(IMAGE_REGISTRY:%/=%)/) IMAGE_PLATFORMS=$(IMAGE_PLATFORMS) \
-		docker buildx bake --file compose/docker-bake.hcl $(IMAGE_FLAGS)
+	@set -e; if [ -n "$(PUSHED)" ]; then base=$$($(PYTHON) tools/pin_images.py --base); export PYTHON_IMAGE=$$base; mkdir -p dist; fi; \
+		PYROMETER_VERSION=$$(cat VERSION) IMAGE_REGISTRY=$(if $(IMAGE_REGISTRY),$(IMAGE_REGISTRY:%/=%)/) IMAGE_PLATFORMS=$(IMAGE_PLATFORMS) \
+		docker buildx bake --file compose/docker-bake.hcl $(IMAGE_FLAGS) $(PUSHED:%=--metadata-file=dist/images.json); \
+		if [ -n "$(PUSHED)" ]; then $(PYTHON) tools/pin_images.py --built dist/images.json; fi
 
 stack: $(STAMP)
 	@$(BIN)/python -m pyrometer_simulator.stack
@@ -245,6 +252,10 @@ diagnosis: stack
 # What each image contains, as CycloneDX.
 sbom: $(STAMP)
 	@for image in $(IMAGES); do $(BIN)/python tools/sbom.py $${image%%=*} dist/pyrometer-$${image%%=*}.cdx.json || exit; done; ls dist/*.cdx.json
+
+# Digests into every file of the tree that names an image: before a release.
+release-pins: $(STAMP)
+	@$(BIN)/python tools/pin_images.py --tree && $(BIN)/python tools/pin_images.py --unpinned
 
 # Needs the registries, or the mirrors that compose/.env names.
 pins: $(STAMP)

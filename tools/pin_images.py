@@ -1,18 +1,24 @@
-"""Pin the images of compose/ to their digests: ask each image's registry, and print the lines for ``compose/.env``.
+"""Pin images to their digests: ask each image's registry, and print the lines for ``compose/.env``.
 
     python tools/pin_images.py                                   # print the lines
     python tools/pin_images.py --write compose/.env              # put them there
     python tools/pin_images.py --check compose/.env              # 1 if a tag has moved, or an image isn't pinned
 
+    python tools/pin_images.py --tree                            # into every file of the tree that names an image
+    python tools/pin_images.py --unpinned                        # 1 with each place that has none; asks nobody
+    python tools/pin_images.py --base                            # the base image by digest: what `make image` pushes on
+    python tools/pin_images.py --built dist/images.json          # ours, from what `make image` has pushed
+
 A tag may be moved to other bytes at any time; ``name:tag@sha256:...`` can't be. The program asks for the HEAD of a
 manifest (Registry HTTP API V2), and nothing else. Images of ours are built here, and have no digest before they are
-pushed: they are left out.
+pushed: the tree has none of them.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import sys
 import urllib.error
@@ -22,9 +28,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from email.message import Message
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLE = ROOT / "compose" / ".env.example"
+BASE = "PYTHON_IMAGE"
+# Files below compose/ that name images of others; the chart and the kustomize base have only ours.
+NAMING = (".env.example", "*.yaml", "Dockerfile", "docker-bake.hcl")
 # Multi-platform indexes first: the digest then fits nodes of any architecture.
 MANIFESTS = ", ".join((
     "application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json",
@@ -137,6 +147,63 @@ def pinned(text: str, found: Mapping[str, str]) -> str:
     return text
 
 
+def places(root: Path) -> Iterator[tuple[Path, int, str, str]]:
+    """Yield every place of a tree that names an image of others: file, line, the name with its tag, and its digest."""
+    names = sorted({name.partition("@")[0] for _, name in settings(_example(root))}, key=len, reverse=True)
+    # After ":-" it is a default of compose.
+    pattern = re.compile(
+        rf"(?:(?<=:-)|(?<![\w./-]))({'|'.join(map(re.escape, names))})(?:@({DIGEST.pattern}))?(?![\w.@-])"
+    )
+    for path in sorted({path for glob in NAMING for path in (root / "compose").glob(glob)}):
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            for found in pattern.finditer(line):
+                yield path, number, found[1], found[2] or ""
+
+
+def pin_tree(root: Path, scheme: str = "https") -> int:
+    """Write the digests into all places of a tree, and return their number.
+
+    Raises:
+        RegistryError: one of them has none; nothing is written.
+    """
+    found = pins(_example(root), scheme)
+    by_name = {image.partition("@")[0]: image for image in found.values()}
+    changed: dict[Path, list[str]] = {}
+    count = 0
+    for path, number, name, digest in places(root):
+        lines = changed.setdefault(path, path.read_text(encoding="utf-8").splitlines(keepends=True))
+        old = f"{name}@{digest}" if digest else name
+        lines[number - 1] = lines[number - 1].replace(old, by_name[name])
+        count += 1
+    for path, lines in changed.items():
+        path.write_text("".join(lines), encoding="utf-8")
+    return count
+
+
+def base_image(root: Path, scheme: str = "https") -> str:
+    """Return the base image by digest: that of the environment or of the tree.
+
+    Raises:
+        RegistryError: it has none, and its registry gives none.
+    """
+    name = os.environ.get(BASE) or dict(settings(_example(root)))[BASE]
+    return name if DIGEST.search(name) else f"{name}@{digest_of(Image.parsed(name), scheme)}"
+
+
+def built(metadata: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines for compose/.env and for Helm's values of the images that buildx says it has pushed."""
+    for target, one in metadata.items():
+        digest = one.get("containerimage.digest", "") if isinstance(one, dict) else ""
+        if DIGEST.fullmatch(digest):
+            name = str(one.get("image.name", "")).partition(",")[0]
+            yield f"PYROMETER_{target.upper()}_IMAGE={name}@{digest}"
+            yield f"# Helm: --set image.digests.{target}={digest}"
+
+
+def _example(root: Path) -> str:
+    return (root / "compose" / ".env.example").read_text(encoding="utf-8")
+
+
 def main(argv: Sequence[str] | None = None, scheme: str = "https") -> int:
     """Print, write or check; return 1 if an image is not pinned to what its tag stands for now, 2 without an answer."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
@@ -144,7 +211,14 @@ def main(argv: Sequence[str] | None = None, scheme: str = "https") -> int:
     where.add_argument("--write", type=Path, metavar="FILE", help="put the lines into this .env")
     where.add_argument("--check", type=Path, metavar="FILE", help="compare this .env, and change nothing")
     parser.add_argument("--images", type=Path, default=EXAMPLE, help="the file with the names (default: .env.example)")
+    where.add_argument("--tree", action="store_true", help="put the digests into the files of the tree")
+    where.add_argument("--unpinned", action="store_true", help="list the places of the tree without a digest")
+    where.add_argument("--base", action="store_true", help=f"print the base image ({BASE}) by digest")
+    where.add_argument("--built", type=Path, metavar="FILE", help="print the digests of buildx's --metadata-file")
+    parser.add_argument("--root", type=Path, default=ROOT, help="the tree (default: this one)")
     options = parser.parse_args(argv)
+    if options.tree or options.unpinned or options.base or options.built:
+        return _of_the_tree(options, scheme)
     file = options.write or options.check
     before = file.read_text(encoding="utf-8") if file and file.exists() else ""
     own = dict(settings(before))  # a site's own registry or version comes first
@@ -163,6 +237,23 @@ def main(argv: Sequence[str] | None = None, scheme: str = "https") -> int:
         options.write.write_text(pinned(before, found), encoding="utf-8")
     else:
         print("\n".join(f"{name}={image}" for name, image in found.items()))
+    return 0
+
+
+def _of_the_tree(options: argparse.Namespace, scheme: str) -> int:
+    if options.unpinned:
+        open_places = [place for place in places(options.root) if not place[3]]
+        for path, number, name, _ in open_places:
+            print(f"{path.relative_to(options.root)}:{number}: {name} may be other bytes tomorrow")
+        return int(bool(open_places))
+    if options.built:
+        print("\n".join(built(json.loads(options.built.read_text(encoding="utf-8")))))
+    if options.tree or options.base:
+        try:
+            print(base_image(options.root, scheme) if options.base else f"{pin_tree(options.root, scheme)} places")
+        except RegistryError as error:
+            print(f"pin_images: {error}", file=sys.stderr)
+            return 2
     return 0
 
 

@@ -32,7 +32,7 @@ class NoRedirects(urllib.request.HTTPRedirectHandler):
     def http_error_302(self, *_: object) -> None:
         """Follow none."""
 
-    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
+    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302  # type: ignore[assignment]
 
 
 def get(url: str, path: str, *, token: str = "", seconds: float = SECONDS) -> bytes:

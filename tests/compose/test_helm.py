@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,15 @@ def test_the_files_for_kustomize_are_what_helm_renders() -> None:
     assert {name: (BASE / name).read_text(encoding="utf-8") for name in chart.rendered()} == chart.rendered()
 
 
+def test_images_may_be_named_by_their_digests() -> None:
+    digest = "sha256:" + "d" * 64
+    objects = rendered(f"--set=image.digests.exporters={digest},image.registry=r.example.org")
+    images = set(re.findall(r"'image': '([^']+)'", str(objects)))
+    assert images == {
+        f"r.example.org/pyrometer-exporters:{VERSION}@{digest}", f"r.example.org/pyrometer-alerting:{VERSION}",
+    }  # fmt: skip
+
+
 def test_the_chart_has_the_version_of_everything_else() -> None:
     found = yaml.safe_load((chart.CHART / "Chart.yaml").read_text(encoding="utf-8"))
     assert (found["version"], found["appVersion"]) == (VERSION, VERSION)
@@ -120,6 +130,7 @@ def test_every_default_fits_the_schema_and_is_in_it() -> None:
         ("monitors.consumers", []),
         ("clusterExporter.extraArgs", ["no-collector.slurm"]),
         ("image.pullPolicy", "Sometimes"),
+        ("image.digests.exporters", "sha256:short"),
         ("grafana.loki.url", "loki:3100"),
         ("grafana.loki.uid", "two words"),
     ],

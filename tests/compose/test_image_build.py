@@ -15,6 +15,7 @@ from tools import chart
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = ROOT / "compose/docker-bake.hcl"
+DIGEST = "sha256:" + "d" * 64
 VERSION = (ROOT / "VERSION").read_text(encoding="utf-8").strip()
 DOCKERFILE = (ROOT / "compose/Dockerfile").read_text(encoding="utf-8")
 
@@ -58,14 +59,41 @@ def test_the_file_names_stages_that_exist_and_this_version() -> None:
     assert re.search(r'PYTHON_IMAGE" \{ default = "([^"]+)"', text)[1] in DOCKERFILE  # type: ignore[index]
 
 
-def test_make_passes_what_buildx_reads(tmp_path: Path) -> None:
-    docker = tmp_path / "docker"
-    docker.write_text('#!/bin/sh\necho "$PYROMETER_VERSION|$IMAGE_REGISTRY|$IMAGE_PLATFORMS|$*"\n')
-    docker.chmod(0o755)
-    command = ["make", "--silent", "image", "IMAGE_REGISTRY=r.example.org/gpu", "IMAGE_FLAGS=--push"]
-    path = f"{tmp_path}:{os.environ['PATH']}"
-    answer = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, "PATH": path}, capture_output=True, text=True, check=True
+def make_image(folder: Path, base: str, *flags: str) -> subprocess.CompletedProcess[str]:
+    """Run `make image` in a copy of what it reads, with a Docker that says how it was called."""
+    for name in ("Makefile", "VERSION", "tools/pin_images.py", "compose/.env.example"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, folder / name)
+    docker = folder / "docker"
+    docker.write_text(
+        '#!/bin/sh\necho "$PYROMETER_VERSION|$IMAGE_REGISTRY|$IMAGE_PLATFORMS|$PYTHON_IMAGE|$*"\n'
+        f'[ -d dist ] && echo \'{{"exporters": {{"containerimage.digest": "{DIGEST}", "image.name": "r/e:1"}}}}\' '
+        ">dist/images.json || true\n"
     )
-    asked = "buildx bake --file compose/docker-bake.hcl --push"
-    assert answer.stdout == f"{VERSION}|r.example.org/gpu/|linux/amd64,linux/arm64|{asked}\n"
+    docker.chmod(0o755)
+    command = ["make", "--silent", "image", "IMAGE_REGISTRY=r.example.org/gpu", f"IMAGE_FLAGS={' '.join(flags)}"]
+    environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "PYTHON_IMAGE": base}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_make_passes_what_buildx_reads_and_prints_the_digests_of_what_it_pushed(tmp_path: Path) -> None:
+    base = f"mirror.example.org/python:3@{DIGEST}"
+    answer = make_image(tmp_path, base, "--push")
+    asked = "buildx bake --file compose/docker-bake.hcl --push --metadata-file=dist/images.json"
+    assert answer.stdout.splitlines() == [
+        f"{VERSION}|r.example.org/gpu/|linux/amd64,linux/arm64|{base}|{asked}",
+        f"PYROMETER_EXPORTERS_IMAGE=r/e:1@{DIGEST}",
+        f"# Helm: --set image.digests.exporters={DIGEST}",
+    ]
+
+
+def test_nothing_is_pushed_on_a_base_image_whose_bytes_are_unknown(tmp_path: Path) -> None:
+    answer = make_image(tmp_path, "127.0.0.1:1/python:3", "--push")
+    assert answer.returncode != 0
+    assert "pin_images: https://127.0.0.1:1/v2/python/manifests/3" in answer.stderr
+    assert answer.stdout == ""
+
+
+def test_an_image_for_this_machine_alone_asks_no_registry(tmp_path: Path) -> None:
+    answer = make_image(tmp_path, "127.0.0.1:1/python:3", "--load")
+    assert answer.stdout.endswith("|127.0.0.1:1/python:3|buildx bake --file compose/docker-bake.hcl --load\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import sys
 import threading
 from collections.abc import Iterator
@@ -140,6 +141,56 @@ def test_a_tag_that_was_moved_is_found(
 
 def test_what_was_never_pinned_is_found(images: Path, tmp_path: Path) -> None:
     assert run("--images", images, "--check", tmp_path / "none") == 1
+
+
+@pytest.fixture
+def tree(tmp_path: Path, registry: Registry) -> Path:
+    """The files of this tree that name images, with our registry before each name."""
+    registry.digests.clear()
+    example = (ROOT / "compose/.env.example").read_text(encoding="utf-8")
+    names = {image for _, image in tool.settings(example)}
+    for path in {path for glob in tool.NAMING for path in (ROOT / "compose").glob(glob)}:
+        text = path.read_text(encoding="utf-8")
+        for name in sorted(names, key=len, reverse=True):
+            text = re.sub(rf"(?:(?<=:-)|(?<![\w./-])){re.escape(name)}(?![\w.-])", f"{registry.address}/{name}", text)
+        copy = tmp_path / "tree" / path.relative_to(ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text(text)
+    for number, name in enumerate(sorted(names)):
+        registry.digests[name.partition("@")[0]] = f"sha256:{number:064x}"
+    return tmp_path / "tree"
+
+
+def test_one_command_pins_every_image_of_the_tree(
+    tree: Path, registry: Registry, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("--unpinned", "--root", tree) == 1
+    unpinned = capsys.readouterr().out
+    for file in (".env.example", "compose.yaml", "compose.node.yaml", "compose.scale.yaml", "Dockerfile"):
+        assert f"compose/{file}:" in unpinned, file
+    assert run("--tree", "--root", tree) == 0
+    assert run("--unpinned", "--root", tree) == 0
+    text = (tree / "compose/compose.yaml").read_text()
+    assert re.search(r"\$\{PROMETHEUS_IMAGE:-\S+/prom/prometheus:v[\d.]+@sha256:0[0-9a-f]{63}\}", text)
+    registry.digests = dict.fromkeys(registry.digests, f"sha256:{'f' * 64}")
+    assert run("--tree", "--root", tree) == 0, "a newer digest takes the old one's place"
+    assert text.count("@sha256:") == (tree / "compose/compose.yaml").read_text().count(f"@sha256:{'f' * 64}")
+
+
+def test_a_tree_is_pinned_whole_or_not_at_all(tree: Path, registry: Registry) -> None:
+    before = {path: path.read_text() for path in tree.rglob("*") if path.is_file()}
+    registry.digests.popitem()
+    assert run("--tree", "--root", tree) == 2
+    assert {path: path.read_text() for path in before} == before
+
+
+def test_every_image_that_the_tree_starts_is_a_setting_that_can_be_pinned() -> None:
+    """A name in a file and not in .env.example would be left out of all this."""
+    known = {image for _, image in tool.settings((ROOT / "compose/.env.example").read_text(encoding="utf-8"))}
+    for path in sorted((ROOT / "compose").glob("*.yaml")):
+        for image in re.findall(r"image:\s*\$\{\w+:-([^}]+)\}", path.read_text(encoding="utf-8")):
+            assert image in known or image.startswith("pyrometer-"), f"{path.name}: {image}"
+        assert not re.search(r"image:\s*[^\s$]", path.read_text(encoding="utf-8")), path.name
 
 
 @pytest.mark.parametrize("trouble", ["login", "gone", "nonsense", "away"])

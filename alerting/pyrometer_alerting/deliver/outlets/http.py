@@ -23,6 +23,7 @@ RATE_SECONDS = 30.0  # without a Retry-After; PagerDuty and Opsgenie count by th
 # The address or the key is wrong, or was withdrawn: the content is not at fault.
 _REFUSED = (301, 302, 303, 307, 308, 401, 402, 403, 404, 405, 410)
 _REPLY_SHOWN = 160
+_HEADERS = {"Content-Type": "application/json", "User-Agent": "pyrometer-alerting", "Accept-Encoding": "identity"}
 _REPLY_BYTES = 64 << 10  # of a refusal's reason
 
 
@@ -44,22 +45,18 @@ class Endpoint:
             with requests.Session() as session:
                 # A proxy from the environment cannot reach our loopback.
                 session.trust_env = urlsplit(self.url).hostname not in LOOPBACK
-                answer = session.request(
+                request = session.request(
                     method,
                     self.url + path,
                     data=body,
-                    headers={
-                        "Content-Type": "application/json",
-                        "User-Agent": "pyrometer-alerting",
-                        "Accept-Encoding": "identity",
-                        **headers,
-                    },
+                    headers={**_HEADERS, **headers},
                     timeout=TIMEOUT_SECONDS,
                     allow_redirects=False,
                     verify=self.ca_file or None,
                     stream=True,
                 )
-                said = "" if answer.ok else _reason(answer)
+                with request as answer:
+                    said = "" if answer.ok else _reason(answer)
         except requests.exceptions.SSLError:
             raise DeliveryFailure(Trouble.AUTH, "tls") from None  # its text has the address, which may be a secret
         except requests.exceptions.ConnectTimeout:

@@ -18,6 +18,7 @@ app.kubernetes.io/name: {{ include "pyrometer.name" (first .) }}-{{ last . }}
 {{- define "pyrometer.image" -}}
 {{- $image := (first .).Values.image -}}
 {{- with $image.registry }}{{ trimSuffix "/" . }}/{{ end }}{{ index $image (last .) }}:{{ $image.tag | default (first .).Chart.AppVersion }}
+{{- with index $image.digests (last .) }}@{{ . }}{{ end }}
 {{- end }}
 
 {{/* A container of ours: nobody special, nothing to gain. */}}

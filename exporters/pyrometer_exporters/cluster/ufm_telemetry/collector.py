@@ -101,7 +101,7 @@ class _Source:
             raise PartError(f"http_{error.status}" if error.status else "no_answer", str(error)) from None
         now = self._clock.wall()
         found = temperatures(rows(body), self._hosts(now), now)
-        if not (found.modules or found.sensors or found.newest):
+        if not (found.modules or found.sensors or found.newest or found.stale):
             detail = f"{self.name}: no table of ports or switches (the address of a CSV, as csv/xcset/low_freq_debug?)"
             raise PartError("no_table", detail)
         return found
@@ -117,7 +117,8 @@ class _Source:
         if found.newest:
             yield NEWEST.sample(found.newest, self.name)
         if found.stale and not (found.modules or found.sensors):
-            yield Down(self.name, "stale", f"its newest row is {self._clock.wall() - found.newest:.0f} s old")
+            age = f"{self._clock.wall() - found.newest:.0f} s old"
+            yield Down(self.name, "stale", f"its newest row is {age if found.newest else 'of the future: its clock?'}")
         if found.left_out:
             yield Down(self.name, "too_many", f"{found.left_out} ports or sensors beyond the limit are left out")
 

@@ -67,12 +67,13 @@ def temperatures(found: Iterable[Row], hosts: Mapping[str, HostPort], now: float
         if not _is_fresh(row, now, result):
             continue
         guid = _guid(row, GUID)
-        names.setdefault(guid, switch_name(row.get("node_description", "")))
+        if guid not in names and len(names) < MAX_PORTS and (name := switch_name(row.get("node_description", ""))):
+            names[guid] = name
         if "mtmp_sensor_name" in row or "sensor_index" in row:
             _add_sensor(row, guid, sensors, result)
         else:
             _add_module(row, guid, hosts, names, result)
-    result.sensors = {(names.get(guid) or guid, sensor): celsius for (guid, sensor), celsius in sensors.items()}
+    result.sensors = {(names.get(guid, guid), sensor): celsius for (guid, sensor), celsius in sensors.items()}
     return result
 
 
@@ -100,13 +101,17 @@ def switch_name(description: str) -> str:
 
 
 def _is_fresh(row: Row, now: float, result: Temperatures) -> bool:
-    """Return whether a row is recent; its stamp is in microseconds, and a row without one was made for the answer."""
+    """Return whether a row is of now; its stamp is in microseconds, and a row without one was made for the answer.
+
+    A stamp of the future is no newest row: it would hide for ever that nothing new comes.
+    """
     stamp = row.get("timestamp", "")
     if not (stamp.isascii() and stamp.isdigit() and len(stamp) <= 20):
         return True
     at = int(stamp) / 1e6
-    result.newest = max(result.newest, at)
-    if now - at <= STALE_SECONDS:
+    if at <= now + STALE_SECONDS:
+        result.newest = max(result.newest, at)
+    if abs(now - at) <= STALE_SECONDS:
         return True
     result.stale += 1
     return False
@@ -141,7 +146,7 @@ def _add_module(
         place = ModulePlace(host.node, host.device, host.port, "", "")
     else:
         label = switch_port(row.get("port_label") or row.get("port_name") or number)
-        place = ModulePlace("", "", "", names[guid] or guid, label)
+        place = ModulePlace("", "", "", names.get(guid, guid), label)
     if place not in result.modules and len(result.modules) >= MAX_PORTS:
         result.left_out += 1
     else:

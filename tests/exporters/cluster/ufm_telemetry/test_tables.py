@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pyrometer_exporters.cluster.ufm.fabric import HostPort
+from pyrometer_exporters.cluster.ufm_telemetry import temperatures as module
 from pyrometer_exporters.cluster.ufm_telemetry.tables import rows
 from pyrometer_exporters.cluster.ufm_telemetry.temperatures import celsius_of, switch_name, temperatures
 
@@ -29,6 +31,30 @@ def test_what_is_torn_or_no_table_is_left_out() -> None:
     assert list(rows(PRIMARY + b"1,0x1,,0x1,0x1,1,54C\n1,0x1,,0x1,0x")) == list(rows(PRIMARY + b"1,0x1,,0x1,0x1,1,54C"))
     assert list(rows(b"<html>sign in</html>\n")) == []
     assert list(rows(b"1,2,3\n")) == []
+
+
+def test_a_field_or_a_line_that_is_endless_hides_no_other_row() -> None:
+    good = b"1,0x1,,0x1,0x1,%d,54C\n"
+    endless = b"1,0x1,,0x1," + b"x" * 200_000 + b",7,54C\n"
+    body = PRIMARY + good % 1 + endless + b"1," * 700_000 + b"\n" + b"y" * 2_000_000 + b"\n" + good % 2
+    assert [row["port_number"] for row in rows(body)] == ["1", "7", "2"]
+    assert max(len(value) for row in rows(body) for value in row.values()) <= 256
+
+
+def test_rows_of_the_future_are_not_of_now_and_not_the_newest() -> None:
+    future = PRIMARY + b"99999999999999999999,0x1,,0x1,0x1,1,54C\n"
+    alone = temperatures(rows(future), {}, 1000.0)
+    assert (alone.modules, alone.stale, alone.newest) == ({}, 1, 0.0)
+    beside = temperatures(rows(future + b"1000000000,0x1,,0x1,0x1,2,54C\n"), {}, 1000.0)
+    assert (len(beside.modules), beside.newest) == (1, 1000.0)
+
+
+def test_names_of_switches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_PORTS", 2)
+    header = b"node_guid,port,temperature,node_description\n"
+    found = temperatures(rows(header + b"".join(b"%d,1,50,leaf-%d\n" % (n, n) for n in range(9))), {}, 0.0)
+    assert [place.switch for place in found.modules] == ["leaf-0", "leaf-1"]
+    assert found.left_out == 7
 
 
 def test_a_temperature_is_none_where_there_is_no_sensor() -> None:
