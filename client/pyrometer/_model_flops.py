@@ -30,6 +30,8 @@ def flops_per_token(model: Any, sequence: int | None, convention: str) -> tuple[
     """
     if convention not in ("", "hf"):
         return _by_shape(model, sequence, convention)
+    if is_sharded(model):
+        return None
     used = _share_of_experts(model)
     embeddings = _embeddings(model)
     total, below_trained = 0.0, False
@@ -46,8 +48,14 @@ def flops_per_token(model: Any, sequence: int | None, convention: str) -> tuple[
     return (total, "hf") if total > 0 else None
 
 
+def is_sharded(model: Any) -> bool:
+    """Return whether FSDP 1 has cut the model: its parameters are then flat, and this rank's share of them."""
+    modules = model.modules() if hasattr(model, "modules") else ()
+    return any(kind.__name__ == "FullyShardedDataParallel" for module in modules for kind in type(module).__mro__)
+
+
 def _by_shape(model: Any, sequence: int | None, convention: str) -> tuple[float, str] | None:
-    if not sequence or any(not parameter.requires_grad for parameter in model.parameters()):
+    if not sequence or is_sharded(model) or any(not parameter.requires_grad for parameter in model.parameters()):
         return None
     from pyrometer import flops  # noqa: PLC0415  would add to what the import costs
 

@@ -73,6 +73,17 @@ class Names:
             self._said.add(what)
             self.say(f"{what} is not recorded: {why}")
 
+    def move(self, fd: int) -> None:
+        """Take the values along to another ring.
+
+        Raises:
+            OSError: the file can't grow.
+        """
+        if self._values is not None:
+            values = _map_values(fd)
+            values[:] = self._values
+            self._values = values
+
     def stop(self) -> None:
         """Release the ring's memory."""
         self._values = None

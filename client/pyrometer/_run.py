@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 
 from pyrometer import ring
 from pyrometer._changes import MAX_FLOPS, MAX_TOKENS, SETTINGS, Changes
 from pyrometer._cuda import DeferredValues, WaitPart
 from pyrometer._gc_pauses import GcPauseCounter
 from pyrometer._names import Names
-from pyrometer._shutdown import child_failed, exit_of, exit_status
+from pyrometer._shutdown import child_failed, exit_of, failure_of
 from pyrometer._step import Part, Step, TaggedPart, UntimedPart, scratch_memory
 from pyrometer.ring import PARTS
 
@@ -32,6 +33,8 @@ class Run:
     Attributes:
         disabled: None while records are written, else the reason.
         path: The ring file; empty where there is none.
+        identity: The folder of its ring, its name, attempt and rank.
+        awaits_close: Whether a trainer closes it where training ends well, so that anything else is a failure.
     """
 
     def __init__(self, memory: memoryview, description: dict[str, Any], fd: int = -1, path: str = "") -> None:
@@ -39,6 +42,9 @@ class Run:
         self.disabled: str | None = None
         self.path = path
         self._fd = -1
+        self.identity = (os.path.dirname(path), *(description.get(key) for key in ("run", "attempt", "rank")))
+        self.awaits_close = False
+        self._handled = id(sys.exc_info()[1])  # a second try, in the handler of what ended the first
         tokens, flops_per_token = description.get("tokens_per_step"), description.get("flops_per_token")
         self._step = Step(memory, int(tokens or 0), float(flops_per_token or 0.0))
         self._parts = {name: _make_part(self._step, number, name) for number, name in enumerate(PARTS)}
@@ -142,8 +148,17 @@ class Run:
     def close(self, *_ignored: object, **_more: object) -> None:
         """Mark the run as ended well: its series end, and its silence is no hang.
 
-        Called at exit as well, unless an uncaught exception or ``sys.exit`` with an error ended the process.
+        While an exception is handled, as in ``finally:`` on its way out, the run is left as crashed by it instead. A
+        process that ends well closes its runs.
         """
+        error = sys.exc_info()[1]
+        self.end("" if id(error) == self._handled else failure_of(error))
+
+    def end(self, failure: str = "") -> None:
+        """Mark the run as ended well or, where there is a ``failure``, leave it as crashed by that."""
+        if failure:
+            self.crash(failure)
+            return
         if self.disabled is None and self._step.device_times is not None:
             self._step.device_times.finish()
         self._step.slots[ring.STATE_SLOT] = ring.CLOSED
@@ -169,6 +184,18 @@ class Run:
             if self._fd >= 0:
                 os.close(self._fd)
                 self._fd = -1
+
+    def take_ring(self, memory: memoryview, fd: int, path: str) -> tuple[memoryview[int], int, str]:
+        """Write to another ring from now on. Return memory, descriptor and path of the one before."""
+        before = self._step.slots, self._fd, self.path
+        self._step.write_to(memory)
+        for part in self._numbered[1:]:
+            part.slots = self._step.slots  # type: ignore[union-attr]  # all but the first are parts
+        if self._gc_pauses is not None:
+            self._gc_pauses.slots = self._step.slots
+        self._names.move(fd)
+        self._fd, self.path = fd, path
+        return before
 
     def crash(self, how: str) -> None:
         """Leave the run as crashed; ``how`` is the exception's name or the exit status, for whoever asks why."""
@@ -228,9 +255,11 @@ class Run:
         return self._step.count
 
     def failed_exit(self) -> str:
-        """Return the exit status if the last thing that happened was ``sys.exit`` with an error inside a step."""
+        """Return how a step failed, if that was the last thing that happened: by an exception, or an exit status."""
         step = self._step
-        return exit_status(step.failed_exit_code) if step.failed_exit_count == step.count else ""
+        if step.failure and step.failure_count == step.count:
+            return step.failure
+        return "exception" if self.awaits_close and getattr(sys, "last_type", None) is not KeyboardInterrupt else ""
 
     def __enter__(self) -> Run:  # noqa: PYI034  typing has no Self in Python 3.10
         return self
@@ -239,10 +268,7 @@ class Run:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         clean = kind is None or kind is KeyboardInterrupt or (isinstance(error, SystemExit) and error.code in (None, 0))
-        if clean:
-            self.close()
-        else:
-            self.crash(exit_of(kind, error))
+        self.end("" if clean else exit_of(kind, error))
 
     def __reduce__(self) -> tuple[Callable[[], Run], tuple[()]]:
         """Pickle as a run that records nothing: a ring belongs to one process."""
@@ -252,10 +278,8 @@ class Run:
         """Close a run that is no longer referenced; its descriptor, and with it the lock, must not stay behind."""
         if getattr(self, "_fd", -1) < 0:
             return
-        if child_failed():  # dropped together with the exception that ended its process
-            self.crash("exception")
-        else:
-            self.close()
+        # Dropped together with the exception that ended its process, or the function that was training.
+        self.end("exception" if child_failed() else self.failed_exit())
 
     def _prepare_tick(self) -> None:
         try:

@@ -6,6 +6,7 @@ import os
 import sys
 
 from pyrometer import _environment
+from pyrometer._ranks import ranks_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -137,13 +138,13 @@ def describe(settings: Settings) -> dict[str, Any]:
         Exception: a value can't be converted; whatever it raises.
     """
     env = os.environ
-    local_rank = _int(settings.local_rank, _environment.local_rank(env))
-    rank = _int(settings.rank, _environment.rank(env))
-    index, uuid = _environment.gpu(env, local_rank)
+    rank, known_local, world_size = ranks_of(settings.rank, settings.local_rank, settings.world_size, env)
+    local_rank = rank if known_local is None else known_local
+    index, uuid = ("", "") if known_local is None else _environment.gpu(env, local_rank)
     return {
         "model": str(settings.model),
         "convention": str(settings.convention),
-        "dtype": str(settings.dtype),
+        "dtype": str(settings.dtype).removeprefix("torch."),
         "stage": str(settings.stage),
         "replica": str(settings.replica),
         "recompute": str(settings.recompute),
@@ -152,7 +153,7 @@ def describe(settings: Settings) -> dict[str, Any]:
         "launcher": os.getppid(),  # tells two jobs of one name apart where no scheduler does
         "rank": rank,
         "local_rank": local_rank,
-        "world_size": _int(settings.world_size, _environment.world_size(env)),
+        "world_size": world_size,
         "attempt": _int(settings.attempt, _environment.attempt(env)),
         "job_id": _str(settings.job_id, _environment.job_id(env)),
         "gpu": _str(settings.gpu, index),
@@ -172,7 +173,19 @@ def describe(settings: Settings) -> dict[str, Any]:
 
 
 def _int(value: int | str | None, default: int) -> int:
-    return default if value is None else int(value)
+    return default if value is None else _whole(value)
+
+
+def _whole(value: float | str) -> int:
+    """Return a whole number, of ``"4e6"`` as well.
+
+    Raises:
+        Exception: it is none; whatever it raises.
+    """
+    try:
+        return int(value)
+    except ValueError:
+        return int(float(value))
 
 
 def _str(value: object, default: str) -> str:
@@ -180,7 +193,7 @@ def _str(value: object, default: str) -> str:
 
 
 def _optional_int(value: float | str | None) -> int | None:
-    return None if value is None else int(value)
+    return None if value is None else _whole(value)
 
 
 def _optional_float(value: float | str | None) -> float | None:

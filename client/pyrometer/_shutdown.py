@@ -16,10 +16,11 @@ if TYPE_CHECKING:
         """A run, as far as the end of its process concerns it."""
 
         disabled: str | None
+        identity: tuple[object, ...]
+        awaits_close: bool
 
-        def close(self) -> None: ...
+        def end(self, failure: str = "") -> None: ...
         def abandon(self, reason: str) -> None: ...
-        def crash(self, how: str) -> None: ...
         def failed_exit(self) -> str: ...
         def steps_finished(self) -> int: ...
 
@@ -31,6 +32,7 @@ class ShutdownHandler:
         self.runs: weakref.WeakSet[Closable] = weakref.WeakSet()
         self.failed_exit_steps = -1  # how many steps were finished when sys.exit was called with an error
         self.failed_exit = ""  # that error
+        self.good_exit_steps = -1  # the same of sys.exit without an error
         self.finalized_pid = 0  # the child process of multiprocessing whose end is handled
         atexit.register(self.close_all)
         os.register_at_fork(after_in_child=self.detach_all)
@@ -50,11 +52,7 @@ class ShutdownHandler:
         """Close all runs, or abandon them if the process ends badly."""
         failure = self._failure()
         for run in list(self.runs):
-            how = failure or run.failed_exit()
-            if how:
-                run.crash(how)
-            elif run.disabled is None:
-                run.close()
+            run.end(failure or ("" if self.exited_well() else run.failed_exit()))
 
     def detach_all(self) -> None:
         """Abandon all runs in a forked child: they belong to its parent."""
@@ -73,12 +71,17 @@ class ShutdownHandler:
         # If steps followed, somebody caught that SystemExit, as command line parsers and test runners do.
         return self.failed_exit if self.failed_exit_steps == self._steps() else ""
 
+    def exited_well(self) -> bool:
+        """Return whether ``sys.exit`` without an error was the last thing that happened."""
+        return self.good_exit_steps == self._steps()
+
     def _watch_exit(self) -> None:
         """Remember the status given to sys.exit, which Python doesn't pass to atexit functions."""
         python_exit = sys.exit
 
         def watched_exit(status: str | int | None = None, /) -> NoReturn:
-            self.failed_exit_steps = -1 if status in (None, 0) else self._steps()
+            well = status in (None, 0)
+            self.good_exit_steps, self.failed_exit_steps = (self._steps(), -1) if well else (-1, self._steps())
             self.failed_exit = exit_status(status)
             python_exit(status)
 
@@ -86,6 +89,15 @@ class ShutdownHandler:
 
     def _steps(self) -> int:
         return sum(run.steps_finished() for run in list(self.runs))
+
+
+def failure_of(error: BaseException | None) -> str:
+    """Return how an exception ends a process; empty where it is no failure, as Ctrl-C or the end of the data."""
+    if isinstance(error, SystemExit):
+        return "" if error.code in (None, 0) else exit_status(error.code)
+    if not isinstance(error, Exception) or isinstance(error, (StopIteration, StopAsyncIteration)):
+        return ""
+    return exit_of(type(error))
 
 
 def exit_of(kind: type[BaseException] | None, error: BaseException | None = None) -> str:
@@ -124,9 +136,17 @@ def child_failed() -> bool:
 _handler: ShutdownHandler | None = None
 
 
-def close_at_exit(run: Closable) -> None:
-    """Close ``run`` when this process ends well, and detach it in forked children."""
+def close_at_exit(run: Closable) -> bool:
+    """Close ``run`` when this process ends well, and detach it in forked children.
+
+    Returns:
+        Whether the process had this run already, as where a notebook's cell is run again: that one has ended.
+    """
     global _handler  # noqa: PLW0603  one hook per process: os.register_at_fork has no way to unregister
     if _handler is None:
         _handler = ShutdownHandler()
+    before = [other for other in list(_handler.runs) if other.identity == run.identity and other.disabled is None]
+    for other in before:
+        other.end(other.failed_exit())
     _handler.add(run)
+    return bool(before)

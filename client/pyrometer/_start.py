@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import time
+import weakref
 
 from pyrometer import _environment, ring
+from pyrometer._ranks import move
 from pyrometer._ring_file import create_ring, default_folder, remove_stale_rings, safe_name
 from pyrometer._run import Run
 from pyrometer._settings import WARMUP_STEPS, Settings, describe
@@ -15,6 +17,7 @@ from pyrometer._step import scratch_memory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import mmap
     from collections.abc import Callable, Mapping
     from typing import Any, ParamSpec
 
@@ -163,29 +166,60 @@ def start(
 
 
 def _start(settings: Settings) -> Run:
-    import json  # noqa: PLC0415  would add to what `import pyrometer` costs
-
     description = describe(settings)
     folder = str(settings.rings or os.environ.get("PYROMETER_RINGS") or default_folder())
-    name = f"{safe_name(str(description['run']))}.{description['rank']}.{os.getpid()}.{time.monotonic_ns()}"
-    mapping, fd, path = create_ring(folder, name, json.dumps(description).encode(), _group(settings))
+    mapping, fd, path = _create_ring(folder, settings, description)
     try:
         run = Run(memoryview(mapping), description, fd, path)
     except BaseException:
         os.close(fd)
         os.unlink(path)
         raise
-    close_at_exit(run)
+    if close_at_exit(run):
+        _warn(
+            description["local_rank"],
+            "run {0} starts again in this process: the one before is closed",
+            description["run"],
+        )
     _enable_stack_dumps(run, settings)
     _detect_waits(run, settings, description)
     _time_on_device(run, description)
     _link(run, settings, description)
     _observe_first_steps(run, settings, description)
+    _correct_ranks(run, settings, description)
     try:
         remove_stale_rings(folder)
     except OSError:
         pass  # another rank does it at the same time
     return run
+
+
+def _create_ring(folder: str, settings: Settings, description: dict[str, Any]) -> tuple[mmap.mmap, int, str]:
+    import json  # noqa: PLC0415  would add to what `import pyrometer` costs
+
+    name = f"{safe_name(str(description['run']))}.{description['rank']}.{os.getpid()}.{time.monotonic_ns()}"
+    return create_ring(folder, name, json.dumps(description).encode(), _group(settings))
+
+
+def _correct_ranks(run: Run, settings: Settings, description: dict[str, Any]) -> None:
+    """Ask at the first step again who this rank is, and go on in a ring that says so if a process group was made."""
+    found = weakref.ref(run)
+
+    def correct() -> bool:
+        run = found()
+        try:
+            now = describe(settings)
+            if run is None or run.disabled is not None or now["rank"] == now["world_size"] - 1 == 0:
+                return False
+            if (now["rank"], now["world_size"]) != (description["rank"], description["world_size"]):
+                mapping, fd, path = _create_ring(os.path.dirname(run.path), settings, now)
+                move(run, memoryview(mapping), fd, path)
+                _detect_waits(run, settings, now)
+        except Exception as error:  # noqa: BLE001  the promise of this module
+            _warn(settings.local_rank, "run {0}: rank and number of ranks are not known: {1}", settings.run, error)
+        return False
+
+    run.observe(correct)
 
 
 def _enable_stack_dumps(run: Run, settings: Settings) -> None:

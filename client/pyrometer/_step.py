@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 
 from pyrometer import ring
+from pyrometer._shutdown import failure_of
 
 TYPE_CHECKING = False  # typing.TYPE_CHECKING without importing typing, a large part of what the import would cost
 if TYPE_CHECKING:
@@ -54,15 +55,15 @@ class Step:
         count: how many steps are finished.
         persistent_flags: flags that every step has from now on, for what changed during the run.
         metrics: bits of the metrics of its own that the step under way has.
-        failed_exit_count: how many steps were finished when ``sys.exit(1)`` or the like left one.
-        failed_exit_code: what it was called with.
+        failure_count: how many steps were finished when an exception or ``sys.exit(1)`` left one.
+        failure: that exception's name, or the exit status.
         tick_ready: False where :class:`Run` has something to prepare before the next tick.
     """
 
     __slots__ = (
-        "count", "default_flops", "default_tokens", "device_times", "doubles", "ended", "failed_exit_code",
-        "failed_exit_count", "flags", "flops_per_token", "global_batch_size", "longest_tick", "metrics", "observers",
-        "offset", "persistent_flags", "recompute_index", "sequence_length", "slots", "started", "tick_ready", "ticking",
+        "count", "default_flops", "default_tokens", "device_times", "doubles", "ended", "failure", "failure_count",
+        "flags", "flops_per_token", "global_batch_size", "longest_tick", "metrics", "observers", "offset",
+        "persistent_flags", "recompute_index", "sequence_length", "slots", "started", "tick_ready", "ticking",
         "tokens", "total",
     )  # fmt: skip
 
@@ -73,8 +74,8 @@ class Step:
         self.global_batch_size = self.sequence_length = self.recompute_index = 0
         self.offset = ring.FIRST_RECORD_SLOT
         self.count = self.total = self.flags = self.persistent_flags = self.started = self.ended = 0
-        self.failed_exit_count = _NEVER
-        self.failed_exit_code: object = None
+        self.failure_count = _NEVER
+        self.failure = ""
         self.longest_tick = self.metrics = 0
         self.observers: list[Callable[[], bool]] = []
         self.ticking = self.tick_ready = False
@@ -170,8 +171,7 @@ class Step:
 
     def _fail(self, error: BaseException | None) -> None:
         self.discard()
-        if isinstance(error, SystemExit) and error.code not in (None, 0):
-            self.failed_exit_count, self.failed_exit_code = self.count, error.code
+        self.failure_count, self.failure = self.count, failure_of(error)
 
     def _complete_record(self, at: int, flags: int) -> None:
         """Complete the record of a step that differs from the description, and add the difference to the header's sums.

@@ -19,9 +19,18 @@ class TrainerLoop:
     A step begins where the last one ended, so that it includes the loading of its data.
     """
 
-    def __init__(self, settings: RunSettings | dict[str, Any], defaults: dict[str, Any]) -> None:
-        """Start the run with the user's ``settings``, which override the ``defaults`` read from the framework."""
+    def __init__(
+        self, settings: RunSettings | dict[str, Any], defaults: dict[str, Any], *, tells_end: bool = False
+    ) -> None:
+        """Start the run with the user's ``settings``, which override the ``defaults`` read from the framework.
+
+        Args:
+            settings: The user's.
+            defaults: The framework's.
+            tells_end: Whether the framework has a call for the good end of training, and none for a bad one.
+        """
         self.run: Run = start(**{**defaults, **settings})
+        self.run.awaits_close = tells_end
         self.in_step = False
         self._part: Part | None = None
 

@@ -94,7 +94,7 @@ class _Hooks:
             "model": type(state.model).__name__,
         }
         self._tokens = state.timestamp.token.value
-        self.loop = TrainerLoop(self._settings, defaults)
+        self.loop = TrainerLoop(self._settings, defaults, tells_end=True)
         self.loop.begin("data")
         when_imported(_SAVER, self._watch_saves)
 

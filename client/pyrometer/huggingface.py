@@ -13,7 +13,7 @@ import os
 import sys
 
 from pyrometer._hooks import never_raises
-from pyrometer._model_flops import flops_per_token
+from pyrometer._model_flops import flops_per_token, is_sharded
 from pyrometer._trainer_loop import TrainerLoop
 
 TYPE_CHECKING = False
@@ -63,21 +63,27 @@ class _Hooks:
         self._loop: TrainerLoop | None = None
         self._tokens = 0
         self._awaits_log = False
+        self._counted: dict[str, Any] = {}
 
     def __reduce__(self) -> tuple[Any, tuple[RunSettings]]:
         """Pickle as a callback with the same settings and no run: Ray and spawn send it to where training is."""
         return _rebuild, (self._settings,)
 
     @never_raises
+    def on_init_end(self, _args: Any, _state: Any, _control: Any, model: Any = None, **_: Any) -> None:
+        """Count the FLOPs before FSDP has cut the model into shards, after which its own size is unknown."""
+        self._counted = _flops_settings(model, self._settings)
+
+    @never_raises
     def on_train_begin(self, args: Any, state: Any, _control: Any, model: Any = None, **_: Any) -> None:
         """Start the run, perhaps from a checkpoint."""
         defaults = _trainer_settings(args, state, model)
-        defaults |= _flops_settings(model, self._settings)
+        defaults |= self._counted if is_sharded(model) else _flops_settings(model, self._settings)
         length = self._settings.get("sequence_length")
         if length:
             defaults["tokens_per_step"] = defaults["global_batch_size"] * int(length)
         self._tokens = state.num_input_tokens_seen
-        self._loop = TrainerLoop(self._settings, defaults)
+        self._loop = TrainerLoop(self._settings, defaults, tells_end=True)
         self._loop.begin("data")
 
     @never_raises
@@ -171,12 +177,15 @@ class _Hooks:
 
 def _trainer_settings(args: Any, state: Any, model: Any) -> dict[str, Any]:
     """Return the settings of the run that the trainer knows."""
+    gpus = args.world_size * _gpus_of_process(args, model)
     settings: dict[str, Any] = {
         "run": getattr(args, "run_name", None) or os.path.basename(str(args.output_dir).rstrip("/")) or None,
         "rank": args.process_index,
         "local_rank": args.local_process_index,
-        "world_size": args.world_size,
-        "global_batch_size": args.train_batch_size * args.gradient_accumulation_steps * args.world_size,
+        "world_size": gpus,
+        "global_batch_size": args.train_batch_size
+        * args.gradient_accumulation_steps
+        * (args.world_size // _ranks_of_batch(args, model)),
         "micro_batch_size": args.per_device_train_batch_size,
         "dtype": "bf16" if args.bf16 else "fp16" if args.fp16 else "",
         "recompute": "full" if args.gradient_checkpointing else "none",
@@ -184,6 +193,23 @@ def _trainer_settings(args: Any, state: Any, model: Any) -> dict[str, Any]:
         "model": str(getattr(getattr(model, "config", None), "name_or_path", "") or type(model).__name__),
     }
     return settings
+
+
+def _gpus_of_process(args: Any, model: Any) -> int:
+    """Return how many GPUs a process drives: all that it sees under DataParallel, or those of a device map."""
+    mapped = {str(device) for device in (getattr(model, "hf_device_map", None) or {}).values()}
+    return max(1, int(getattr(args, "n_gpu", 1)), len(mapped - {"cpu", "disk", "meta"}))
+
+
+def _ranks_of_batch(args: Any, model: Any) -> int:
+    """Return how many ranks share one batch, as the trainer's ``get_total_train_batch_size`` counts them."""
+    parallel = getattr(args, "parallelism_config", None)
+    tensor = getattr(model, "_tp_size", None) or getattr(model, "tp_size", None)
+    if tensor is None and getattr(args, "hf_deepspeed_config", None) is not None:
+        tensor = args.hf_deepspeed_config.config.get("tensor_parallel", {}).get("autotp_size")
+    of_context = getattr(parallel, "cp_size", 1) * getattr(parallel, "sp_size", 1)
+    shards = getattr(parallel, "tp_size", 1) if tensor is None else tensor
+    return max(1, int(shards) * int(of_context))
 
 
 def _flops_settings(model: Any, settings: RunSettings) -> dict[str, Any]:

@@ -74,8 +74,14 @@ class _Steps:
 
     def _begin(self) -> Run:
         jax = sys.modules["jax"]
-        settings = {"rank": jax.process_index(), "local_rank": 0, "world_size": jax.device_count(), **self._settings}
-        settings.setdefault("gpu_model", jax.local_devices()[0].device_kind)
+        device = jax.local_devices()[0]
+        settings = {
+            "rank": jax.process_index(),
+            "local_rank": getattr(device, "local_hardware_id", None) or 0,
+            "world_size": jax.device_count(),
+            "gpu_model": device.device_kind,
+            **self._settings,
+        }
         if jax.local_device_count() > 1:
             for name in ("tokens_per_step", "flops_per_token"):
                 settings.pop(name, None)

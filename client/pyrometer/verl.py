@@ -9,6 +9,8 @@ themselves are not seen. It never raises into verl, and never imports verl itsel
 
 from __future__ import annotations
 
+import sys
+
 from pyrometer._hooks import never_raises, subscribers_of, when_imported
 from pyrometer._settings import settings_of_environment
 from pyrometer._shutdown import exit_status
@@ -22,12 +24,17 @@ if TYPE_CHECKING:
     from pyrometer._run import Run
 
 _TRACKING = "verl.utils.tracking"
-_TRAINER = "verl.trainer.ppo.ray_trainer"
+# The trainers that others are made of, as the asynchronous ones are; their subclasses are found as they are made.
+_TRAINERS = (
+    "verl.trainer.ppo.ray_trainer", "verl.trainer.ppo.v1.trainer_base", "verl.trainer.sft_trainer",
+    "verl.trainer.sft_trainer_ray",
+)  # fmt: skip
 # Only the log of a training step has these; that of an evaluation has `val-core/...` or `val/loss`.
 _STEPS = ("training/global_step", "timing_s/step", "perf/time_per_step", "train/loss")
 _LOSSES = ("train/loss", "actor/pg_loss", "critic/vf_loss")
 _NORMS = ("train/grad_norm", "actor/grad_norm")
 _TOKENS = ("perf/total_num_tokens", "train/global_tokens")
+_COROUTINE = 0x80  # inspect.CO_COROUTINE
 _TAGS = {"timing_s/save_checkpoint": "checkpoint", "timing_s/testing": "eval"}
 
 
@@ -37,6 +44,7 @@ class _Reporter:
     def __init__(self) -> None:
         self.run: Run | None = None
         self._name = ""
+        self._fits = 0
 
     @never_raises
     def named(self, _tracking: Any, _project: str = "", experiment: str = "", *_: Any, **named: Any) -> None:
@@ -52,6 +60,11 @@ class _Reporter:
             # The first log ends a step whose beginning nobody saw: it begins the run.
             given = settings_of_environment()
             self.run = start(**{"run": self._name or None, "rank": 0, "first_step": int(step), **given})
+            if not self._fits:
+                sys.stderr.write(
+                    "pyrometer: these steps come from no known trainer of verl: if it fails, the run may look as if it "
+                    "ended well\n"
+                )
         else:
             values = {"loss": _first(data, _LOSSES), "grad_norm": _first(data, _NORMS), "tokens": _first(data, _TOKENS)}
             self.run.record(**values)
@@ -70,8 +83,21 @@ class _Reporter:
             run.close()
 
     @never_raises
+    def begun(self) -> None:
+        """Note that a trainer's ``fit`` begins, perhaps within that of its subclass."""
+        self._fits += 1
+
+    @never_raises
+    def returned(self) -> None:
+        """Close the run where the outermost ``fit`` returns; an actor's Tracking lives on."""
+        self._fits -= 1
+        if self._fits == 0 and self.run is not None:
+            self.finished(None)
+
+    @never_raises
     def failed(self, error: BaseException) -> None:
         """Leave the run as crashed by an exception; Ctrl-C is a good end, as everywhere."""
+        self._fits -= 1
         run, self.run = self.run, None
         if run is not None:
             run.__exit__(type(error), error, error.__traceback__)
@@ -96,15 +122,33 @@ def _wrapped(method: str) -> Callable[..., Any]:
 
 def _wrap_fit(function: Callable[..., Any], reporters: Any) -> Callable[..., Any]:
     def fit(*arguments: Any, **named: Any) -> Any:
-        try:
+        with _Fit(reporters):
             return function(*arguments, **named)
-        except BaseException as error:
-            # Before the exception's frames go: they hold a Tracking, which calls finish() when it is deleted.
-            for reporter in list(reporters):
-                reporter.failed(error)
-            raise
 
-    return fit
+    async def fit_async(*arguments: Any, **named: Any) -> Any:
+        with _Fit(reporters):
+            return await function(*arguments, **named)
+
+    return fit_async if function.__code__.co_flags & _COROUTINE else fit
+
+
+class _Fit:
+    """A call of a trainer's ``fit``."""
+
+    def __init__(self, reporters: Any) -> None:
+        self._reporters = list(reporters)
+
+    def __enter__(self) -> None:
+        for reporter in self._reporters:
+            reporter.begun()
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        # Before the exception's frames go: they hold a Tracking, which calls finish() when it is deleted.
+        for reporter in self._reporters:
+            if error is None:
+                reporter.returned()
+            else:
+                reporter.failed(error)
 
 
 @never_raises
@@ -114,10 +158,29 @@ def _hook(module: Any) -> None:
 
 
 @never_raises
-def _hook_trainer(module: Any) -> None:
-    subscribers_of(module.RayPPOTrainer, "fit", _wrap_fit).add(REPORTER)
+def _hook_trainers(module: Any) -> None:
+    for kind in list(vars(module).values()):
+        if isinstance(kind, type) and kind.__module__ == module.__name__ and "fit" in vars(kind):
+            _hook_trainer(kind)
+
+
+@never_raises
+def _hook_trainer(kind: Any) -> None:
+    _hook_fit(kind)
+
+    def hook_subclass(cls: Any, /, **named: Any) -> None:
+        super(kind, cls).__init_subclass__(**named)
+        if "fit" in vars(cls):
+            never_raises(_hook_fit)(cls)
+
+    kind.__init_subclass__ = classmethod(hook_subclass)
+
+
+def _hook_fit(kind: Any) -> None:
+    subscribers_of(kind, "fit", _wrap_fit).add(REPORTER)
 
 
 REPORTER = _Reporter()
 never_raises(when_imported)(_TRACKING, _hook)
-never_raises(when_imported)(_TRAINER, _hook_trainer)
+for _trainer in _TRAINERS:
+    never_raises(when_imported)(_trainer, _hook_trainers)

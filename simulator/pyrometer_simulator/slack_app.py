@@ -20,6 +20,8 @@ class SlackApp:
 
     def __init__(self) -> None:
         self.socket = SocketServer()
+        self.patience = 10.0
+        """Seconds for which a person waits for the ack."""
         self.views: list[dict[str, Any]] = []
         self.ephemerals: list[dict[str, Any]] = []
         self._triggers: dict[str, float] = {}
@@ -93,7 +95,7 @@ class SlackApp:
         return self._wait(self.socket.send("interactive", payload | {"trigger_id": trigger}))
 
     def _wait(self, envelope: str) -> Ack:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + self.patience
         while envelope not in self.socket.acks:
             if time.monotonic() > deadline:
                 raise TimeoutError("the app never answered")

@@ -11,7 +11,7 @@ import struct
 import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +33,8 @@ class SocketServer:
     def __init__(self) -> None:
         self._listener: socket.socket | None = None
         self._clients: list[socket.socket] = []
+        self.choose: Callable[[list[socket.socket]], socket.socket] = lambda clients: clients[-1]
+        """Which of several connections gets an envelope: Slack may take any."""
         self._sent: dict[str, float] = {}
         self._lock = threading.Lock()
         self.acks: dict[str, Ack] = {}
@@ -84,7 +86,7 @@ class SocketServer:
         envelope = str(uuid.uuid4())
         document = {"envelope_id": envelope, "type": kind, "payload": payload, "accepts_response_payload": True}
         self._sent[envelope] = time.monotonic()
-        self._frame(self._clients[-1], _TEXT, json.dumps(document).encode())
+        self._frame(self.choose(list(self._clients)), _TEXT, json.dumps(document).encode())
         return envelope
 
     def _accept(self, listener: socket.socket) -> None:

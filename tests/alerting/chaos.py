@@ -48,6 +48,7 @@ class Verdict:
     wrong: list[str] = field(default_factory=list)
     duplicates: list[str] = field(default_factory=list)
     limited: int = 0  # calls that Slack refused for their rate
+    clicks: int = 0  # that Slack had an ack for
     doubtful: int = 0  # about: calls whose answer was lost or unclear
 
 
@@ -61,10 +62,13 @@ class Chaos:
         self._pending: dict[str, bytes] = {}  # node -> a delivery without an answer
         self._starts: dict[str, float] = {}
         self._kills = self._doubtful = 0
+        self.child = self.forker()
+
+    def forker(self) -> subprocess.Popen[str]:
+        """Start what forks a service."""
         command = [sys.executable, str(Path(__file__).with_name("chaos_child.py"))]
-        log = (folder / "service.log").open("ab")
-        self.child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
-        log.close()
+        with (self._folder / "service.log").open("ab") as log:
+            return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
 
     def close(self) -> None:
         self.tell("end")
@@ -73,6 +77,10 @@ class Chaos:
         self.child.wait(10)
         assert self.child.stdout is not None
         self.child.stdout.close()
+
+    @property
+    def kills(self) -> int:
+        return self._kills
 
     def play(self, kills: int) -> None:
         while self._kills < kills:
@@ -152,11 +160,13 @@ class Chaos:
         self._pending[node] = body(alert, groupKey=node)
         self._repeat()
 
-    def _ask(self, method: str, path: str, data: bytes | None = None) -> bytes | None:
+    def _ask(
+        self, method: str, path: str, data: bytes | None = None, *, seconds: float = 5.0, tries: int = 20
+    ) -> bytes | None:
         """Return the answer's body if it is a 200; retry briefly while the service starts."""
-        for _ in range(20):
+        for _ in range(tries):
             try:
-                connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=5)
+                connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=seconds)
                 connection.request(method, path, data)
                 answer = connection.getresponse()
                 content = answer.read()
@@ -175,10 +185,14 @@ class Chaos:
                 return float(line.split()[-1])
         return 1.0
 
-    def _judge(self) -> Verdict:
+    def _nodes(self) -> dict[str, str]:
+        """Return the nodes of the incidents by their ids."""
         with closing(sqlite3.connect(self._folder / "store" / "alerting.sqlite3")) as database:
             found = database.execute("SELECT id, json_extract(document, '$.cluster') FROM incident")
-            nodes = {row[0]: row[1].removeprefix("c-") for row in found}
+            return {row[0]: row[1].removeprefix("c-") for row in found}
+
+    def _judge(self) -> Verdict:
+        nodes = self._nodes()
         verdict = Verdict(kills=self._kills, incidents=len(self._truth))
         shown: dict[str, list[dict[str, Any]]] = {}
         for message in self._slack.messages("gpu-alerts"):

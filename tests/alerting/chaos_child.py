@@ -2,7 +2,7 @@
 
 A line of JSON on stdin starts one: its arguments, and after how many points of the outbox it shall kill itself (before
 and after each transaction, each file of the inbox and each call to Slack; 0 is never). The line `end` kills it and
-answers when it is gone.
+answers when it is gone; `pause` and `go on` stop and continue it.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from pyrometer_alerting.app import main
+from pyrometer_alerting.app import main, settings
 from pyrometer_alerting.deliver import courier as outbox
 from pyrometer_alerting.deliver.slack import WebSlack
-from pyrometer_alerting.intake.inbox import Inbox, Letter
+from pyrometer_alerting.intake.inbox import Inbox, Letter, SharedInbox
 from pyrometer_alerting.state import outbox as operations
 from pyrometer_alerting.state.store import Store, Transaction
 
@@ -47,9 +48,9 @@ class Points:
         transaction, call = Store.transaction, WebSlack._call
 
         @contextmanager
-        def watched(store: Store) -> Iterator[Transaction]:
+        def watched(store: Store, *, aside: bool = False) -> Iterator[Transaction]:
             self.passed()
-            with transaction(store) as tx:
+            with transaction(store, aside=aside) as tx:
                 yield tx
                 self.passed()
             self.passed()
@@ -60,22 +61,26 @@ class Points:
             self.passed()
             return answer
 
-        put, remove = Inbox.put, Inbox.remove
+        for post in (Inbox, SharedInbox):
+            self.watch(post)
+        Store.transaction = watched  # type: ignore[method-assign]
+        WebSlack._call = called  # type: ignore[method-assign]
 
-        def kept(inbox: Inbox, body: bytes, now: float) -> Letter:
+    def watch(self, post: Any) -> None:
+        put, remove = post.put, post.remove
+
+        def kept(inbox: Any, body: bytes, now: float) -> Letter:
             self.passed()
             letter = put(inbox, body, now)
             self.passed()
             return letter
 
-        def removed(inbox: Inbox, letter: Letter) -> None:
+        def removed(inbox: Any, letter: Letter) -> None:
             self.passed()
             remove(inbox, letter)
             self.passed()
 
-        Inbox.put, Inbox.remove = kept, removed  # type: ignore[method-assign]
-        Store.transaction = watched  # type: ignore[method-assign]
-        WebSlack._call = called  # type: ignore[method-assign]
+        post.put, post.remove = kept, removed
 
 
 def serve(request: dict[str, Any]) -> int:
@@ -84,7 +89,10 @@ def serve(request: dict[str, Any]) -> int:
     outbox.Timing = partial(outbox.Timing, **TIMING)  # type: ignore[misc,assignment]
     operations.CALLS_SECONDS = CALLS_SECONDS
     Points(request["points"]).install()
-    return main.run(request["arguments"], {"PYROMETER_SLACK_BOT_TOKEN": "xoxb-test"})
+    if "storage" in request:
+        load = settings.load
+        settings.load = lambda *given: replace(load(*given), storage_url=request["storage"])  # type: ignore[assignment]
+    return main.run(request["arguments"], {"PYROMETER_SLACK_BOT_TOKEN": "xoxb-test", **request.get("environment", {})})
 
 
 def loop() -> None:
@@ -95,6 +103,9 @@ def loop() -> None:
                 os.kill(child, signal.SIGKILL)
                 os.waitpid(child, 0)
                 child = 0
+        elif line.strip() in ("pause", "go on"):
+            if child:
+                os.kill(child, signal.SIGSTOP if line.strip() == "pause" else signal.SIGCONT)
         else:
             child = os.fork()
             if child == 0:

@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from alerting_chaos import Chaos
+from alerting_chaos_replicas import Replicas
 
+from pyrometer_simulator.postgres import HOW_TO_GET, Pair, binaries
 from pyrometer_simulator.slack import FakeSlack
 
 
@@ -23,3 +26,21 @@ def test_killed_thirty_times_nothing_is_lost_or_said_twice(tmp_path: Path, slack
         chaos.close()
     assert (verdict.lost, verdict.wrong, verdict.duplicates) == ([], [], [])
     assert verdict.incidents > 5
+
+
+@pytest.mark.skipif(binaries() is None or find_spec("psycopg") is None, reason=f"{HOW_TO_GET}; and psycopg")
+def test_two_on_postgresql_killed_paused_and_failed_over_lose_and_repeat_nothing(
+    tmp_path: Path, slack: FakeSlack
+) -> None:
+    with Pair(standby=True) as pair:
+        chaos = Replicas(tmp_path, slack, 1, pair)
+        try:
+            chaos.play(kills=4)
+            for kind in ("pause", "primary"):
+                chaos._start_all()
+                chaos.deliver()
+                chaos._fault(kind)
+            verdict = chaos.settle()
+        finally:
+            chaos.close()
+    assert (verdict.lost, verdict.wrong, verdict.duplicates) == ([], [], [])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import subprocess
 import sys
 import tempfile
@@ -65,7 +66,10 @@ def python(rings: str) -> Callable[..., subprocess.CompletedProcess[str]]:
         return subprocess.run(
             [sys.executable, "-W", "error", "-c", textwrap.dedent(script), *arguments],
             capture_output=True, text=True, timeout=60, check=False,
-            env={"PYROMETER_RINGS": rings, "PATH": "/usr/bin:/bin", **environment},
+            env={
+                "PYROMETER_RINGS": rings, "PATH": "/usr/bin:/bin", "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+                **environment,
+            },
         )  # fmt: skip
 
     return run

@@ -67,8 +67,8 @@ def where(rings: str, seen: ReadRing) -> Callable[[Any], str]:
     return part_of
 
 
-def ticking(rings: str, steps: int = 3) -> Any:
-    run = pyrometer.start("r", rings=rings)
+def ticking(rings: str, steps: int = 3, name: str = "r") -> Any:
+    run = pyrometer.start(name, rings=rings)
     for _ in range(steps):
         run.tick()
     return run
@@ -191,7 +191,7 @@ def test_a_torch_that_is_not_as_expected_costs_the_names_only(
 
 def test_torch_is_as_it_was_but_for_what_listens(rings: str, torch: Any) -> None:
     train, was = torch.Module.train, torch.Module.eval
-    first, second = ticking(rings), ticking(rings)
+    first, second = ticking(rings), ticking(rings, name="second")
     assert torch.Module.train is train, "it is called for each submodule, in some loops at each step"
     assert torch.Module.eval.__wrapped__ is was, "one layer, however many runs"
     model = torch.Module()

@@ -34,6 +34,22 @@ WELL = {
         "try:\n    with run.step():\n        next(iter([]))\nexcept StopIteration:\n    pass\n"
     ),
     "a block left with status 0": "with run:\n    sys.exit(0)",
+    "an exception that was caught, and steps after it": (
+        "try:\n    with run.step():\n        raise ValueError\nexcept ValueError:\n    pass\n"
+        "with run.step():\n    pass\n"
+    ),
+    "an exception that was caught, and a close": (
+        "try:\n    with run.step():\n        raise ValueError\nexcept ValueError:\n    pass\nrun.close()\n"
+    ),
+    "Ctrl-C, and a close on its way out": "try:\n    raise KeyboardInterrupt\nfinally:\n    run.close()\n",
+    "a second try, after what ended the first": (
+        "try:\n    raise MemoryError\nexcept MemoryError:\n    run.close()\n"
+        "    run = pyrometer.start('r', attempt=1)\n    run.tick()\n    run.tick()\n    run.tick()\n    run.tick()\n"
+        "    import os; path = run.path; run.close(); [os.unlink(p.path) for p in os.scandir(os.path.dirname(path))"
+        " if p.path != path]\n"
+    ),
+    "sys.exit(0) in a trainer that closes its runs": "run.awaits_close = True\nsys.exit(0)",
+    "Ctrl-C in a trainer that closes its runs": "run.awaits_close = True\nraise KeyboardInterrupt",
 }
 BADLY = {
     "sys.exit(1)": ("sys.exit(1)", "exit status 1"),
@@ -45,6 +61,28 @@ BADLY = {
         "try:\n    with run:\n        raise ValueError\nexcept ValueError:\n    pass\n",
         "ValueError",
     ),
+    "a close on the way out of an exception": (
+        "try:\n    with run.step():\n        raise ValueError\nfinally:\n    run.close()\n",
+        "ValueError",
+    ),
+    "a close on the way out of an exception between ticks": (
+        "try:\n    run.tick()\n    raise ValueError\nfinally:\n    run.close()\n",
+        "ValueError",
+    ),
+    "an exception out of a step that is caught, and the end": (
+        "try:\n    with run.step():\n        raise ValueError\nexcept ValueError:\n    pass\n",
+        "ValueError",
+    ),
+    "a run that is dropped with its function, which has failed": (
+        (
+            "del run\ndef train():\n    run = pyrometer.start('r', attempt=1)\n    for _ in range(3):\n"
+            "        with run.step():\n            pass\n    with run.step():\n        raise ValueError\n"
+            "import os; [os.unlink(p.path) for p in os.scandir(os.environ['PYROMETER_RINGS'])]\n"
+            "try:\n    train()\nexcept ValueError:\n    pass\n"
+        ),
+        "ValueError",
+    ),
+    "a trainer that has not closed its run, and was dropped": ("run.awaits_close = True\ndel run", "exception"),
     "raise SystemExit(1) inside the run's block": ("with run:\n    raise SystemExit(1)", "exit status 1"),
     "os._exit(0)": ("import os; os._exit(0)", "signal or os._exit"),
     "SIGTERM": ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", "signal or os._exit"),
@@ -112,3 +150,15 @@ def test_a_block_closes_its_run(rings: str, seen: ReadRing) -> None:
     found = seen(run.path)
     assert found.header.closed
     assert run.disabled == "closed"
+
+
+def test_a_run_that_starts_again_in_its_process_replaces_the_one_before(
+    rings: str, seen: ReadRing, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """As where a notebook's cell is run again: both would count every step."""
+    first = pyrometer.auto("r", rings=rings)
+    path = first.path
+    second, other = pyrometer.auto("r", rings=rings), pyrometer.auto("other", rings=rings)
+    assert (first.disabled, second.disabled, other.disabled) == ("closed", None, None)
+    assert seen(path).header.closed
+    assert "run r starts again in this process" in capfd.readouterr().err

@@ -56,7 +56,9 @@ def begin(monkeypatch: pytest.MonkeyPatch, rings: str) -> Begin:
     monkeypatch.setenv("PYROMETER_SETTINGS", "world_size=8")
     tracking, trainer = ModuleType("verl.utils.tracking"), ModuleType("verl.trainer.ppo.ray_trainer")
     tracking.Tracking = type("Tracking", (Tracking,), dict(vars(Tracking)))  # type: ignore[attr-defined]
-    trainer.RayPPOTrainer = type("RayPPOTrainer", (RayPPOTrainer,), dict(vars(RayPPOTrainer)))  # type: ignore[attr-defined]
+    trainer.RayPPOTrainer = type(
+        "RayPPOTrainer", (RayPPOTrainer,), {**vars(RayPPOTrainer), "__module__": trainer.__name__}
+    )  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, tracking.__name__, tracking)
     monkeypatch.setitem(sys.modules, trainer.__name__, trainer)
     monkeypatch.delitem(sys.modules, "pyrometer.verl", raising=False)
@@ -127,3 +129,32 @@ def test_a_trainer_without_fit_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setitem(sys.modules, "verl.trainer.ppo.ray_trainer", ModuleType("verl.trainer.ppo.ray_trainer"))
     monkeypatch.delitem(sys.modules, "pyrometer.verl")
     import pyrometer.verl  # noqa: F401  it must not raise
+
+
+@pytest.mark.parametrize("error", [None, ValueError("no reward")])
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_trainer_of_another_ends_its_run_although_its_tracker_lives_on(
+    begin: Begin, seen: ReadRing, error: BaseException | None, asynchronous: bool
+) -> None:
+    """As the asynchronous trainers are, which replace ``fit`` and are actors of Ray."""
+    import asyncio
+
+    base: Any = sys.modules["verl.trainer.ppo.ray_trainer"].RayPPOTrainer  # type: ignore[attr-defined]
+    found = []
+
+    def train(self: Any) -> None:
+        self.logger, path = begin()
+        found.append(path)
+        if error is not None:
+            raise error
+
+    async def train_later(self: Any) -> None:
+        train(self)
+
+    own = type("Own", (base,), {"fit": train_later if asynchronous else train})
+    trainer = own(None, None)
+    with contextlib.suppress(ValueError):
+        result = own.fit(trainer)
+        if asynchronous:
+            asyncio.run(result)
+    assert seen(found[0]).header.closed == (error is None)

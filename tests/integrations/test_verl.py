@@ -58,6 +58,15 @@ def test_a_finish_with_an_error_is_no_good_end(seen: Any) -> None:
     assert not seen().header.closed
 
 
+def test_a_trainer_that_is_not_known_is_told(seen: Any) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, json.dumps([STEP, STEP]), "ends"], check=True, capture_output=True, text=True,
+        env={**os.environ, "VERL_USE_EXTERNAL_MODULES": "pyrometer.verl"},
+    )  # fmt: skip
+    assert "no known trainer of verl" in done.stderr
+    assert seen().header.count == 1
+
+
 def test_a_trainer_of_losses_is_named_by_the_environment(seen: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYROMETER_RUN", "sft")
     play([{"train/loss": 2.0, "train/grad_norm": 1.0, "train/global_tokens": 4096, "train/lr": 1e-5}] * 3)

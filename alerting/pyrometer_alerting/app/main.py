@@ -9,9 +9,10 @@ import socket
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from pyrometer_alerting.app import commands, outlet_settings, settings
+from pyrometer_alerting.app import commands, outlet_settings, settings, shared
 from pyrometer_alerting.app.service import Service
 from pyrometer_alerting.app.settings import DIGEST_SECONDS, PROG, QUERY_SECONDS, Settings
 from pyrometer_alerting.deliver.courier import TERMINAL
@@ -34,6 +35,9 @@ from pyrometer_kit.http_thread import ServerThread
 from pyrometer_kit.prometheus import HttpPrometheus
 from pyrometer_kit.reload import FileWatch, WebConfigReload
 
+if TYPE_CHECKING:
+    from pyrometer_alerting.app.replica import Replica
+
 RELOAD_SECONDS = 1.0
 _QUIET = ("PIL", "asyncio", "matplotlib", "requests", "slack_sdk", "urllib3", "websocket", "websockets")
 _log = logging.getLogger("pyrometer_alerting.app.main")  # not __main__ when run with -m
@@ -53,7 +57,7 @@ def run(arguments: Sequence[str], environment: Mapping[str, str], stop: threadin
         chosen = settings.load(arguments, environment)
         logs.set_up(chosen.log_level, chosen.log_format, _QUIET)
         configuration = _Configuration(chosen)
-        service = _service(chosen, configuration)
+        service = _replica(chosen, configuration) if chosen.storage_url else _service(chosen, configuration)
     except UsageError as error:
         return fail(PROG, error)
     except StoreError as error:
@@ -107,12 +111,17 @@ class _Configuration:
         return routes, users
 
 
-def _service(chosen: Settings, configuration: _Configuration) -> Service:
+def _replica(chosen: Settings, configuration: _Configuration) -> Replica:
+    server = shared.server_of(chosen.storage_url, chosen.storage_password)
+    return shared.replica(server, lambda store: _service(chosen, configuration, store))
+
+
+def _service(chosen: Settings, configuration: _Configuration, store: Store | None = None) -> Service:
     slack: Slack = (
         WebSlack(chosen.slack_token, chosen.slack_api_url) if chosen.slack_token else TerminalSlack(sys.stdout)
     )
     return Service(
-        Store(chosen.storage_path),
+        Store(chosen.storage_path) if store is None else store,
         slack,
         _channel(chosen),
         prometheus=_prometheus(chosen, QUERY_SECONDS),
@@ -175,7 +184,7 @@ def _destination(chosen: Settings) -> str:
 class _Reloader:
     """Reloads the configuration: on SIGHUP, and on its own when a secret or certificate changes."""
 
-    def __init__(self, configuration: _Configuration, service: Service) -> None:
+    def __init__(self, configuration: _Configuration, service: Service | Replica) -> None:
         self._configuration, self._service = configuration, service
         self.asked = threading.Event()
 

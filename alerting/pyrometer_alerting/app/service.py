@@ -10,6 +10,7 @@ from functools import partial
 
 from pyrometer_alerting.app import api
 from pyrometer_alerting.app.analysis import AnalysisWorkers
+from pyrometer_alerting.app.gauges import Gauges, store_gauges
 from pyrometer_alerting.app.readiness import Readiness
 from pyrometer_alerting.app.trouble import trouble_lines
 from pyrometer_alerting.deliver.courier import Courier
@@ -19,22 +20,21 @@ from pyrometer_alerting.deliver.slack import Slack, WebSlack
 from pyrometer_alerting.diagnosis.diagnostician import Diagnostician
 from pyrometer_alerting.digest.scheduler import Digests
 from pyrometer_alerting.intake.deliveries import Deliveries
-from pyrometer_alerting.intake.inbox import Inbox
-from pyrometer_alerting.intake.intake import WATCHDOG_FACT, Intake, Outcome
+from pyrometer_alerting.intake.inbox import post_of
+from pyrometer_alerting.intake.intake import Intake, Outcome
 from pyrometer_alerting.intake.own_alerts import oversized
 from pyrometer_alerting.intake.reconcile import Reconciler
 from pyrometer_alerting.intake.webhook import BadDelivery
+from pyrometer_alerting.interact.clicks import BOX, WORKERS, Clicks
 from pyrometer_alerting.interact.interactions import Interactions
 from pyrometer_alerting.interact.socket_mode import Listener
 from pyrometer_alerting.model.routing import Routing
-from pyrometer_alerting.policy.gauges import policy_gauges
 from pyrometer_alerting.policy.page import policy_page
 from pyrometer_alerting.policy.rules import Policy
 from pyrometer_alerting.policy.worker import PolicyWorker
 from pyrometer_alerting.render import document, page, runbooks
 from pyrometer_alerting.render.messages import Style, ThreadReplies, build
 from pyrometer_alerting.sources.alertmanager import Alertmanager
-from pyrometer_alerting.state.incident_metrics import incident_gauges
 from pyrometer_alerting.state.metrics import Metrics
 from pyrometer_alerting.state.outbox import Operation
 from pyrometer_alerting.state.store import KEPT_RESOLVED_SECONDS, Store, StoreError, Transaction
@@ -102,7 +102,7 @@ class Service:
         self._intake = Intake(
             store, replies=replies, clock=clock, metrics=self.metrics, diagnoses=self.diagnostician is not None
         )
-        self._inbox = Inbox(store.folder)
+        self._inbox = post_of(store)
         self.deliveries = Deliveries(
             self._inbox, self._intake, clock=clock, metrics=self.metrics, changed=self._changed
         )
@@ -126,13 +126,16 @@ class Service:
         )
         self._listener: Listener | None = None
         self._interactions: Interactions | None = None
+        self._clicks: Clicks | None = None
         if app_token and isinstance(slack, WebSlack):
             self._interactions = Interactions(
                 store, slack, alertmanagers, style=style, clock=clock, metrics=self.metrics, changed=self._acted
             )
             self._interactions.confirm = self.policy.confirm
+            self._clicks = Clicks(post_of(store, BOX), self._interactions, clock)
+            breaker = self.courier.limits.breaker
             self._listener = Listener(
-                app_token, slack.client, self._interactions, breaker=self.courier.limits.breaker, clock=clock
+                app_token, slack.client, self._interactions, self._clicks, breaker=breaker, clock=clock
             )
             self.courier.composer.buttons = True
         self._reload, self._read_outlets, self._load_policy = reload, outlets, policy
@@ -140,6 +143,7 @@ class Service:
         self.reload()
         self.metrics.serve_gauges(self._gauges)
         self._threads: list[threading.Thread] = []
+        self._listening = False
         self._stopping = threading.Event()
 
     def reload(self) -> None:
@@ -164,20 +168,40 @@ class Service:
         except StoreError as error:
             raise UsageError(f"{error}: the outlets are as they were") from None
 
+    def listen(self) -> None:
+        """Take clicks and commands, which a replica that does not lead takes too."""
+        if self._listener is not None and not self._listening:
+            self._listening = True
+            self._run([self._listener.run])
+
     def start(self) -> None:
-        """Run delivery, diagnosis and clean-up."""
+        """Run delivery, diagnosis and clean-up: lead.
+
+        Raises:
+            StoreError: the outlets could not be made known to the database.
+        """
+        self.outlets.start()
+        self.listen()
         targets: list[Callable[[], None]] = [
             *(self.deliveries.run, self.courier.run, self.reconciler.run, self.policy.run, self._clean_up)
         ]
         targets += self.analysis.targets()
         if self.diagnostician is not None:
             targets.append(self.diagnostician.run)
-        if self._listener is not None:
-            targets.append(self._listener.run)
-        self._threads = [threading.Thread(target=target, daemon=True, name=target.__qualname__) for target in targets]
-        for thread in self._threads:
+        if self._clicks is not None:
+            targets += [self._clicks.run] * WORKERS
+        self._run(targets)
+
+    def _run(self, targets: Sequence[Callable[[], None]]) -> None:
+        threads = [threading.Thread(target=target, daemon=True, name=target.__qualname__) for target in targets]
+        self._threads += threads
+        for thread in threads:
             thread.start()
-        self.outlets.start()
+
+    def depose(self) -> None:
+        """End what leads, at once: another replica may lead already."""
+        self._store.close()
+        self.stop()
 
     def stop(self) -> None:
         """Finish the call in progress, keep the rest for the next start."""
@@ -189,6 +213,8 @@ class Service:
         self.policy.stop()
         if self._listener is not None:
             self._listener.stop()
+        if self._clicks is not None:
+            self._clicks.stop()
         if self.diagnostician is not None:
             self.diagnostician.stop()
         self.analysis.stop()
@@ -318,50 +344,30 @@ class Service:
         with self._store.snapshot() as tx:
             return query(tx)
 
-    def _gauges(self) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
+    def _gauges(self) -> Gauges:
         """Return the present gauges, without those of a store that cannot be read (absent, not zero)."""
-        reloaded: dict[str, dict[tuple[tuple[str, str], ...], float]] = {
-            "pyrometer_alerting_config_last_reload_successful": {(): float(self._reload_successful)}
+        leads = self._store.engine.leads()
+        gauges: Gauges = {
+            "pyrometer_alerting_config_last_reload_successful": {(): float(self._reload_successful)},
+            "pyrometer_alerting_leader": {(): float(leads)},
+            "pyrometer_alerting_store_writable": {(): float(self._readiness.writable)},
         }
         backed_up_at = self._store.backed_up_at()
         if backed_up_at is not None:
-            reloaded["pyrometer_alerting_backup_last_success_timestamp_seconds"] = {(): backed_up_at}
-        reloaded["pyrometer_alerting_inbox_depth"] = {(): float(self._inbox.depth)}
-        reloaded["pyrometer_alerting_store_writable"] = {(): float(self._readiness.writable)}
-        try:
-            with self._store.snapshot() as tx:
-                depth, oldest, dead = tx.outbox.depth()
-                firing, watchdog = tx.firing_count(), tx.fact(WATCHDOG_FACT)
-                incidents = tx.recent_incidents(float("inf"))
-                outlets = self.outlets.gauges(tx, self._clock.wall())
-                of_policy = policy_gauges(self.policy, tx.actions)
-        except StoreError:
-            return reloaded
-        age = self._clock.wall() - oldest if oldest is not None else 0.0
-        gauges = (
-            reloaded
-            | incident_gauges(incidents, self._page_url)
-            | outlets
-            | of_policy
-            | {
-                "pyrometer_alerting_incidents_open": {(("severity", name),): count for name, count in firing.items()},
-                "pyrometer_alerting_outbox_depth": {(): depth},
-                "pyrometer_alerting_outbox_oldest_age_seconds": {(): max(age, 0.0)},
-                "pyrometer_alerting_outbox_dead": {(): dead},
-                "pyrometer_alerting_slack_blocked": {
-                    (("reason", self.courier.blocked),): 1.0 if self.courier.blocked else 0.0
-                },
-            }
-        )
+            gauges["pyrometer_alerting_backup_last_success_timestamp_seconds"] = {(): backed_up_at}
         if self._listener is not None:
             gauges["pyrometer_alerting_socket_mode_connected"] = {(): float(self._listener.connected)}
-        if parked := self.courier.parked:
-            gauges["pyrometer_alerting_channel_unreachable"] = {
-                (("channel", channel), ("reason", why)): 1.0 for channel, why in parked.items()
-            }
-        if watchdog is not None:
-            gauges["pyrometer_alerting_watchdog_last_seen_timestamp_seconds"] = {(): float(watchdog)}
-        return gauges
+        if not leads:  # the others are the leader's: twice they would be two
+            return gauges
+        gauges["pyrometer_alerting_inbox_depth"] = {(): float(self._inbox.depth)}
+        try:
+            with self._store.snapshot() as tx:
+                now = self._clock.wall()
+                return gauges | store_gauges(
+                    tx, self.courier, self.outlets, self.policy, page_url=self._page_url, now=now
+                )
+        except StoreError:
+            return gauges
 
     def _clean_up(self) -> None:
         """Check the file and copy it once a day, and delete old resolved incidents every hour."""

@@ -141,6 +141,9 @@ class Settings:
     notice: str
     policy_file: Path | None = None
     config_file: Path | None = None
+    storage_url: str = ""
+    """PostgreSQL's address instead of the folder. No flag sets it until the thousand kills have been played."""
+    storage_password: str = ""
 
     def __repr__(self) -> str:
         """Return a text without secrets."""

@@ -23,7 +23,7 @@ from pyrometer_alerting.render.composer import Composer
 from pyrometer_alerting.render.messages import DEGRADE_LEVELS, WITHOUT_CHART, Style, has_chart
 from pyrometer_alerting.state.metrics import Metrics
 from pyrometer_alerting.state.outbox import Operation
-from pyrometer_alerting.state.store import Store, StoreError
+from pyrometer_alerting.state.store import NotLeadingError, Store, StoreError
 from pyrometer_kit.clock import Clock
 
 _log = logging.getLogger(__name__)
@@ -243,6 +243,7 @@ class Courier:
     def _attempt(self, operation: Operation, call: Callable[[], tuple[str, str, str]]) -> bool:
         """Make the call and store its outcome; return whether Slack has the message."""
         method = slack_method(operation)
+        self._store.check_leading()
         try:
             channel, ts, digest = call()
         except SlackFailure as failure:
@@ -250,6 +251,15 @@ class Courier:
             self._failed(operation, failure)
             return False
         self._count(method, "ok")
+        try:
+            self._finish(operation, channel, ts, digest)
+        except NotLeadingError:
+            self._report_stray(operation, ts)
+            raise
+        self.limits.record_success(operation)
+        return True
+
+    def _finish(self, operation: Operation, channel: str, ts: str, digest: str) -> None:
         with self._store.transaction() as tx:
             tx.outbox.finish(operation, channel, ts, digest, self._clock.wall())
             tx.outbox.note_call(operation.incident_id, self._clock.wall())
@@ -258,8 +268,16 @@ class Courier:
             if operation.error == _POSTED_AGAIN:
                 due = self._clock.wall() + self._timing.sweep
                 tx.outbox.plan_duplicate_check(operation.op_id, channel, ts, operation.sent_at or 0.0, due)
-        self.limits.record_success(operation)
-        return True
+
+    def _report_stray(self, operation: Operation, ts: str) -> None:
+        """Report to the next leader a call that this one made although it was deposed: paused just before it."""
+        now = self._clock.wall()
+        _log.warning("outbox: %s: done after another replica took over", slack_method(operation))
+        try:
+            with self._store.transaction(aside=True) as tx:
+                tx.outbox.note_stray(operation, ts, now)
+        except StoreError as error:
+            _log.error("outbox: the other replica could not be told: %s", error)
 
     def _failed(self, operation: Operation, failure: SlackFailure) -> None:
         now = self._clock.wall()

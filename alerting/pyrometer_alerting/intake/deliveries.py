@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import logging
-import queue
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pyrometer_alerting.intake.inbox import Inbox, Letter
+from pyrometer_alerting.intake.inbox import Letter, Post
 from pyrometer_alerting.intake.intake import Intake, Outcome
 from pyrometer_alerting.intake.webhook import Delivery, parse
 from pyrometer_alerting.state.metrics import Metrics
-from pyrometer_alerting.state.store import StoreError
+from pyrometer_alerting.state.store import NotLeadingError, StoreError
 from pyrometer_kit.clock import Clock
 
 _log = logging.getLogger(__name__)
@@ -27,7 +26,7 @@ ATTEMPTS = 3  # at a delivery that fails for another reason than the store
 @dataclass
 class _Task:
     letter: Letter
-    delivery: Delivery | None  # None: left by an earlier process, still to be parsed
+    delivery: Delivery | None  # None: left by an earlier process or taken by another replica, still to be parsed
     tried: threading.Event = field(default_factory=threading.Event)
 
 
@@ -35,17 +34,15 @@ class Deliveries:
     """Runs in its own thread; `take` may be called from any. Calls `changed` after each delivery."""
 
     def __init__(
-        self, inbox: Inbox, intake: Intake, *, clock: Clock, metrics: Metrics, changed: Callable[[Outcome], None]
+        self, inbox: Post, intake: Intake, *, clock: Clock, metrics: Metrics, changed: Callable[[Outcome], None]
     ) -> None:
         self._inbox, self._intake, self._clock, self._metrics, self._changed = inbox, intake, clock, metrics, changed
-        self._queue: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
+        self._parsed: dict[Letter, _Task] = {}
         self._stopping = threading.Event()
         self._running = False
         self._parsing = threading.Lock()  # a large delivery takes 100 MB and more while it is parsed
         self.stuck = ""
         """Why the delivery whose turn it is cannot be stored; empty while they can."""
-        for letter in inbox.left():
-            self._queue.put(_Task(letter, None))
 
     def take(self, body: bytes) -> None:
         """Store a delivery; it is durable when this returns, and applied at once or soon.
@@ -56,35 +53,41 @@ class Deliveries:
         """
         with self._parsing:
             delivery = parse(body)
-        task = _Task(self._inbox.put(body, self._clock.wall()), delivery)
-        self._queue.put(task)
-        if self._running and len(delivery.alerts) <= ORDINARY_ALERTS:
+        letter = self._inbox.put(body, self._clock.wall())
+        if not self._running:
+            self._inbox.announce(letter)
+            return
+        task = self._parsed[letter] = _Task(letter, delivery)
+        self._inbox.announce(letter)
+        if len(delivery.alerts) <= ORDINARY_ALERTS:
             task.tried.wait(ANSWER_SECONDS)
 
     def run(self) -> None:
         """Apply deliveries until stopped; those that are left then are applied after the next start."""
         self._running = True
-        while (task := self._queue.get()) is not None and not self._stopping.is_set():
-            self._apply(task)
+        while (letter := self._inbox.next()) is not None and not self._stopping.is_set():
+            self._apply(self._parsed.pop(letter, _Task(letter, None)))
 
     def step(self) -> None:
         """Apply what waits, where no thread runs."""
-        while not self._queue.empty():
-            task = self._queue.get()
-            if task is not None:
-                self._apply(task)
+        for letter in self._inbox.left():
+            self._apply(_Task(letter, None))
 
     def stop(self) -> None:
         """Let `run` return after the delivery in progress."""
         self._stopping.set()
-        self._queue.put(None)
+        self._inbox.stop()
 
     def _apply(self, task: _Task) -> None:
         """Apply one delivery, however often the store has to be asked."""
         failed = 0
         while not self._stopping.is_set():
             try:
-                outcome = self._intake.apply(task.delivery or parse(task.letter.read()), task.letter.received_at)
+                delivery = task.delivery or parse(self._inbox.read(task.letter))
+                outcome = self._intake.apply(delivery, task.letter.received_at)
+            except NotLeadingError:
+                task.tried.set()
+                return  # it is the next leader's
             except StoreError as error:
                 _log.error("deliveries: %s", error)
                 self.stuck = str(error)
@@ -106,4 +109,4 @@ class Deliveries:
     def _give_up(self, task: _Task) -> None:
         self._metrics.rejected.labels("failed").inc()
         self._inbox.set_aside(task.letter)
-        _log.error("deliveries: %s can't be applied and is kept as %s", task.letter.path.name, self._inbox.folder)
+        _log.error("deliveries: %s can't be applied and is kept aside", task.letter.path.name)

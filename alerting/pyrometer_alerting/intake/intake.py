@@ -75,8 +75,7 @@ class Intake:
         changes = []
         for incident, members in self._by_incident(tx, alerts, now):
             change = self._routed(fold(incident, members, truncated, now))
-            for alert in members:
-                tx.save_alert(alert, change.incident.id if change is not None else None, now)
+            tx.save_alerts(members, change.incident.id if change is not None else None, now)
             if change is not None and change.incident != incident:
                 changes.append(change)
         changes = self._joined(tx, changes, now)
@@ -113,10 +112,11 @@ class Intake:
 
     def _without_stale(self, tx: Transaction, delivery: Delivery, counts: dict[str, int], now: float) -> list[Alert]:
         fresh = []
+        known_alerts = tx.known_alerts([alert.fingerprint for alert in delivery.alerts])
         for alert in delivery.alerts:
             if alert.name == WATCHDOG:
                 continue
-            known, seen_at = tx.known_alert(alert.fingerprint)
+            known, seen_at = known_alerts.get(alert.fingerprint, (None, 0.0))
             if is_stale(alert, known, now - seen_at):
                 counts["stale"] += 1
                 if alert.firing:

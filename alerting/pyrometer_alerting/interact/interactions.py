@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
 from pyrometer_alerting.interact import answers, judgement, payloads
-from pyrometer_alerting.interact.silences import Preview, SilenceRefusedError, alert_lines, silences_for
+from pyrometer_alerting.interact.silence_view import SILENCE_CALLBACK, silence_reason, silence_view
+from pyrometer_alerting.interact.silences import Preview, SilenceRefusedError, silences_for
 from pyrometer_alerting.model import text
 from pyrometer_alerting.model.incident import Incident
 from pyrometer_alerting.model.links import board_links
@@ -44,8 +45,6 @@ _JUDGEMENTS = {JUDGE_RIGHT: True, JUDGE_WRONG: False}
 _NOT_LISTED = "You are not on the list of users who may do this (slack-users)."
 _ENVELOPE = "envelope:"
 _MAX_ENVELOPES = 500  # Slack repeats within an hour
-_REASON = "reason"
-_CALLBACK = "pyrometer_silence"
 
 
 class EphemeralReplies(Protocol):
@@ -99,24 +98,26 @@ class Interactions:
         words = payloads.text(payload, "text").split(maxsplit=1)
         person = payloads.text(payload, "user_id")
         if self.users and not self.may(person):
-            self._audit(_person({"user": {"id": person}}), "refused", "", "command")
+            self._audit(_person({"user": {"id": person}}), "refused", "", "command", aside=True)
             return {"response_type": "ephemeral", "text": _NOT_LISTED}
         return {"response_type": "ephemeral", "text": self._asked(words)}
 
-    def is_repeated(self, envelope: str) -> bool:
-        """Return whether this envelope was handled before, by an earlier process too; remember it."""
+    def is_done(self, envelope: str) -> bool:
+        """Return whether this envelope was handled before, by an earlier process too."""
+        with self._store.transaction() as tx:
+            return tx.fact(_ENVELOPE + envelope) is not None
+
+    def note_done(self, envelope: str) -> None:
+        """Remember that this envelope was handled."""
         with self._store.transaction() as tx:
             known = tx.facts(_ENVELOPE)
-            if envelope in known:
-                return True
             for old in sorted(known, key=lambda each: float(known[each]))[: max(0, len(known) + 1 - _MAX_ENVELOPES)]:
                 tx.forget_fact(_ENVELOPE + old)
             tx.save_fact(_ENVELOPE + envelope, repr(self._clock.wall()))
-        return False
 
     def _asked(self, words: list[str]) -> str:
         now = self._clock.wall()
-        with self._store.transaction() as tx:
+        with self._store.snapshot() as tx:
             firing = self._redacted(tx.recent_incidents(float("inf")))
             recent = self._redacted(tx.incidents()) if words[:1] == ["why"] else []
         if words == ["status"]:
@@ -188,6 +189,8 @@ class Interactions:
             incident = tx.incident(incident_id)
             if incident is None or not incident.firing:
                 return "It no longer fires."
+            if incident.acknowledged == str(person):
+                return ""  # a click that was interrupted by a crash, or one more
             tx.save_incident(replace(incident, acknowledged=str(person)), self._clock.wall())
             self._tell(tx, incident, f"\U0001f440 {text.mrkdwn(str(person), 120)} is looking into it")
             tx.audit(self._clock.wall(), str(person), "acknowledge", incident_id, "")
@@ -217,7 +220,7 @@ class Interactions:
             return f"Not silenced: {error}."
         except AlertmanagerError as error:
             return f"Not silenced: {error}."
-        self._replies.open_view(trigger, _view(incident, hours, channel, previews))
+        self._replies.open_view(trigger, silence_view(incident, hours, channel, previews))
         return ""
 
     def _mutes(self, matchers: tuple[Matcher, ...]) -> list[ActiveAlert]:
@@ -230,8 +233,8 @@ class Interactions:
         if view.get("callback_id") == judgement.CALLBACK:
             incident_id, channel = payloads.text(metadata, "incident"), payloads.text(metadata, "channel")
             self._explain(incident_id, channel, person, judgement.answered(view))
-        elif view.get("callback_id") == _CALLBACK:
-            self._confirmed(metadata, person, _reason(view))
+        elif view.get("callback_id") == SILENCE_CALLBACK:
+            self._confirmed(metadata, person, silence_reason(view))
 
     def _explain(self, incident_id: str, channel: str, person: Person, said: str) -> None:
         """Record a person's own words on the cause of an incident."""
@@ -242,6 +245,10 @@ class Interactions:
             return
         with self._store.transaction() as tx:
             incident = tx.incident(incident_id)
+            if any(
+                row[1] == str(person) and row[4] == said for row in tx.audits_of(incident_id, (judgement.JUDGED_CAUSE,))
+            ):
+                return
             tx.audit(self._clock.wall(), str(person), judgement.JUDGED_CAUSE, incident_id, said)
             if incident is not None:
                 words = f"{text.mrkdwn(str(person), 120)} on the cause: {text.mrkdwn(said, 300)}"
@@ -347,48 +354,10 @@ class Interactions:
         self._audit(person, "refused", incident_id, action)
         self._replies.post_ephemeral(channel, person.id, _NOT_LISTED)
 
-    def _audit(self, person: Person, action: str, incident_id: str, detail: str) -> None:
+    def _audit(self, person: Person, action: str, incident_id: str, detail: str, *, aside: bool = False) -> None:
         _log.warning("interaction: %s: %s", action, person.id)
-        with self._store.transaction() as tx:
+        with self._store.transaction(aside=aside) as tx:
             tx.audit(self._clock.wall(), str(person), action, incident_id, detail)
-
-
-def _view(incident: Incident, hours: int, channel: str, previews: Sequence[Preview]) -> dict[str, Any]:
-    """Build the modal: the matchers, what they mute now, and a field for the reason."""
-    lines = []
-    for preview in previews:
-        lines.append(f"*{text.mrkdwn(preview.matchers_text(), 600)}*")
-        mutes = alert_lines(preview.mutes, 10)
-        lines += [f"\u2022 {text.mrkdwn(each, 150)}" for each in mutes] or ["\u2022 no alert that fires now"]
-    total = sum(len(preview.mutes) for preview in previews)
-    alerts = f"{total} alert{'s' if total != 1 else ''}"
-    head = f"For {hours} h, {alerts} that fire now, and all others with these labels, will be silenced:"
-    metadata = {"incident": incident.id, "hours": hours, "channel": channel}
-    return {
-        "type": "modal",
-        "callback_id": _CALLBACK,
-        "title": {"type": "plain_text", "text": f"Silence for {hours} h"},
-        "submit": {"type": "plain_text", "text": "Silence"},
-        "close": {"type": "plain_text", "text": "Cancel"},
-        "private_metadata": json.dumps(metadata),
-        "blocks": [
-            {
-                "type": "section",
-                "text": {"type": "mrkdwn", "text": text.join_lines([head, *lines], 2900), "verbatim": True},
-            },
-            {
-                "type": "input",
-                "block_id": _REASON,
-                "optional": True,
-                "label": {"type": "plain_text", "text": "Why"},
-                "element": {"type": "plain_text_input", "action_id": _REASON, "max_length": 200},
-            },
-        ],
-    }
-
-
-def _reason(view: Mapping[str, Any]) -> str:
-    return text.plain(payloads.written(view, _REASON), 200)
 
 
 def _person(payload: Mapping[str, Any]) -> Person:

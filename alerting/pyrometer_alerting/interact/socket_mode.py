@@ -20,7 +20,9 @@ from slack_sdk.socket_mode.response import SocketModeResponse
 from pyrometer_alerting.deliver.breaker import Breaker
 from pyrometer_alerting.deliver.failure import Trouble
 from pyrometer_alerting.deliver.slack import SlackFailure
+from pyrometer_alerting.interact.clicks import Clicks
 from pyrometer_alerting.interact.interactions import Interactions
+from pyrometer_alerting.state.store import StoreError
 from pyrometer_kit.clock import Clock
 
 _log = logging.getLogger(__name__)
@@ -58,9 +60,16 @@ class Listener:
     """Keeps one connection to Slack and passes its requests to the interactions."""
 
     def __init__(
-        self, app_token: str, web: WebClient, interactions: Interactions, *, breaker: Breaker, clock: Clock
+        self,
+        app_token: str,
+        web: WebClient,
+        interactions: Interactions,
+        clicks: Clicks,
+        *,
+        breaker: Breaker,
+        clock: Clock,
     ) -> None:
-        self._app_token, self._web, self._interactions = app_token, web, interactions
+        self._app_token, self._web, self._interactions, self._clicks = app_token, web, interactions, clicks
         self._breaker, self._clock = breaker, clock
         self._client: SocketModeClient | None = None
         self._stopping = threading.Event()
@@ -99,8 +108,14 @@ class Listener:
         self._stopping.set()
 
     def _on_request(self, client: BaseSocketModeClient, request: SocketModeRequest) -> None:
-        """Acknowledge first, since Slack waits only three seconds, then do the work."""
+        """Keep a click, then acknowledge it; the work comes later, since Slack waits only three seconds."""
         payload: Mapping[str, Any] = request.payload or {}
+        if request.type == "interactive":
+            try:
+                self._clicks.take(request.envelope_id, payload)
+            except StoreError as error:
+                _log.error("socket mode: %s: Slack reports that the click failed, or repeats it", error)
+                return
         command = request.type == "slash_commands"
         try:
             answer = self._interactions.command(payload) if command else None
@@ -108,14 +123,3 @@ class Listener:
             _log.exception("socket mode: command failed")
             answer = {"response_type": "ephemeral", "text": "That did not work: see the service's log."}
         client.send_socket_mode_response(SocketModeResponse(envelope_id=request.envelope_id, payload=answer))
-        if request.type != "interactive":
-            return
-        try:
-            if self._interactions.is_repeated(request.envelope_id):  # Slack repeats what it saw no answer to
-                return
-            if payload.get("type") == "block_actions":
-                self._interactions.clicked(payload)
-            elif payload.get("type") == "view_submission":
-                self._interactions.submitted(payload)
-        except Exception:  # noqa: BLE001 - as above
-            _log.exception("socket mode: %s failed", payload.get("type"))

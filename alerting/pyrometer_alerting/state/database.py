@@ -59,7 +59,11 @@ class Database:
         """The folder of the file."""
         return self._folder
 
-    def begin(self) -> sqlite3.Connection:
+    def leads(self) -> bool:
+        """See `Engine.leads`: the folder is locked for this process."""
+        return True
+
+    def begin(self, *, aside: bool = False) -> sqlite3.Connection:  # noqa: ARG002 - the file's lock is all there is
         """See `Engine.begin`; isolation is explicit, as the connection begins nothing on its own."""
         self.check_place()
         self.writer.execute("BEGIN IMMEDIATE")

@@ -16,6 +16,10 @@ class StoreError(Exception):
     """The store cannot be read or written now; the message names the file or the server."""
 
 
+class NotLeadingError(StoreError):
+    """Another process leads: this one must change nothing, and call nobody, any more."""
+
+
 @dataclass(frozen=True)
 class Loss:
     """A loss: its reason, where the old file is, since when changes may be missing, and the facts that were saved."""
@@ -72,8 +76,12 @@ class Engine(Protocol):
     def open(self) -> None:
         """Open, check and upgrade the database."""
 
-    def begin(self) -> Connection:
-        """Begin a change, the only one at a time."""
+    def leads(self) -> bool:
+        """Return whether nobody else changes anything now."""
+        ...
+
+    def begin(self, *, aside: bool = False) -> Connection:
+        """Begin a change, the only one at a time; `aside` from the leader's, as a command makes one."""
         ...
 
     def commit(self) -> None:

@@ -177,6 +177,11 @@ GAUGES = (
         "gauge",
         "When the Watchdog alert last arrived; absent before the first one.",
     ),
+    Family(
+        "pyrometer_alerting_leader",
+        "gauge",
+        "1 while this process applies deliveries and sends messages; 0 on a standby.",
+    ),
     Family("pyrometer_alerting_inbox_depth", "gauge", "Deliveries that were answered and are still to be applied."),
     Family(
         "pyrometer_alerting_store_writable",

@@ -339,6 +339,18 @@ class Outbox:
             (op_id, channel, ts, thread[0] if thread else None, oldest, due),
         )
 
+    def note_stray(self, operation: Operation, ts: str, now: float) -> None:
+        """Note a call that came after another process had taken over: its post may be a second one, its edit old."""
+        current = self.get(operation.op_id)
+        if current is None or current.ts is None:
+            return  # it is being looked up, and found
+        if operation.ts is not None:
+            self._db.execute("UPDATE outbox SET shown = NULL WHERE op_id = ?", (operation.op_id,))
+            self.request(operation.incident_id, now, now, operation.target)
+        elif current.ts != ts:
+            oldest = min(filter(None, (operation.sent_at, current.sent_at)), default=now)
+            self.plan_duplicate_check(operation.op_id, current.channel or "", current.ts, oldest, now)
+
     def duplicate_checks(self) -> list[DuplicateCheck]:
         """Return the planned checks, soonest first."""
         rows = self._db.execute("SELECT op_id, channel, ts, thread, oldest, due FROM sweep ORDER BY due")

@@ -7,7 +7,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
-NUMBER = r"[-+]?(?:\d[\d,]*(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
+# Commas separate thousands, nothing else: 2,37 is no number rather than 237.
+NUMBER = r"[-+]?(?:(?:[1-9]\d{0,2}(?:,\d{3})+|\d+)(?!,?\d)(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
 _SCALE = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 _WITH_UNIT = re.compile(rf"({NUMBER})\s*([KMBTPE%]?)")
 # Integers of more digits are no longer exact in a sample.
@@ -140,8 +141,8 @@ def _pairs(text: str) -> Iterator[tuple[str, str]]:
 
 
 def first_number(fields: dict[str, str], *names: str) -> float | None:
-    """Return the first of these fields that is a number."""
-    numbers = (parse_number(fields[name]) for name in names if name in fields)
+    """Return the first of these fields that is a number; of a pair ``892.1/880.4`` (last, mean) the last counts."""
+    numbers = (parse_number(fields[name].partition("/")[0]) for name in names if name in fields)
     return next((value for value in numbers if value is not None), None)
 
 

@@ -28,7 +28,8 @@ from pyrometer.follow.units import VALUES, is_unit, number_of
 _PAUSES = ("checkpoint", "eval")
 _STEP = "step"
 _GROUPS = (_STEP, *VALUES, *_PAUSES)
-_NUMBER_OF_STEP = re.compile(r"\s*\d{1,3}(?:[,'_ ]\d{3})+(?!\d)|\s*\d+")
+# 1.2k is no number of a step.
+_NUMBER_OF_STEP = re.compile(r"(?:\s*\d{1,3}(?:[,'_ ]\d{3})+|\s*\d+)(?![\da-zA-Z]|\.\d)")
 _KEYS = ("name", "convention", "lines", "units", "mean")
 
 

@@ -40,7 +40,11 @@ _PAIR = re.compile(
     rf"^\s*(?P<last>{NUMBER})\s*(?P<unit>[a-zµ%]*)\s*"
     rf"(?:/\s*(?P<mean>{NUMBER})|[(\[]\s*(?:avg|mean)?[:= ]*(?P<bracket>{NUMBER}))"
 )
-_CLOCK = re.compile(r"^\s*(\d+(?::\d\d){1,2}(?:\.\d+)?)\s*$")
+# How often instead of how long: 1.83it/s.
+_PER_SECOND = re.compile(rf"^\s*({NUMBER})\s*(?:it|iters?|iterations?|steps?|batch(?:es)?)\s*/\s*s(?:ec(?:onds?)?)?\b")
+# 1 day, 2:03:04 and 2h 3m 4s.
+_DURATION = re.compile(rf"({NUMBER})\s*([a-zµ]+)[\s,]*")
+_CLOCK = re.compile(r"\s*(\d+(?::\d\d){1,2}(?:\.\d+)?)\s*$")
 
 
 def is_unit(unit: str, value: str) -> bool:
@@ -58,8 +62,8 @@ def number_of(text: str, value: str, unit: str = "", *, mean: bool = False) -> f
         mean: Take the second number of a pair.
     """
     text = _SPACED.sub("", text.lower())
-    if value in _TIMES and (clock := _CLOCK.match(text)) is not None:
-        return _clock(clock[1])
+    if value in _TIMES and (seconds := _duration(text)) is not None:
+        return seconds
     pair = _PAIR.match(text)
     if pair is not None:
         digits, word = (pair["mean"] or pair["bracket"]) if mean else pair["last"], pair["unit"]
@@ -82,6 +86,21 @@ def _scale(unit: str, value: str) -> float | None:
         if spelling in units:
             return units[spelling]
     return 1.0 if not re.sub(rf"^{_NOUNS}$", "", word) else None
+
+
+def _duration(text: str) -> float | None:
+    """Return the seconds of a clock, a rate, or several units in a row; None where it is none of these."""
+    if (clock := _CLOCK.match(text)) is not None:
+        return _clock(clock[1])
+    if (rate := _PER_SECOND.match(text)) is not None:
+        return 1 / number if (number := parse_number(rate[1])) else None
+    total, end, units = 0.0, 0, 0
+    while (match := _DURATION.match(text, end)) is not None and match[2].rstrip("s") in (*_SECONDS, ""):
+        total += (parse_number(match[1]) or 0.0) * (_scale(match[2], "seconds") or 0.0)
+        end, units = match.end(), units + 1
+    if units and (clock := _CLOCK.match(text, end)) is not None:
+        return total + _clock(clock[1])
+    return total if units > 1 else None
 
 
 def _clock(text: str) -> float:

@@ -68,6 +68,8 @@ def slack_payload(folder: Path, at_end: ExitStack) -> Check:
     from slack_sdk.socket_mode.request import SocketModeRequest  # noqa: PLC0415
 
     from pyrometer_alerting.deliver.breaker import Breaker  # noqa: PLC0415
+    from pyrometer_alerting.intake.inbox import post_of  # noqa: PLC0415
+    from pyrometer_alerting.interact.clicks import BOX, Clicks  # noqa: PLC0415
     from pyrometer_alerting.interact.interactions import Interactions  # noqa: PLC0415
     from pyrometer_alerting.interact.socket_mode import Listener  # noqa: PLC0415
     from pyrometer_alerting.model.incident import Alert, Incident  # noqa: PLC0415
@@ -110,7 +112,8 @@ def slack_payload(folder: Path, at_end: ExitStack) -> Check:
         store, Replies(), [], style=Style(), clock=_Clock(), metrics=Metrics(), changed=lambda: None
     )  # fmt: skip
     made.users = frozenset({_ALICE})
-    listener = Listener("xapp-none", None, made, breaker=Breaker(1.0), clock=_Clock())  # type: ignore[arg-type]
+    clicks = Clicks(post_of(store, BOX), made, _Clock())
+    listener = Listener("xapp-none", None, made, clicks, breaker=Breaker(1.0), clock=_Clock())  # type: ignore[arg-type]
     kinds = ("interactive", "slash_commands", "events_api")
     number = 0
 
@@ -127,6 +130,7 @@ def slack_payload(folder: Path, at_end: ExitStack) -> Check:
         kind = kinds[data[0] % len(kinds)]
         listener._on_request(client, SocketModeRequest(kind, f"e{number}", payload))  # type: ignore[arg-type]  # noqa: SLF001
         assert client.answers == before + 1
+        clicks.step()
         with store.transaction() as tx:
             audits = tx.audits()
             actors = {who for _at, who, action, _incident, _detail in audits if action != "refused"}

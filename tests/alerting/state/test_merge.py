@@ -133,6 +133,7 @@ def storm(count: int, names: int, now: float, **more: Any) -> list[dict[str, Any
     ]
 
 
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)  # minutes of single statements over a socket
 def test_two_thousand_alerts_cost_few_calls_and_none_is_lost(bench: Bench) -> None:
     """How fast they are accepted: benchmarks/bench_storm.py."""
     alerts = storm(2000, 4, bench.clock.time)
@@ -148,6 +149,7 @@ def test_two_thousand_alerts_cost_few_calls_and_none_is_lost(bench: Bench) -> No
     assert all("Resolved" in message["text"] for message in bench.messages)
 
 
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)  # minutes of single statements over a socket
 def test_300_flapping_ports_of_one_switch_are_one_message_that_names_it(bench: Bench) -> None:
     ports = {("c1", f"n{number}", "mlx5_0", "1"): ("leaf-12", "0") for number in range(300)}
     bench.intake.topology = Topology(ports=ports)

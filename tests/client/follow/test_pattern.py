@@ -63,6 +63,13 @@ def test_several_lines_make_one_step_as_soon_as_all_were_seen() -> None:
     ]
 
 
+def test_a_number_with_a_unit_is_no_step() -> None:
+    parser = format_of(describe([r"step (?P<step>\S+)"])).parser()
+    assert parser.feed("step 1.2k") is None
+    assert parser.feed("step 12k") is None
+    assert parser.feed("step 12/500") == LoggedStep(12)
+
+
 def test_the_number_of_the_step_may_come_last() -> None:
     lines = ["  loss: 2.5", "  took 300 ms", "iteration 1", "  loss: 2.4", "  took 310 ms", "iteration 2"]
     assert feed(SEVERAL, *lines) == [

@@ -13,6 +13,8 @@ from pyrometer.follow.units import VALUES, is_unit, number_of
         ("1.5", "seconds", 1.5), ("1,234.5 ms", "seconds", 1.2345), ("350 milliseconds", "seconds", 0.35),
         ("2 minutes", "seconds", 120.0), ("1:02:03", "seconds", 3723.0),
         ("02:03.5", "elapsed", 123.5), ("1.5h", "elapsed", 5400.0),
+        ("1.83it/s", "seconds", 1 / 1.83), ("6.87s/it", "seconds", 6.87), ("5 steps/s", "seconds", 0.2),
+        ("1 day, 2:03:04", "elapsed", 93_784.0), ("2h 3m 4s", "elapsed", 7384.0), ("1.2 s (avg 1.1 s)", "seconds", 1.2),
         ("12 thousand tokens", "tokens", 12_000.0), ("4.2M", "tokens", 4.2e6), ("4 million", "tokens", 4e6),
         ("1 048 576 tok", "tokens", 1_048_576.0),
         ("1'048'576", "tokens", 1_048_576.0), ("1_048_576", "tokens", 1_048_576.0),
@@ -29,6 +31,13 @@ def test_units_in_words_and_separators(text: str, value: str, number: float) -> 
 def test_of_a_pair_the_last_counts_unless_the_mean_is_asked_for(text: str) -> None:
     assert number_of(text, "loss") == 0.31
     assert number_of(text, "loss", mean=True) == 0.29
+
+
+def test_a_comma_separates_thousands_and_nothing_else() -> None:
+    assert number_of("2,37", "loss") is None
+    assert number_of("0,450", "loss") is None
+    assert number_of("12,34,567", "tokens") is None
+    assert number_of("25, 3", "loss") == 25
 
 
 def test_a_pair_may_have_a_unit() -> None:

@@ -186,6 +186,7 @@ class OutletCourier:
             if box.get(operation.op_id) != operation:
                 return  # it has changed meanwhile: the next step builds it again
             box.start(operation.op_id, now, notice.subject)
+        self._store.check_leading()
         try:
             self.entry.outlet.send(notice)
         except DeliveryFailure as failure:

@@ -27,7 +27,7 @@ class OutletCouriers:
         self._draw: Draw = _draws(prometheus)
         self._couriers: dict[str, OutletCourier] = {}
         self._threads: dict[str, threading.Thread] = {}
-        self._running = False
+        self._running = self._adopted = False
 
     def apply(self, entries: Sequence[Entry]) -> None:
         """Take over the configured outlets: new ones hear of all that fires, removed ones are forgotten.
@@ -37,8 +37,9 @@ class OutletCouriers:
         """
         wanted = {entry.name: entry for entry in entries}
         self._store.outlets = tuple(wanted)
-        with self._store.transaction() as tx:
-            tx.adopt_outlets(self._store.outlets, self._clock.wall())
+        self._adopted = False
+        if self._store.engine.leads():
+            self._adopt()
         for name in self._couriers.keys() - wanted.keys():
             self._couriers.pop(name).stop()
             self._threads.pop(name, None)
@@ -53,8 +54,19 @@ class OutletCouriers:
             if self._running:
                 self._start(name)
 
+    def _adopt(self) -> None:
+        with self._store.transaction() as tx:
+            tx.adopt_outlets(self._store.outlets, self._clock.wall())
+        self._adopted = True
+
     def start(self) -> None:
-        """Deliver from now on."""
+        """Deliver from now on.
+
+        Raises:
+            StoreError: the outlets could not be made known to the database.
+        """
+        if not self._adopted:
+            self._adopt()
         self._running = True
         for name in self._couriers:
             self._start(name)

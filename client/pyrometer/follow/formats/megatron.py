@@ -2,7 +2,8 @@
 
 ` [2026-04-28 14:23:45.123456] iteration       42/    500 | consumed samples:        10752 | elapsed time per iteration
 (ms): 892.1 | throughput per GPU (TFLOP/s/GPU): 245.3 | global batch size:   256 | lm loss: 3.214500E+00 | grad norm:
-0.543 |` (one line). Its forks add fields; the throughput is printed with ``--log-throughput`` only.
+0.543 |` (one line). Its forks add fields; Primus prints pairs of the last and the mean, ``(ms): 892.1/880.4``. The
+throughput is printed with ``--log-throughput`` only.
 """
 
 from __future__ import annotations

@@ -22,6 +22,12 @@ MEGATRON = (
 MEGATRON_BARE = (
     " iteration      100/  500 | consumed samples:  25600 | elapsed time per iteration (ms): 1000.0 | lm loss: nan |"
 )
+# Primus on AMD's GPUs, as its trainer prints: the last and the mean of each.
+PRIMUS = (
+    " iteration       10/      50 | consumed samples:          160 | elapsed time per iteration (ms): 892.1/880.4 | throughput "
+    "per GPU (TFLOP/s/GPU): 545.2/550.1 | tokens per GPU (tokens/s/GPU): 11234.5/11300.0 | learning rate: 1.000000E-05 | "
+    "global batch size:    16 | lm loss: 1.185E+01 | loss scale: 1.0 | grad norm: 4.250 |"
+)
 BLOOM = (
     "[default7]: iteration    85376/  115311 | consumed samples:    158692272 | consumed tokens: 325001773056 | elapsed "
     "time per iteration (s): 104.70 | learning rate: 1.150E-05 | global batch size:  2048 | lm loss: 1.979558E+00 | "
@@ -101,6 +107,7 @@ SWIFT = "{'loss': 0.5, 'grad_norm': 1.0, 'global_step/max_steps': '7/60', 'train
     [
         ("megatron", MEGATRON, LoggedStep(42, seconds=0.8921, samples=256, teraflops=245.3, loss=3.2145, grad_norm=0.543)),
         ("megatron", MEGATRON_BARE, LoggedStep(100, seconds=1.0)),
+        ("megatron", PRIMUS, LoggedStep(10, seconds=0.8921, samples=16, teraflops=545.2, loss=11.85, grad_norm=4.25)),
         ("megatron-deepspeed", BLOOM, LoggedStep(85376, seconds=104.7, samples=2048, teraflops=149.77, loss=1.979558, grad_norm=0.132)),
         ("megatron-deepspeed", BLOOM_FORK, LoggedStep(10, seconds=14.2875, samples=768, sequence=4096, gpu_tokens_per_second=1146.733, teraflops=69.85, loss=2.5)),
         ("deepspeed", DEEPSPEED, LoggedStep(10, samples_per_second=25.704280480541442)),

@@ -1,0 +1,49 @@
+"""The store on both engines: what the state's tests hold for the file, they hold for PostgreSQL."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pyrometer_alerting.state.store import Store
+from pyrometer_simulator.postgres import HOW_TO_GET, Pair, binaries
+
+ENGINES = ("sqlite", "postgresql")
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Pair]:
+    if importlib.util.find_spec("psycopg") is None:
+        pytest.skip("psycopg is not installed: pip install 'pyrometer-alerting[postgresql]'")
+    if binaries() is None:
+        pytest.skip(HOW_TO_GET)
+    with Pair() as pair:
+        yield pair
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def store(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    opened = Store(tmp_path / "store") if engine == "sqlite" else _on_server(request.getfixturevalue("postgres"))
+    yield opened
+    opened.close()
+
+
+def _on_server(pair: Pair) -> Store:
+    from pyrometer_alerting.state.postgresql import PostgreSQL, Server, Session, make_tables
+
+    server = Server(pair.url)
+    session = Session(server).open()
+    make_tables(session)
+    names = session.script("SELECT string_agg(quote_ident(tablename), ', ') FROM pg_tables WHERE schemaname = 'public'")
+    session.script(f"TRUNCATE {names.fetchone()[0]} RESTART IDENTITY")
+    make_tables(session)
+    session.close()
+    return Store(PostgreSQL(server, epoch=0))
