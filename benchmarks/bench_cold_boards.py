@@ -3,7 +3,7 @@
     GRAFANA_HOME=/usr/share/grafana .venv/bin/python benchmarks/bench_cold_boards.py [--nodes=511] [--write=FILE]
 
 Makes the world of measure_boards.py with a day behind it, then starts a Prometheus on its data that takes in nothing
-and a Grafana with the boards, and opens them as `pyrometer-dashboards see` does: an empty board first in each round.
+and a Grafana with the boards, and opens them as `pyrometer-dashboards see` does, an empty board before each.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def main() -> int:
             # The server's own first answer is no part of a load.
             load_board(find_chromium(), board_url(url, OVERVIEW, view.theme, view.times, CHOSEN), SIZE)
             visits = []
-            for visit in visit_boards(rendered(), url, [view], None, flags.rounds, below=False):
+            for visit in visit_boards(rendered(), url, [view], None, flags.rounds, below=False, paired=True):
                 print(visit.line(), file=sys.stderr, flush=True)
                 visits.append(visit)
     table = f"{timing_table(visits, SIZE)}\n"

@@ -277,3 +277,9 @@ def test_all_of_a_broken_file_is_set_aside_also_while_somebody_looks_at_it(tmp_p
             assert [Path(f"{kept}{ending}").stat().st_ino for ending in endings] == before
             assert beside.execute("SELECT value FROM fact WHERE name = 'kept'").fetchone() == ("1",)
         assert database.writer.execute("SELECT * FROM fact").fetchall() == []
+
+
+def test_a_file_is_probed_by_a_change_and_says_where_it_is(tmp_path: Path) -> None:
+    with opened(tmp_path) as database:
+        assert database.probe() is False, "else nothing would be written to find out"
+        assert database.folder == tmp_path
