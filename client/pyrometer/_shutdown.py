@@ -16,8 +16,10 @@ if TYPE_CHECKING:
         """A run, as far as the end of its process concerns it."""
 
         disabled: str | None
-        identity: tuple[object, ...]
         awaits_close: bool
+
+        @property
+        def identity(self) -> tuple[object, ...]: ...
 
         def end(self, failure: str = "") -> None: ...
         def abandon(self, reason: str) -> None: ...

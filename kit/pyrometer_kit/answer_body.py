@@ -13,6 +13,7 @@ class Answer(Protocol):
 
     def read1(self, amount: int, /) -> bytes:
         """Return at most so many bytes, after one read at most; none at the end."""
+        ...
 
 
 class TooLargeError(Exception):

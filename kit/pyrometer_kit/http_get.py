@@ -7,6 +7,7 @@ import json
 import time
 import urllib.error
 import urllib.request
+from email.message import Message
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -29,7 +30,7 @@ class HttpGetError(Exception):
 class NoRedirects(urllib.request.HTTPRedirectHandler):
     """Makes a redirect an error: urllib would send the credentials on to whatever address the answer names."""
 
-    def http_error_302(self, *_: object) -> None:
+    def http_error_302(self, req: urllib.request.Request, fp: object, code: int, msg: str, headers: Message) -> None:
         """Follow none."""
 
     http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302  # type: ignore[assignment]

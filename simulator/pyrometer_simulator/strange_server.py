@@ -48,7 +48,7 @@ class StrangeServer(ThreadingHTTPServer):
 class Handler(BaseHTTPRequestHandler):
     """Notes the request, and lets the server's ``answer`` do the rest."""
 
-    server: StrangeServer
+    server: StrangeServer  # pyright: ignore[reportIncompatibleVariableOverride]  the only one that it serves
 
     def do_GET(self) -> None:
         """Answer."""

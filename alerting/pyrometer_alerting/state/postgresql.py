@@ -67,11 +67,10 @@ class Server:
             if db.info.server_version < OLDEST_VERSION * 10_000:
                 raise StoreError(f"{self.name}: PostgreSQL {OLDEST_VERSION} or later is needed")
             if db.execute("SHOW synchronous_commit").fetchone() in (("off",), ("local",)):
-                db.execute(
-                    "SET synchronous_commit = on"
-                )  # what is answered with 200 is on the disk, and on the standby's
+                # What is answered with 200 is on the disk, and on the standby's.
+                db.execute("SET synchronous_commit = on")
             for setting in more:
-                db.execute(f"SET {setting}")
+                db.execute(f"SET {setting}".encode())
         except BaseException:
             db.close()
             raise
