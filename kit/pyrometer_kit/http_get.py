@@ -33,7 +33,7 @@ class NoRedirects(urllib.request.HTTPRedirectHandler):
     def http_error_302(self, req: urllib.request.Request, fp: object, code: int, msg: str, headers: Message) -> None:
         """Follow none."""
 
-    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302  # type: ignore[assignment]
+    http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
 
 
 def get(url: str, path: str, *, token: str = "", seconds: float = SECONDS) -> bytes:
