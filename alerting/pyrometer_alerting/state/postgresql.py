@@ -67,7 +67,7 @@ class Server:
             if db.info.server_version < OLDEST_VERSION * 10_000:
                 raise StoreError(f"{self.name}: PostgreSQL {OLDEST_VERSION} or later is needed")
             if db.execute("SHOW synchronous_commit").fetchone() in (("off",), ("local",)):
-                # What is answered with 200 is on the disk, and on the standby's.
+                # A delivery that was answered with 200 is on the disk, and on the standby's.
                 db.execute("SET synchronous_commit = on")
             for setting in more:
                 db.execute(f"SET {setting}".encode())
