@@ -51,10 +51,15 @@ def checkout(tmp_path: Path) -> Path:
 
 def make_test(checkout: Path) -> subprocess.Popen[str]:
     bare = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
-    return subprocess.Popen(
-        ["make", "test"], cwd=checkout, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=bare,
-        start_new_session=True,
-    )  # fmt: skip
+    # A script's background job ignores Ctrl-C, and so would all that it starts; what has a handler here has none there.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return subprocess.Popen(
+            ["make", "test"], cwd=checkout, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=bare,
+            start_new_session=True,
+        )  # fmt: skip
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_the_scenario_is_played_beside_the_tests_and_told_after_them(checkout: Path) -> None:

@@ -38,10 +38,11 @@ def test_the_scenario_ends_with_every_incident_posted_named_and_resolved(played:
 
 def test_every_step_of_a_minute_is_a_sample_in_prometheus(played: dict[str, Any]) -> None:
     measured = played["measured"]
-    assert measured["batches_stored"] == pytest.approx(measured["steps_taken"], abs=1)
+    assert measured["batches_missing"] == 0
+    assert measured["batches_stored"] == pytest.approx(measured["steps_taken"], rel=0.02, abs=1)
     assert measured["batches_stored"] > 110  # 220 at 4 steps/s in 55 s, fewer where the machine is busy
     # As people ask it; `increase` may be off by a step for its extrapolation from 55 s to a minute, 60/55.
-    assert measured["batches_count_over_time_1m"] == pytest.approx(measured["steps_increase_1m"], abs=2.1)
+    assert measured["batches_count_over_time_1m"] == pytest.approx(measured["steps_increase_1m"], rel=0.03)
     assert measured["duplicate_samples"] == 0
 
 

@@ -127,6 +127,7 @@ def expected_findings(fault: str, at: float) -> list[Finding]:
 def batches_measured(prometheus: Prometheus, run: str, at: float) -> dict[str, float | None]:
     """Count batches and steps in the minute before ``at``, and samples refused as out of order since the start.
 
+    Missing batches are gaps in the numbers of the steps that are stored, which no delay of a scrape can make.
     Steps and batches are counted exactly, between the first and the last scrape of that minute; `increase`, which is
     beside them, extrapolates from these scrapes to the ends of the minute and can be off by a step for it.
     """
@@ -138,8 +139,10 @@ def batches_measured(prometheus: Prometheus, run: str, at: float) -> dict[str, f
         (first, before), (last, after) = scrapes[0], scrapes[-1]
         taken = after - before
         stored = float(sum(first < when <= last for when, _ in prometheus.samples(batches, at)))
+    numbers = {int(value) for _, value in prometheus.samples(f'pyrometer_train_batch_step{{run="{run}"}}[1m]', at)}
     return {
         "batches_stored": stored,
+        "batches_missing": float(max(numbers) - min(numbers) + 1 - len(numbers)) if numbers else None,
         "steps_taken": taken,
         "batches_count_over_time_1m": prometheus.value(f"count_over_time({batches})", at),
         "steps_increase_1m": prometheus.value(f"increase({steps})", at),
@@ -166,8 +169,11 @@ def problems_of(report: Report, messages: list[dict[str, Any]], flaps: int) -> l
     found += apart(messages)
     found += [f"a message that nothing explains: {text}" for text in unexpected(messages)]
     stored, taken = report.measured.get("batches_stored"), report.measured.get("steps_taken")
-    if stored is None or taken is None or abs(stored - taken) > 1:
+    # A scrape that a busy machine answers late counts steps that end after its time: 2 %, half a second's at 4 steps/s.
+    if stored is None or taken is None or abs(stored - taken) > max(1, 0.02 * taken):
         found.append(f"{stored} batches stored in a minute in which {taken} steps were taken")
+    if report.measured.get("batches_missing") != 0:
+        found.append(f"{report.measured.get('batches_missing')} batches of a minute are missing")
     # A number of them is no problem: where a client closes its connection after an answer, the exporter can't know
     # whether it was taken, and sends it again. Go does so on a busy machine, when a request's write is reported late.
     if report.measured.get("out_of_order_samples") is None:

@@ -11,6 +11,7 @@ from pyrometer_simulator.demo.verdict import Finding, Report
 
 GOOD = {
     "batches_stored": 239.0,
+    "batches_missing": 0.0,
     "steps_taken": 240.0,
     "out_of_order_samples": 0.0,
     "thermal_slowdown_200ms_seconds": 0.2,
@@ -90,7 +91,10 @@ def test_cause_and_effect_must_be_one_message_and_strangers_two(alertnames: list
     ("measured", "said"),
     [
         ({"batches_stored": 200.0}, "200.0 batches stored"),
+        ({"batches_stored": 235.0}, "235.0 batches stored"),
         ({"batches_stored": None}, "None batches stored"),
+        ({"batches_missing": 1.0}, "1.0 batches of a minute are missing"),
+        ({"batches_missing": None}, "None batches of a minute are missing"),
         ({"batches_stored": 200.0, "out_of_order_samples": 78.0}, "200.0 batches stored"),
         ({"out_of_order_samples": None}, "is unknown"),
         ({"thermal_slowdown_200ms_seconds": 0.0}, "shows as 0.0 s"),
@@ -177,7 +181,8 @@ class _Answers:
 
     def __init__(self, scrapes: list[tuple[float, float]], batches: list[float]) -> None:
         self.scrapes = scrapes
-        self.batches = [(when, 0.2) for when in batches]
+        # Four steps a second: each has its number.
+        self.batches = [(when, round(4 * when)) for when in batches]
 
     def value(self, query: str, at: float | None = None) -> float | None:
         return 0.0
@@ -190,15 +195,17 @@ def test_batches_are_counted_between_the_scrapes_that_counted_the_steps() -> Non
     steps = [40.1 + 0.25 * number for number in range(240)]
     prometheus: Any = _Answers([(44.0, 16.0), (99.0, 236.0)], steps)
     measured = verdict.batches_measured(prometheus, "r", 100)
-    assert (measured["batches_stored"], measured["steps_taken"]) == (220, 220)
+    assert (measured["batches_stored"], measured["steps_taken"], measured["batches_missing"]) == (220, 220, 0)
 
 
 def test_a_lost_batch_shows() -> None:
     prometheus: Any = _Answers([(44.0, 16.0), (46.0, 24.0)], [44.25, 44.5, 45.0, 45.25, 45.5, 45.75, 46.0])
-    assert verdict.batches_measured(prometheus, "r", 100)["batches_stored"] == 7
+    measured = verdict.batches_measured(prometheus, "r", 100)
+    assert (measured["batches_stored"], measured["batches_missing"]) == (7, 1)
 
 
 def test_a_silent_prometheus_is_unknown_and_not_zero() -> None:
     measured = verdict.batches_measured(_Answers([], []), "r", 100)  # type: ignore[arg-type]
     assert measured["batches_stored"] is None
     assert measured["steps_taken"] is None
+    assert measured["batches_missing"] is None
