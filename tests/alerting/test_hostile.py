@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from pyrometer_alerting.intake import own_alerts
 from pyrometer_alerting.interact import answers
-from pyrometer_alerting.interact.interactions import _view
+from pyrometer_alerting.interact.silence_view import silence_view
 from pyrometer_alerting.interact.silences import Preview, SilenceRefusedError, silences_for
 from pyrometer_alerting.model.incident import Incident
 from pyrometer_alerting.render.messages import Style, build, build_reply
@@ -97,7 +97,7 @@ def test_answers_and_the_modal(name: str, node: str, gpu: str, reason: str) -> N
     except SilenceRefusedError:
         matchers = (Matcher("alertname", name),)
     seen = ActiveAlert("f", {"alertname": name, "node": node}, {}, START)
-    view = _view(incident, 4, "C1", [Preview(matchers, (seen,) * 30)])
+    view = silence_view(incident, 4, "C1", [Preview(matchers, (seen,) * 30)])
     check_message({"blocks": view["blocks"][:1], "text": ""})
     is_harmless(view["blocks"][0]["text"]["text"])
     assert len(view["private_metadata"]) < 3000
