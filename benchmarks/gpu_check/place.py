@@ -19,7 +19,7 @@ import pynvml
 
 SHARED_MEMORY = "/dev/shm"  # noqa: S108  rings belong into it
 LAUNCHER = Path(__file__).resolve().parents[1] / "on_gpu.py"
-_END_SECONDS = 10.0  # a program that has been asked to end puts back what it has set on the stand-in
+_END_SECONDS = 30.0  # a program that has been asked to end puts back what it has set on the stand-in
 
 
 @dataclass(frozen=True)
