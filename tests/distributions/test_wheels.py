@@ -35,12 +35,17 @@ DISTRIBUTIONS: dict[str, tuple[str, tuple[str, ...], int]] = {
     "pyrometer-dashboards": ("pyrometer_dashboards", ("pyrometer-dashboards",), 400_000),
 }
 PYTHONS = dict.fromkeys((SUPPORTED[0], newest(), SUPPORTED[-1]))
+# A module may need what only an extra installs (psycopg), which it gets where a flag asks for it, and nothing else.
 IMPORT_ALL = """
 import importlib, pkgutil, sys
 package = importlib.import_module(sys.argv[1])
 for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
     if not module.name.endswith("__main__"):
-        importlib.import_module(module.name)
+        try:
+            importlib.import_module(module.name)
+        except ModuleNotFoundError as error:
+            if error.name != "psycopg":
+                raise
 """
 
 
