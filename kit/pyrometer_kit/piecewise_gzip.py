@@ -1,4 +1,4 @@
-"""Compress a text again and again of which most pieces stay as they were: only the others are compressed anew.
+"""Compress a text of which most pieces stay as they were since the last time: only the others are compressed.
 
 A full flush ends each piece's deflate blocks at a byte and forgets what came before, so the compressed pieces can be
 put together in any company. ``benchmarks/bench_exposition.py`` compares it with compressing the whole text.
