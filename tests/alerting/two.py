@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -62,7 +63,7 @@ class Process:
 
     def leads(self) -> bool:
         """Return whether it says that it leads."""
-        return "pyrometer_alerting_leader 1.0" in self.metrics()
+        return any(re.fullmatch(r"pyrometer_alerting_leader\{.*\} 1\.0", line) for line in self.metrics())
 
     def metrics(self) -> list[str]:
         """Return the lines of its metrics; none where it does not answer."""
