@@ -59,6 +59,24 @@ def test_the_file_names_stages_that_exist_and_this_version() -> None:
     assert re.search(r'PYTHON_IMAGE" \{ default = "([^"]+)"', text)[1] in DOCKERFILE  # type: ignore[index]
 
 
+def test_the_images_are_built_with_every_file_that_goes_into_their_wheels() -> None:
+    """A wheel that takes a file from outside its folder needs it in the build's context, or no image is built."""
+    ignore = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    context = [ROOT / line.removeprefix("!") for line in ignore if line.startswith("!")]
+    wheels = [ROOT / name for name in re.findall(r" \./(\w+)", DOCKERFILE.split("AS wheel")[1].split("FROM")[0])]
+    assert wheels
+    taken = [source for wheel in wheels for source in (wheel, *taken_from_outside(wheel))]
+    assert [path for path in taken if not any(path.is_relative_to(allowed) for allowed in context)] == []
+
+
+def taken_from_outside(distribution: Path) -> list[Path]:
+    """Return what hatchling's force-include adds to a distribution's wheel."""
+    text = (distribution / "pyproject.toml").read_text(encoding="utf-8")
+    _, _, table = text.partition("[tool.hatch.build.targets.wheel.force-include]")
+    names = re.findall(r'^"([^"]+)" =', table.partition("\n[")[0], re.MULTILINE)
+    return [(distribution / name).resolve() for name in names]
+
+
 def make_image(folder: Path, base: str, *flags: str) -> subprocess.CompletedProcess[str]:
     """Run `make image` in a copy of what it reads, with a Docker that says how it was called."""
     for name in ("Makefile", "VERSION", "tools/pin_images.py", "compose/.env.example"):
