@@ -1,4 +1,4 @@
-"""What differs from the description: tokens and FLOPs of a step, and settings that change while the run goes on."""
+"""Changes of what the description says: tokens and FLOPs of one step, and settings that hold from a step on."""
 
 from __future__ import annotations
 
