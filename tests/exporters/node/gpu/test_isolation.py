@@ -325,8 +325,8 @@ def test_include_and_exclude_together_are_refused(make_node: MakeNode) -> None:
 def _wait_for_a_turn(node: Any) -> None:
     """Wait until the sampler has had another turn."""
     sampler = node.collector._shared.sampler
-    due = sampler._due
-    _until(lambda: sampler._due > due)
+    due = sampler._stretches.ends
+    _until(lambda: sampler._stretches.ends > due)
 
 
 def _until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
