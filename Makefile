@@ -77,7 +77,7 @@ $(STAMP): pyproject.toml constraints.txt VERSION $(PARTS:%=%/pyproject.toml)
 	@touch $@
 
 # What each image installs beside our wheels; its Python is newer than 3.10.
-IMAGES := exporters=kit,client,exporters alerting=kit,alerting demo=kit,client,exporters,alerting,simulator
+IMAGES := exporters=kit,client,exporters alerting=kit,alerting[postgresql] demo=kit,client,exporters,alerting,simulator
 HASHED = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --constraint constraints.txt --generate-hashes \
 	--no-annotate --custom-compile-command "make constraints" $(PARTS:%=--no-emit-package pyrometer-%) --no-emit-package pyrometer
 

@@ -5,6 +5,7 @@ Run: .venv/bin/python benchmarks/bench_exposition.py
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import statistics
 import time
@@ -18,6 +19,7 @@ from prometheus_client.registry import Collector
 
 from pyrometer_exporters.framework.exposition import Renderer
 from pyrometer_exporters.framework.metrics import Family, Sample, columns_of
+from pyrometer_kit.piecewise_gzip import PiecewiseGzip
 
 FAMILIES, SERIES, REPEATS = 50, 50, 60
 HELP = "A value of one part of one device, as a sentence of the usual length, read from where it is."
@@ -68,11 +70,21 @@ def main() -> None:
     kept = samples()
     columns = columns_of(kept)
     values = itertools.cycle([columns.values, tuple(n + (not i % 10) for i, n in enumerate(columns.values))])
+    few = [columns.values, tuple(n + (i < FAMILIES * SERIES / 10) for i, n in enumerate(columns.values))]
+
+    def changed() -> bytes:
+        return b"".join(renderer.pieces(columns._replace(values=next(values))))
+
+    zipper, pieces = PiecewiseGzip(), itertools.cycle([renderer.pieces(columns._replace(values=v)) for v in few])
     results = {
         "ours, with new samples": milliseconds(lambda: renderer.text(samples())),
-        "ours, by column, 1 in 10 changed": milliseconds(lambda: renderer.page(columns._replace(values=next(values)))),
+        "ours, by column, 1 in 10 changed": milliseconds(
+            lambda: b"".join(renderer.pieces(columns._replace(values=next(values))))
+        ),
         "ours, the text alone": milliseconds(lambda: renderer.text(kept)),
         "ours, no label text kept": milliseconds(lambda: Renderer().text(kept)),
+        "gzip of that, changed pieces only": milliseconds(lambda: zipper.compress(next(pieces))),
+        "gzip of that, whole": milliseconds(lambda: gzip.compress(b"".join(next(pieces)), 1)),
         "prometheus_client, text": milliseconds(lambda: generate_latest(registry)),
         "prometheus_client, OpenMetrics": milliseconds(lambda: generate_openmetrics(registry)),
     }

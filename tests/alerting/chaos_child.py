@@ -13,11 +13,10 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from pyrometer_alerting.app import main, settings
+from pyrometer_alerting.app import main
 from pyrometer_alerting.deliver import courier as outbox
 from pyrometer_alerting.deliver.slack import WebSlack
 from pyrometer_alerting.intake.inbox import Inbox, Letter, SharedInbox
@@ -89,9 +88,6 @@ def serve(request: dict[str, Any]) -> int:
     outbox.Timing = partial(outbox.Timing, **TIMING)  # type: ignore[misc,assignment]
     operations.CALLS_SECONDS = CALLS_SECONDS
     Points(request["points"]).install()
-    if "storage" in request:
-        load = settings.load
-        settings.load = lambda *given: replace(load(*given), storage_url=request["storage"])  # type: ignore[assignment]
     return main.run(request["arguments"], {"PYROMETER_SLACK_BOT_TOKEN": "xoxb-test", **request.get("environment", {})})
 
 

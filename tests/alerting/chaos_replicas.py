@@ -74,14 +74,14 @@ class Replicas(Chaos):
     def _start_one(self, number: int, points: int) -> None:
         arguments = [
             f"--web.listen-address=127.0.0.1:{self._ports[number]}",
+            f"--storage.url={self._pair.url}",
             f"--slack.api-url={self._slack.url}",
             "--slack.channel=#gpu-alerts",
             "--log.level=info",
             f"--config.file={self._config}",
         ]
         environment = {"PYROMETER_SLACK_APP_TOKEN": "xapp-fake-token"}
-        request = {"arguments": arguments, "points": points, "environment": environment, "storage": self._pair.url}
-        self._tell(number, json.dumps(request))
+        self._tell(number, json.dumps({"arguments": arguments, "points": points, "environment": environment}))
         self._alive[number] = True
 
     def _tell(self, number: int, line: str) -> None:

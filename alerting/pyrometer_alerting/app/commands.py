@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import logging
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import resources
-from pathlib import Path
 
-from pyrometer_alerting.app import outlet_settings, settings
+from pyrometer_alerting.app import outlet_settings, settings, shared
 from pyrometer_alerting.app.settings import DIGEST_SECONDS
 from pyrometer_alerting.deliver import slack_check, terminal
 from pyrometer_alerting.deliver.outlets import check as outlet_check
@@ -50,11 +50,11 @@ def replay(arguments: Sequence[str]) -> int:
         StoreError: the store cannot be opened.
     """
     parser = Flags("pyrometer-alerting replay", _REPLAY)
-    parser.add_argument("--storage.path", dest="storage", default="./pyrometer-alerting", metavar="FOLDER")
+    _add_storage(parser)
     parser.add_argument("--list", action="store_true", help="only list them")
     parser.add_argument("operation", nargs="*", help="operations to retry, as listed (default: all)")
     options = parser.parse_args(list(arguments))
-    store = Store(Path(options.storage), alone=False)
+    store = _opened(options)
     try:
         with store.transaction() as tx:
             dead = tx.outbox.dead()
@@ -78,6 +78,8 @@ def check_config(arguments: Sequence[str], environment: Mapping[str, str]) -> in
         UsageError: a setting is wrong; the message says how.
     """
     chosen = settings.load(arguments, environment)
+    if chosen.storage_url:
+        shared.server_of(chosen.storage_url, chosen.storage_password)
     webconfig.load(chosen.web_config)
     if chosen.bearer_file is not None:
         settings.bearer_tokens(chosen.bearer_file)
@@ -104,7 +106,7 @@ def digest(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     chosen = settings.load(rest, environment)
     prometheus = HttpPrometheus(chosen.prometheus_url, DIGEST_SECONDS) if chosen.prometheus_url else None
     style = Style(notice=chosen.notice)
-    store = Store(chosen.storage_path, alone=False)
+    store = shared.command_store(chosen.storage_path, chosen.storage_url, chosen.storage_password)
     try:
         digests = Digests(chosen.schedules, chosen.zone, prometheus)
         digest_scheduler = DigestScheduler(store, digests, style=style, clock=SystemClock(), changed=lambda: None)
@@ -124,12 +126,12 @@ def explain(arguments: Sequence[str]) -> int:
         StoreError: the store cannot be opened.
     """
     parser = Flags("pyrometer-alerting explain", _EXPLAIN)
-    parser.add_argument("--storage.path", dest="storage", default="./pyrometer-alerting", metavar="FOLDER")
+    _add_storage(parser)
     parser.add_argument(
         "incident", nargs="?", default="", help="its id, the beginning of it, or a run (default: newest)"
     )
     options = parser.parse_args(list(arguments))
-    store = Store(Path(options.storage), alone=False)
+    store = _opened(options)
     try:
         with store.transaction() as tx:
             known = [one for one in tx.incidents() if one.wants_diagnosis and not one.joined_into]
@@ -199,6 +201,20 @@ def check_outlets(arguments: Sequence[str], environment: Mapping[str, str]) -> i
         missing |= finding.level == "missing"
         _say([str(finding)])
     return int(missing)
+
+
+def _add_storage(parser: Flags) -> None:
+    default = "./pyrometer-alerting"
+    parser.add_argument("--storage.path", dest="storage", default=default, metavar="FOLDER", help="the service's own")
+    parser.add_argument("--storage.url", dest="url", default="", metavar="URL", help="PostgreSQL's address instead")
+    parser.add_argument(
+        "--storage.password-file", dest="password_file", default="", metavar="FILE", help="with its password"
+    )
+
+
+def _opened(options: argparse.Namespace) -> Store:
+    password = settings.storage_password(options.url, options.password_file)
+    return shared.command_store(options.storage, options.url, password)
 
 
 def _say(lines: Iterable[str]) -> None:

@@ -61,7 +61,7 @@ def run(arguments: Sequence[str], environment: Mapping[str, str], stop: threadin
     except UsageError as error:
         return fail(PROG, error)
     except StoreError as error:
-        return fail(PROG, UsageError(f"{error}: choose another --storage.path"))
+        return fail(PROG, UsageError(f"{error}: {shared.way_out(error)}"))
     server = ServerThread(service.routes(), configuration.web, service.rejected)
     try:
         port = server.start(chosen.address)

@@ -67,6 +67,8 @@ _DEFAULTS: Mapping[str, str] = {
     "slack.charts": "auto",
     "policy.file": "",
     "storage.path": "./pyrometer-alerting",
+    "storage.url": "",
+    "storage.password-file": "",
     "digest.daily": "",
     "digest.weekly": "",
     "digest.timezone": "UTC",
@@ -102,6 +104,10 @@ _HELP: Mapping[str, str] = {
     "digest.timezone": "time zone of these times and of the months, such as Europe/Zurich",
     "policy.file": "file that says which finding drains a node (docs/policy.md); without it nothing ever does",
     "storage.path": "folder of the database; created if missing",
+    "storage.url": "PostgreSQL's address, postgresql://user@host/database, instead of the folder: several of these"
+    " services then share one database, and one of them leads (docs/howto/two-alerting-services.md)",
+    "storage.password-file": "file with the password for --storage.url; without it PGPASSFILE, as for every client of"
+    " PostgreSQL",
     "log.level": "debug, info, warn or error",
     "log.format": "logfmt or json",
     "notice": "text shown on every message and page, such as SIMULATED CLUSTER",
@@ -142,7 +148,6 @@ class Settings:
     policy_file: Path | None = None
     config_file: Path | None = None
     storage_url: str = ""
-    """PostgreSQL's address instead of the folder. No flag sets it until the thousand kills have been played."""
     storage_password: str = ""
 
     def __repr__(self) -> str:
@@ -234,6 +239,8 @@ def _settings(values: Mapping[str, str], environment: Mapping[str, str]) -> Sett
         log_format=values["log.format"],
         notice=values["notice"],
         policy_file=Path(values["policy.file"]) if values["policy.file"] else None,
+        storage_url=values["storage.url"],
+        storage_password=storage_password(values["storage.url"], values["storage.password-file"]),
     )
 
 
@@ -303,6 +310,19 @@ def _token(name: str, values: Mapping[str, str], environment: Mapping[str, str],
         )
         raise UsageError(f"{where}: not {kind}: it must start with {prefix} (Slack app, {page})")
     return token
+
+
+def storage_password(url: str, file: str) -> str:
+    """Return the password for the database's server; empty without one.
+
+    Raises:
+        UsageError: the file cannot be used, or has no server to be for.
+    """
+    if file and not url:
+        raise UsageError("--storage.password-file: it is for --storage.url, which is missing")
+    if url and not url.startswith(("postgresql://", "postgres://")):
+        raise UsageError("--storage.url: expected an address such as postgresql://user@host/database")
+    return secret("storage.password-file", Path(file)) if file else ""
 
 
 def bearer_tokens(path: Path) -> list[str]:

@@ -7,6 +7,7 @@ series' text up to its value is kept between scrapes, and so is each line whose 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from itertools import compress, count
@@ -23,7 +24,10 @@ MAX_LABEL_CHARACTERS = 256
 # Label sets that come and go (runs, jobs) must not grow the cache for ever.
 MAX_CACHED_LABEL_SETS = 50_000
 
-_NOWHERE = -1  # the last piece of a page
+_NOWHERE = -1  # the last text of a page
+# About so many characters of a page are encoded and compressed together: in smaller pieces the page compresses worse,
+# of larger ones more change (benchmarks/bench_exposition.py).
+PIECE_CHARACTERS = 8192
 
 _BEYOND, _INFINITY = float(1 << 63), float("inf")
 _LABEL_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
@@ -57,14 +61,20 @@ def format_value(value: float) -> str:
 
 
 class _Page(NamedTuple):
-    """The text of a scrape, in pieces."""
+    """The text of a scrape, in pieces of whole families."""
 
     texts: list[str]
-    """Headers and lines, and last one piece that is not part of the text."""
+    """Headers and lines, and last one that is not part of the page."""
     places: list[int]
     """Where the line of each sample lies in :attr:`texts`; :data:`_NOWHERE` for a repeated series."""
     prefixes: list[str]
     """Name and labels of each sample as they are written: ``pyrometer_gpu_up{gpu="0"} ``."""
+    piece_of: list[int]
+    """The piece of each text."""
+    ends: list[int]
+    """Where each piece ends in :attr:`texts`."""
+    pieces: list[bytes]
+    """The pieces as they are sent."""
 
 
 class Renderer:
@@ -80,41 +90,55 @@ class Renderer:
 
     def __init__(self) -> None:
         self._prefixes: defaultdict[Family, dict[tuple[str, ...], str]] = defaultdict(dict)
-        self._page = _Page([], [], [])
+        self._page = _Page([], [], [], [], [], [])
         self._families: tuple[Family, ...] = ()
         self._labels: tuple[tuple[str, ...], ...] = ()
         self._values: tuple[object, ...] = ()
 
     def text(self, samples: Iterable[Sample]) -> bytes:
         """Write format 0.0.4: families together, in order of first sight; a repeated series keeps its first sample."""
-        return self.page(columns_of(samples))
+        return b"".join(self.pieces(columns_of(samples)))
 
-    def page(self, columns: Columns) -> bytes:
-        """Write samples by column as :meth:`text` does."""
+    def pieces(self, columns: Columns) -> tuple[bytes, ...]:
+        """Write samples by column as :meth:`text` does; a piece of the page that is as before is the same object."""
         families, labels, values = columns
         if families != self._families or labels != self._labels:
             self._bound_cache()
             self._page = self._laid_out(families, labels)
             self._families, self._labels, self._values = families, labels, (None,) * len(values)
-        texts, places, prefixes = self._page
+        texts, places, prefixes, piece_of, ends, pieces = self._page
+        changed: set[int] = set()
         for index in compress(count(), map(ne, values, self._values)):
-            texts[places[index]] = f"{prefixes[index]}{format_value(values[index])}\n"
+            place = places[index]
+            texts[place] = f"{prefixes[index]}{format_value(values[index])}\n"
+            changed.add(piece_of[place])
         self._values = values
-        return "".join(texts[:_NOWHERE]).encode("utf-8", "replace")
+        for piece in changed:
+            begin = ends[piece - 1] if piece else 0
+            pieces[piece] = "".join(texts[begin : ends[piece]]).encode("utf-8", "replace")
+        return tuple(pieces)
 
     def _laid_out(self, families: Sequence[Family], labels: Sequence[tuple[str, ...]]) -> _Page:
         """Return the page for these series, with headers but no lines yet."""
         prefixes = [*map(self._prefix, families, labels)]
         texts: list[str] = []
         places = [_NOWHERE] * len(prefixes)
+        ends: list[int] = []
+        length = 0
         for name, members in _by_name(families).items():
+            if length > PIECE_CHARACTERS:
+                ends.append(len(texts))
+                length = 0
             texts.append(_header(families[members[0]], name, _HELP_ESCAPES))
             # Cut or with surrogates replaced, two label sets can become one series: the first sample has the line.
             firsts = {prefixes[index]: index for index in reversed(members)}
             for index in sorted(firsts.values()):
                 places[index] = len(texts)
                 texts.append("")
-        return _Page([*texts, ""], places, prefixes)
+                length += len(prefixes[index])
+        ends.append(len(texts))
+        piece_of = [bisect_right(ends, place) for place in range(len(texts))]
+        return _Page([*texts, ""], places, prefixes, [*piece_of, len(ends) - 1], ends, [b""] * len(ends))
 
     def openmetrics(self, series: Iterable[Series]) -> bytes:
         """Write OpenMetrics 1.0: points of one series together, in the order given; timestamps in seconds."""

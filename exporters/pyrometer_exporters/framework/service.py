@@ -10,6 +10,7 @@ import os
 import signal
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -34,6 +35,7 @@ from pyrometer_kit.flags import Flags, address
 from pyrometer_kit.http_message import Handler, Request, Response, text
 from pyrometer_kit.http_server import WebServer
 from pyrometer_kit.negotiation import prefers_openmetrics
+from pyrometer_kit.piecewise_gzip import PiecewiseGzip
 from pyrometer_kit.reload import WebConfigReload
 from pyrometer_kit.statefile import default_folder, state_folder
 from pyrometer_kit.threads import Threads, settle
@@ -244,11 +246,11 @@ async def _serve(
 
 
 class _Page(NamedTuple):
-    """The result of a gathering, all samples that it serves, and their text."""
+    """The result of a gathering, all samples that it serves, and their text in pieces."""
 
     gathered: Gathered
     columns: Columns
-    text: bytes
+    pieces: tuple[bytes, ...]
 
 
 class _App:
@@ -275,6 +277,7 @@ class _App:
         self._version = version.installed("pyrometer_exporters")
         self._process = Process()
         self._renderer = Renderer()
+        self._gzip = PiecewiseGzip()
         self._waiting: list[asyncio.Future[_Page]] = []  # not empty exactly while a gathering is under way
         self._last: Gathered | None = None
 
@@ -305,7 +308,7 @@ class _App:
         if self._reload is not None:
             own.append(RELOAD_SUCCESSFUL.sample(int(self._reload.successful)))
         columns = joined([gathered.columns, columns_of(own)])
-        return _Page(gathered, columns, self._renderer.page(columns))
+        return _Page(gathered, columns, self._renderer.pieces(columns))
 
     def _gathered(self, page: _Page | None, error: BaseException | None) -> None:
         waiting, self._waiting = self._waiting, []
@@ -328,7 +331,8 @@ class _App:
         if prefers_openmetrics(request.headers.get("accept", "")):
             text_of_page = await self._threads.call(openmetrics_page, page.columns)
             return Response(200, text_of_page, OPENMETRICS_CONTENT_TYPE, _BY_ACCEPT)
-        return Response(200, page.text, TEXT_CONTENT_TYPE, _BY_ACCEPT)
+        zipped = partial(self._gzip.compress, page.pieces)
+        return Response(200, b"".join(page.pieces), TEXT_CONTENT_TYPE, _BY_ACCEPT, zipped=zipped)
 
     async def _landing(self, _request: Request) -> Response:
         gathered = self._last or (await self.gather(DEFAULT_SCRAPE_SECONDS)).gathered

@@ -12,6 +12,7 @@ from pyrometer_simulator.engine.daemon import EngineError
 
 PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_27_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")
 DISTRIBUTIONS = ("kit", "client", "exporters", "alerting", "simulator")
+EXTRAS = {"pyrometer_alerting": "[postgresql]"}  # of compose/requirements/alerting.txt
 
 
 def fill(project: Path, folder: Path, python: str) -> None:
@@ -27,7 +28,7 @@ def fill(project: Path, folder: Path, python: str) -> None:
     _pip(
         "download", "--dest", str(folder), "--only-binary=:all:", "--implementation=cp", f"--python-version={python}",
         *(f"--platform={platform}" for platform in PLATFORMS), f"--constraint={constraints}", "hatchling",
-        *(str(wheel) for wheel in own.glob("*.whl")),
+        *(f"{wheel}{EXTRAS.get(wheel.name.partition('-')[0], '')}" for wheel in own.glob("*.whl")),
     )  # fmt: skip
     for path in folder.glob("pyrometer*.whl"):
         path.unlink()  # the image builds its own

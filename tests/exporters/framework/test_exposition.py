@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from pyrometer_exporters.framework import exposition
 from pyrometer_exporters.framework.exposition import (
     MAX_LABEL_CHARACTERS,
+    PIECE_CHARACTERS,
     Renderer,
     escape_label,
     format_value,
@@ -242,3 +243,16 @@ def test_a_sample_with_too_few_labels_is_refused() -> None:
     family = Family("pyrometer_a", "gauge", "A.", ("run", "rank"))
     with pytest.raises(ValueError, match="shorter"):
         Renderer().text([Sample(family, ("r",), 1.0)])
+
+
+def test_only_pieces_with_changed_values_are_written_anew() -> None:
+    families = [Family(f"pyrometer_{n}_ratio", "gauge", "Help.", ("part",)) for n in range(40)]
+    columns = columns_of([family.sample(n, str(n)) for family in families for n in range(100)])
+    renderer = Renderer()
+    before = renderer.pieces(columns)
+    values = (*columns.values[:-1], 7.5)
+    after = renderer.pieces(columns._replace(values=values))
+    assert len(before) > 2
+    assert [old is new for old, new in zip(before, after, strict=True)] == [True] * (len(before) - 1) + [False]
+    assert b"".join(after) == Renderer().text(columns._replace(values=values).samples())
+    assert max(map(len, before)) < 2 * PIECE_CHARACTERS

@@ -47,7 +47,7 @@ def test_what_can_be_written_is_served_in_order_and_the_rest_is_one_down(items: 
 
 @given(ITEMS)
 def test_what_passes_can_be_written(items: list[object]) -> None:
-    Renderer().page(validate(items).columns)
+    Renderer().pieces(validate(items).columns)
 
 
 @given(st.lists(ITEMS, max_size=5))
