@@ -73,7 +73,7 @@ def cpu() -> Panel:
     """Return the CPU time of the node exporters."""
     reading = Reading(
         "Share of one core that the node exporters use: the largest, and the median.",
-        "below 1 % with the 20 Hz sampler.",
+        "below 1 %.",
         "Above: a device that answers slowly keeps it busy.",
     )
     return _of_exporters("CPU of the node exporters", reading, "process_cpu_seconds", "percentunit")

@@ -7,7 +7,7 @@ from the binding's constants, and a counter that does what time can't do is not 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -41,6 +41,10 @@ REASONS = (
 )
 _NAMES = tuple(reason.name for reason in REASONS)
 KNOWN_BITS = 0x7FF
+# gpu_idle and clocks_setting last: they begin and end with a job, or by an administrator.
+LASTING_BITS = 0x3
+# Reasons of the driver's counters that show that a GPU was slowed down; power_cap is how a busy one works.
+_SLOWDOWNS = frozenset({"sw_thermal", "hw_thermal", "hw_power_brake", "reliability"})
 
 # NVML_FI_DEV_PERF_POLICY_*: the same ids since Volta.
 _STABLE_FIELDS = {"power_cap": 74, "sync_boost": 76, "board_limit": 77, "reliability": 79}
@@ -103,6 +107,17 @@ class ClockEvent(NamedTuple):
     reason: str
     seconds: float
     method: Method
+
+
+def sampled_bits(events: Iterable[ClockEvent]) -> int:
+    """Return the bits of the reasons that only the sampler can measure, those that last left out."""
+    sampled = {event.reason for event in events if event.method == "sampled"}
+    return sum(reason.bit for reason in REASONS if reason.name in sampled) & ~LASTING_BITS
+
+
+def counted_slowdowns(events: Iterable[ClockEvent]) -> float:
+    """Return the seconds of slowdowns that the driver has counted, all reasons together."""
+    return sum(event.seconds for event in events if event.method == "counter" and event.reason in _SLOWDOWNS)
 
 
 class ClockEvents:

@@ -201,7 +201,8 @@ def add_flags(group: FlagGroup) -> None:
         )  # fmt: skip
     group.add_argument(
         f"--{FREQUENCY_FLAG}", dest=FREQUENCY_FLAG, type=_frequency, default=DEFAULT_FREQUENCY, metavar="HZ",
-        help="how often to read why clocks are low, for what the driver doesn't count itself (default: %(default)s)",
+        help="how often to read why clocks are low while a reason comes and goes that the driver doesn't count itself; "
+        "otherwise at most 5 times a second (default: %(default)s)",
     )  # fmt: skip
     group.add_argument(
         f"--{EXPECTED_FLAG}", dest=EXPECTED_FLAG, type=_count, metavar="COUNT",

@@ -257,7 +257,7 @@ class Driver:
 
 
 class _Use:
-    """See :meth:`Driver.using`. A class of one object, as the sampler enters it 20 times a second."""
+    """See :meth:`Driver.using`. A class of one object, as the sampler enters it many times a second."""
 
     __slots__ = ("_driver",)
 

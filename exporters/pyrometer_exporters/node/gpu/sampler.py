@@ -1,4 +1,9 @@
-"""Sample the clock-event bitmask of all GPUs, on average 20 times a second, for reasons that the driver doesn't count.
+"""Sample the clock-event bitmask of all GPUs, 5 or 20 times a second, for reasons that the driver doesn't count.
+
+20 times a second while one of them has, or had in the last ten seconds, a reason that only the sampler can measure, or
+the driver's own counters show that one was throttled since the previous scrape; else 5 times, as each round wakes a
+thread. ``stretches.py`` says why the sums are right all the same. A pulse that comes after ten quiet seconds is off by
+0.2 s at most at each of its ends, by nothing on average, and missed only if it is shorter than 0.4 s.
 
 Two threads take turns, a round of all GPUs each; the one that holds the baton (a lock) has the turn, and each watches
 the other. So a GPU that hangs holds only the thread that called it, and its neighbours miss a few reads::
@@ -20,25 +25,26 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import random
 import threading
 import time
 from collections.abc import Callable
 
 from pyrometer_exporters.framework.outcome import PartError
 from pyrometer_exporters.node.gpu.clock_event_counts import Rises
-from pyrometer_exporters.node.gpu.clock_events import KNOWN_BITS
+from pyrometer_exporters.node.gpu.clock_events import KNOWN_BITS, LASTING_BITS
 from pyrometer_exporters.node.gpu.driver import Link
+from pyrometer_exporters.node.gpu.stretches import Stretches
 
 log = logging.getLogger(__name__)
 
 DEFAULT_FREQUENCY = 20.0
-# After a longer gap between two reads, the time between them counts as neither throttled nor not. This is how long a
-# hung GPU can hold up its neighbours: since their last read, until the other thread's turn, until that dismisses it.
-MAX_GAP_SECONDS = 0.25
-# Each interval is as much shorter or longer at random, at most. With a fixed one, a reason that comes and goes in a
-# multiple of it, as a power cap does with the steps of a training, is counted a third too long or not at all.
-MOST_JITTER = 0.5
+REST_FREQUENCY = 5.0
+# So long after a reason that only the sampler can measure, and after a scrape that found a driver's counter grown. It
+# is more than a step of most trainings takes, with which reasons come and go.
+BUSY_SECONDS = 10.0
+# More time at once than this counts as neither throttled nor not. It is two stretches at rest, and how long a hung GPU
+# can hold up its neighbours after that, until the other thread's turn dismisses it.
+MAX_GAP_SECONDS = 0.9
 # A read under way for this long is a hang as far as its neighbours and a scrape are concerned.
 HANGS_SECONDS = 0.1
 # After so long with the sampler still in that read, a scrape need not wait to know that the GPU hangs. Before that it
@@ -57,7 +63,8 @@ class SampledGpu:
     """One GPU's bitmask over time: seconds per bitmask, kept while the GPU is lost and opened again."""
 
     __slots__ = (
-        "_at",
+        "_counted_until",
+        "busy_until",
         "generation",
         "held_by",
         "held_since",
@@ -67,6 +74,7 @@ class SampledGpu:
         "rests_until",
         "rises",
         "seconds",
+        "urgent",
     )
 
     def __init__(self) -> None:
@@ -84,7 +92,10 @@ class SampledGpu:
         """The thread that was dismissed because it hung in a read of this GPU."""
         self.held_since = 0.0
         """When that was, by ``time.monotonic``."""
-        self._at: float | None = None
+        self.urgent = KNOWN_BITS & ~LASTING_BITS
+        """The bits that are to be sampled often while they come and go."""
+        self.busy_until = 0.0
+        self._counted_until: float | None = None
 
     @property
     def hangs(self) -> bool:
@@ -92,21 +103,26 @@ class SampledGpu:
         stuck = self.held_by
         return stuck is not None and stuck.reading is self and time.monotonic() - self.held_since >= STUCK_SECONDS
 
-    def take(self, mask: int, now: float) -> None:
-        """Count the time since the previous read as spent under ``mask``, unless that was too long ago."""
-        before, self._at = self._at, now
+    def take(self, mask: int, now: float, until: float = 0.0) -> None:
+        """Count the time up to ``until``, or ``now`` if that is later, as spent under ``mask``, unless it is too long.
+
+        It begins where the time that the previous read counted ended.
+        """
+        before, self._counted_until = self._counted_until, max(now, until)
         if mask & NO_REASONS:
-            self._at = None
+            self._counted_until = None
             return
         mask &= KNOWN_BITS  # also keeps the number of different masks bounded
-        if before is not None and 0 < now - before <= MAX_GAP_SECONDS:
-            self.seconds[mask] = self.seconds.get(mask, 0.0) + now - before
+        if before is not None and 0 < self._counted_until - before <= MAX_GAP_SECONDS:
+            self.seconds[mask] = self.seconds.get(mask, 0.0) + self._counted_until - before
+        if mask & self.urgent:
+            self.busy_until = now + BUSY_SECONDS
         if mask != self.rises.mask:
             self.rises.take(mask, now)
 
     def missed(self, until: float) -> None:
         """Note a failed read: the time until the next one doesn't count. Don't read the GPU before ``until``."""
-        self._at = None
+        self._counted_until = None
         self.rests_until = until
 
     def by_mask(self) -> dict[int, float]:
@@ -115,7 +131,7 @@ class SampledGpu:
 
 
 class Sampler:
-    """Reads every watched GPU ``frequency`` times a second from the first :meth:`watch` to :meth:`close`.
+    """Reads every watched GPU from the first :meth:`watch` to :meth:`close`, ``frequency`` times a second when busy.
 
     ``using`` enters the connection to the driver for a round of all GPUs, and raises PartError while there is none.
     """
@@ -125,19 +141,14 @@ class Sampler:
         using: Callable[[], contextlib.AbstractContextManager[Link]],
         frequency: float = DEFAULT_FREQUENCY,
         monotonic: Callable[[], float] = time.monotonic,
-        chance: Callable[[], float] = random.random,
     ) -> None:
         self._using = using
-        self._interval = 1 / frequency
-        # The longest interval leaves room for a late turn, as a gap counts for nothing.
-        self._jitter = max(0.0, min(MOST_JITTER, 0.9 * MAX_GAP_SECONDS * frequency - 1))
-        self._chance = chance
+        self._stretches = Stretches(1 / frequency, 1 / min(frequency, REST_FREQUENCY))
         self._monotonic = monotonic
         self._gpus: tuple[SampledGpu, ...] = ()
         self._lock = threading.Lock()
         self._crew: tuple[_Turn, ...] = ()
         self._baton = threading.Lock()  # its holder has the turn; replaced each time that a thread is dismissed
-        self._due = 0.0
         self._closed = False
 
     def watch(self, gpu: SampledGpu) -> None:
@@ -192,13 +203,11 @@ class Sampler:
                     self._hire()
         if turn in self._crew:
             self._round(turn)
-        # A turn that ran late doesn't make the next ones hurry.
-        self._due = max(self._due + self.pause(), self._monotonic())
-        return self._due
-
-    def pause(self) -> float:
-        """Return the seconds from one read to the next: the interval on average."""
-        return self._interval * (1 + self._jitter * (2 * self._chance() - 1))
+        now = self._monotonic()
+        # The one after that of the other thread, which waits for it already.
+        due = self._stretches.begin(now, busy=any(gpu.busy_until > now for gpu in self._gpus))
+        turn.ends = self._stretches.ends
+        return due
 
     def _dismiss_others(self, turn: _Turn, baton: threading.Lock) -> None:
         with self._lock:
@@ -242,7 +251,7 @@ class Sampler:
             gpu.missed(start + REST_SECONDS)
         else:
             now = self._monotonic()
-            gpu.take(mask, now)
+            gpu.take(mask, now, turn.ends)
             if now - start > SLOW_READ_SECONDS:
                 # Limit a slow GPU to 5 % of this thread's time.
                 gpu.rests_until = now + 20 * (now - start)
@@ -255,8 +264,10 @@ class Sampler:
 class _Turn:
     """One sampling thread, for as long as it is in the crew."""
 
-    __slots__ = ("reading",)
+    __slots__ = ("ends", "reading")
 
     def __init__(self) -> None:
+        self.ends = 0.0
+        """When the stretch ends of which this thread makes the next read."""
         self.reading: SampledGpu | None = None
         """The GPU whose read is under way."""

@@ -12,6 +12,9 @@ from pyrometer_exporters.node.gpu.nvml import Handle, Nvml
 from pyrometer_exporters.node.gpu.readings import Readings
 from pyrometer_exporters.node.gpu.sampler import SampledGpu, Sampler
 
+# Until the scrape after the next one, at the usual 15 s: a slowdown of which the sampler saw nothing may come again.
+AFTER_SLOWDOWN_SECONDS = 30.0
+
 
 class Throttling:
     """One GPU's clock events, kept while the GPU is lost and opened again."""
@@ -22,6 +25,7 @@ class Throttling:
         self._wanted: tuple[int, ...] = ()
         self._samplable: frozenset[str] = frozenset()
         self._times = clock_events.ClockEvents()
+        self._slowdowns: float | None = None
         self._counts = ClockEventCounts(self.sampled.rises)
 
     def open(self, nvml: Nvml, handle: Handle, link: Link, sampler: Sampler) -> None:
@@ -59,9 +63,17 @@ class Throttling:
         counters = {reason: fields[field] for reason, field in self._fields.items() if field in fields}
         events = self._times.update(counters, sampled, now)
         counts = self._counts.update(events, sampled, int(mask or 0), now)
+        self._hurry(events, now)
         for event in events:
             rows += _event_rows(event, counts[event.reason], labels)
         return columns_of(rows)
+
+    def _hurry(self, events: Sequence[clock_events.ClockEvent], now: float) -> None:
+        """Have the sampler look often at what it alone can measure, for a while if the driver counted a slowdown."""
+        self.sampled.urgent = clock_events.sampled_bits(events)
+        before, self._slowdowns = self._slowdowns, clock_events.counted_slowdowns(events)
+        if before is not None and self._slowdowns > before:
+            self.sampled.busy_until = max(self.sampled.busy_until, now + AFTER_SLOWDOWN_SECONDS)
 
 
 def _event_rows(event: clock_events.ClockEvent, times: int, labels: tuple[str, str]) -> Iterable[Row]:

@@ -324,8 +324,8 @@ class TestRelease:
 
 def _wait_for_turns(node: Any, turns: int) -> None:
     """Wait until the sampler has had so many turns."""
-    due = node.collector._shared.sampler._due
-    _until(lambda: node.collector._shared.sampler._due >= due + turns / 20)
+    due = node.collector._shared.sampler._stretches.ends
+    _until(lambda: node.collector._shared.sampler._stretches.ends >= due + turns / 20)
 
 
 def _until(condition: Callable[[], bool], seconds: float = 30.0) -> None:

@@ -15,7 +15,16 @@ from hypothesis import strategies as st
 
 from pyrometer_exporters.framework.outcome import PartError
 from pyrometer_exporters.node.gpu.driver import Link
-from pyrometer_exporters.node.gpu.sampler import MAX_GAP_SECONDS, REST_SECONDS, SampledGpu, Sampler
+from pyrometer_exporters.node.gpu.sampler import (
+    BUSY_SECONDS,
+    DEFAULT_FREQUENCY,
+    MAX_GAP_SECONDS,
+    REST_FREQUENCY,
+    REST_SECONDS,
+    SampledGpu,
+    Sampler,
+)
+from pyrometer_exporters.node.gpu.stretches import Stretches
 
 MakeNode = Callable[..., Any]
 
@@ -75,24 +84,62 @@ def test_seconds_only_grow_and_never_sum_to_more_than_elapsed(reads: list[tuple[
     assert len(watched.by_mask()) <= 2048
 
 
-@pytest.mark.parametrize(("period", "length"), [(0.25, 0.07), (0.1, 0.03), (0.05, 0.02), (1.0, 0.3), (0.131, 0.05)])
-def test_what_comes_and_goes_in_step_with_the_interval_is_counted_right(period: float, length: float) -> None:
-    """Five minutes of pulses: a fixed interval would count those of 70 ms every 250 ms as 50 or 100."""
-    chance = random.Random(7).random  # noqa: S311  the same in each run
-    sampler, watched = Sampler(_link_to_nothing, chance=chance), SampledGpu()
-    now, end = 0.0, 300.0
+@pytest.mark.parametrize("length", [0.03, 0.1, 0.2, 0.3])
+@pytest.mark.parametrize("period", [0.05, 0.1, 0.131, 0.25, 1.0, 3.0])
+def test_what_comes_and_goes_is_counted_right_in_step_or_not(period: float, length: float) -> None:
+    """Ten minutes of pulses: a fixed interval would count those of 70 ms every 250 ms as 50 or 100."""
+    if length < period:
+        true = 600.0 * length / period
+        assert _counted(lambda now: now % period < length, 600.0)[0] == pytest.approx(true, rel=0.08)
+
+
+@pytest.mark.parametrize("length", [0.03, 0.1, 0.2, 0.3])
+def test_pulses_after_a_rest_are_each_off_by_two_stretches_at_most_and_together_by_nothing(length: float) -> None:
+    """Two thousand pulses half a minute apart: the reads are rare when each begins, and more frequent when it ends."""
+    seconds, pulses = _counted(lambda now: now % 30.0 < length, 60_000.0)
+    assert seconds == pytest.approx(2000 * length, rel=0.1 if length < 0.1 else 0.03)
+    assert max(abs(counted - length) for counted in pulses) <= 2 / REST_FREQUENCY
+
+
+def test_reads_are_rare_at_rest_and_while_a_reason_lasts_that_the_driver_counts() -> None:
+    watched = SampledGpu()
+    watched.urgent = 0x8
+    for now, mask in ((1.0, 0x1), (1.2, 0x4), (1.4, 0x44)):
+        watched.take(mask, now)
+        assert watched.busy_until == 0
+    watched.take(0x8, 1.6)
+    assert watched.busy_until == 1.6 + BUSY_SECONDS
+
+
+@given(st.lists(st.tuples(st.booleans(), st.floats(0, 0.999), st.floats(0, 1))))
+def test_each_stretch_is_read_once_and_follows_the_one_before(turns: list[tuple[bool, float, float]]) -> None:
+    moments = iter([moment for _, moment, _ in turns])
+    stretches = Stretches(0.05, 0.2, lambda: next(moments))
+    now = 100.0
+    for busy, _, late in turns:
+        before = max(stretches.ends, now)
+        due = stretches.begin(now, busy=busy)
+        assert before <= due <= stretches.ends
+        assert stretches.ends - before == pytest.approx(0.05 if busy else 0.2)
+        now = due + late
+
+
+def _counted(is_on: Callable[[float], bool], end: float) -> tuple[float, list[float]]:
+    """Return the seconds that a sampler counts of a reason on a virtual clock, and what each 30 s add."""
+    stretches = Stretches(1 / DEFAULT_FREQUENCY, 1 / REST_FREQUENCY, random.Random(7).random)  # noqa: S311  repeatable
+    watched, now, added, before = SampledGpu(), 0.0, [], 0.0
+    # Two threads take turns: when one has read, the other waits for the stretch after that already.
+    waiting = [(0.0, 0.0)]
     while now < end:
-        watched.take(0x8 if now % period < length else 0, now)
-        now += sampler.pause()
-    assert watched.by_mask()[0x8] == pytest.approx(end * length / period, rel=0.05)
-
-
-@pytest.mark.parametrize("frequency", [5.0, 20.0, 50.0])
-def test_no_pause_is_so_long_that_it_counts_for_nothing(frequency: float) -> None:
-    longest = Sampler(_link_to_nothing, frequency, chance=lambda: 1.0).pause()
-    assert longest <= 0.9 * MAX_GAP_SECONDS + 1e-9
-    pauses = [Sampler(_link_to_nothing, frequency, chance=lambda at=at: at).pause() for at in (0.0, 1.0)]
-    assert sum(pauses) / 2 == pytest.approx(1 / frequency)
+        waiting.append((stretches.begin(now, busy=watched.busy_until > now), stretches.ends))
+        due, ends = waiting.pop(0)
+        if due // 30 > now // 30:
+            seconds = watched.by_mask().get(0x8, 0.0)
+            added.append(seconds - before)
+            before = seconds
+        now = max(now, due)
+        watched.take(0x8 if is_on(now) else 0, now, ends)
+    return watched.by_mask()[0x8], added
 
 
 def test_a_pulse_of_200_ms_between_two_scrapes_is_visible_afterwards_by_either_way(make_node: MakeNode) -> None:
@@ -109,6 +156,31 @@ def test_a_pulse_of_200_ms_between_two_scrapes_is_visible_afterwards_by_either_w
         if sampled:
             break
     assert 0.04 <= sampled <= 0.5 * pulses
+
+
+def test_a_slowdown_that_only_the_driver_counted_makes_the_sampler_look_often(make_node: MakeNode) -> None:
+    node = make_node(count=1, driver="595.45.04")
+    for _ in range(2):
+        node.scrape()
+    (gpu,) = node.collector._registry.gpus
+    sampled = gpu._throttling.sampled
+    assert sampled.urgent == 0x108, "hw_slowdown and display_clocks, which no driver counts"
+    assert sampled.busy_until == 0
+    node.gpus[0].pulse("sw_thermal", seconds=0.01)
+    _until_over(time.monotonic() + 0.05)
+    node.scrape()
+    assert sampled.busy_until > time.monotonic()
+
+
+def test_a_power_cap_that_the_driver_counts_leaves_the_sampler_at_rest(make_node: MakeNode) -> None:
+    node = make_node(count=1, driver="595.45.04")
+    node.scrape()
+    node.gpus[0].pulse("power_cap", seconds=0.05)
+    _until_over(time.monotonic() + 0.1)
+    scrape = node.scrape()
+    assert scrape.value("pyrometer_gpu_clock_event_seconds_total", reason="power_cap") == pytest.approx(0.05)
+    (gpu,) = node.collector._registry.gpus
+    assert gpu._throttling.sampled.busy_until == 0
 
 
 @pytest.mark.parametrize("hung", [{1}, {0, 2}])
