@@ -122,7 +122,7 @@ def test_split_in_two_and_healed_each_incident_is_told_once_and_ends_once(site: 
     restarted(site.two.leader())
     site.fire("killed")
     wait_until(lambda: site.told("killed"), seconds=PATIENCE)
-    # Both sides tell both services of what Prometheus sent to both: two receivers, three news.
+    # Both sides deliver to both services: two receivers, three changes at least.
     wait_until(
         lambda: site.deliveries()[0] - before[0] >= 6 and sum(site.deliveries()[1:]) - sum(before[1:]) >= 6,
         seconds=PATIENCE,
