@@ -1,13 +1,15 @@
-"""Settings that change while the run goes on: batch size, sequence length, recomputation, tokens and FLOPs."""
+"""Changes of what the description says: tokens and FLOPs of one step, and settings that hold from a step on."""
 
 from __future__ import annotations
 
 from pyrometer import ring
+from pyrometer._cuda import is_on_device
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from pyrometer._names import Names
     from pyrometer._step import Step
 
 SETTINGS = frozenset(("recompute", "flops_per_token", "tokens_per_step", "global_batch_size", "sequence_length"))
@@ -16,14 +18,48 @@ MAX_TOKENS, MAX_FLOPS = 1 << 53, 1e30
 
 
 class Changes:
-    """Sets what holds from the step under way on, and lets tokens per step follow batch size and length."""
+    """Sets what holds from the step under way on, and lets tokens per step follow batch size and length.
 
-    __slots__ = ("_batch_size", "_sequence_length", "_step")
+    None of these may be a step late, as a loss may: a tensor on a GPU is reported and left out.
+    """
 
-    def __init__(self, step: Step, description: dict[str, Any]) -> None:
+    __slots__ = ("_batch_size", "_names", "_sequence_length", "_step")
+
+    def __init__(self, step: Step, names: Names, description: dict[str, Any]) -> None:
         self._step = step
+        self._names = names
         self._batch_size: int = description.get("global_batch_size") or 0
         self._sequence_length: int = description.get("sequence_length") or 0
+
+    def override(self, tokens: Any, flops: Any) -> None:
+        """Set tokens and FLOPs of the step under way, unless they are None or garbage."""
+        step = self._step
+        try:
+            if tokens is not None and self._is_at_hand("tokens", tokens) and 0 <= tokens < MAX_TOKENS:
+                step.slots[step.offset + ring.TOKENS] = int(tokens)
+                step.flags |= ring.FLAG_TOKENS
+        except Exception:  # noqa: BLE001  a tensor of several elements raises RuntimeError, others whatever they like
+            pass
+        try:
+            if flops is not None and self._is_at_hand("flops", flops) and 0 <= flops < MAX_FLOPS:
+                step.doubles[step.offset + ring.FLOPS] = flops
+                step.flags |= ring.FLAG_FLOPS
+        except Exception:  # noqa: BLE001  as above
+            pass
+
+    def is_skip(self, skipped: Any) -> bool:
+        """Return whether the step under way was left out by the optimizer."""
+        try:
+            return self._is_at_hand("skipped", skipped) and bool(skipped)
+        except Exception:  # noqa: BLE001  as in override
+            return False
+
+    def _is_at_hand(self, name: str, value: object) -> bool:
+        """Return whether a value can be read without waiting for the GPU; report one that can't."""
+        if type(value) is int or not is_on_device(value):
+            return True
+        self._names.dropped(f"{name}, a tensor on the GPU,", "the client never waits for it: give a number of Python")
+        return False
 
     def set(self, name: str, value: Any) -> None:
         """Set one of SETTINGS, unless it is None or garbage.
@@ -32,7 +68,7 @@ class Changes:
             Exception: the value can't be converted; whatever it raises.
         """
         step = self._step
-        if value is None:
+        if value is None or not self._is_at_hand(name, value):
             return
         if name == "recompute":
             step.recompute_index = ring.RECOMPUTE.index(value)

@@ -35,6 +35,17 @@ def initialized_torch() -> Any:
         return None
 
 
+def is_on_device(value: object) -> bool:
+    """Return whether to ask for this value's number is to wait for a GPU: a tensor of torch, or an array of JAX."""
+    if getattr(value, "is_cuda", False) is True:
+        return True
+    is_ready = getattr(value, "is_ready", None)
+    if callable(is_ready):
+        return not is_ready()
+    kind = getattr(getattr(value, "device", None), "type", "cpu")
+    return isinstance(kind, str) and kind not in {"cpu", "meta"}
+
+
 class WaitPart(Part):
     """``with run.part("wait"):``, timed on the GPU's stream where there is one, else on the CPU.
 

@@ -6,7 +6,7 @@ import os
 import sys
 
 from pyrometer import ring
-from pyrometer._changes import MAX_FLOPS, MAX_TOKENS, SETTINGS, Changes
+from pyrometer._changes import SETTINGS, Changes
 from pyrometer._cuda import DeferredValues, WaitPart
 from pyrometer._gc_pauses import GcPauseCounter
 from pyrometer._names import Names
@@ -49,8 +49,8 @@ class Run:
         self._step = Step(memory, int(tokens or 0), float(flops_per_token or 0.0))
         self._parts = {name: _make_part(self._step, number, name) for number, name in enumerate(PARTS)}
         self._numbered: list[Part | None] = [None, *self._parts.values()]
-        self._changes = Changes(self._step, description)
         self._names = Names(self._step)
+        self._changes = Changes(self._step, self._names, description)
         self._unknown_part = Part(scratch_memory().cast("q"), 0)
         self._deferred: DeferredValues | None = None
         self._gc_pauses = GcPauseCounter(self._step) if fd >= 0 else None
@@ -115,7 +115,8 @@ class Run:
         """Record values of the step under way.
 
         A value that is not a number (for tokens and FLOPs: not finite or negative) is left out; the step counts all the
-        same. A tensor on a GPU is not waited for: its number is recorded with the next step that records one.
+        same. A tensor on a GPU is not waited for: its number is recorded with the next step that records one. Tokens,
+        FLOPs, ``skipped`` and settings must not be a step late: of these a tensor on a GPU is reported and left out.
 
         Args:
             given: The loss, which may go without its name; any further value is reported once.
@@ -138,10 +139,10 @@ class Run:
             self._put(ring.LOSS, ring.FLAG_LOSS, loss)
         if grad_norm is not None:
             self._put(ring.GRAD_NORM, ring.FLAG_GRAD_NORM, grad_norm)
-        if skipped is not False:
-            self._skip(skipped)
+        if skipped is not False and self._changes.is_skip(skipped):
+            self.tag("skipped")
         if tokens is not None or flops is not None:
-            self._override(tokens, flops)
+            self._changes.override(tokens, flops)
         if values:
             self._set(values)
 
@@ -319,28 +320,6 @@ class Run:
         if getattr(value, "requires_grad", False) is True:
             return float(value.detach())  # or torch warns
         return value  # type: ignore[no-any-return]
-
-    def _override(self, tokens: int | None, flops: float | None) -> None:
-        step = self._step
-        try:
-            if tokens is not None and 0 <= tokens < MAX_TOKENS:
-                step.slots[step.offset + ring.TOKENS] = int(tokens)
-                step.flags |= ring.FLAG_TOKENS
-        except Exception:  # noqa: BLE001  as in _put
-            pass
-        try:
-            if flops is not None and 0 <= flops < MAX_FLOPS:
-                step.doubles[step.offset + ring.FLOPS] = flops
-                step.flags |= ring.FLAG_FLOPS
-        except Exception:  # noqa: BLE001  as in _put
-            pass
-
-    def _skip(self, skipped: Any) -> None:  # noqa: ANN401  as in _put
-        try:
-            if getattr(skipped, "is_cuda", False) is not True and skipped:
-                self.tag("skipped")
-        except Exception:  # noqa: BLE001  as in _put
-            pass
 
     def _set(self, values: dict[str, object]) -> None:
         for name, value in values.items():

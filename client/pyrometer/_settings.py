@@ -51,6 +51,8 @@ if TYPE_CHECKING:
         run: str | None
 
 
+# FLOP/s that a GPU can have at its peak, with room: below, TFLOP/s were given without their e12.
+LEAST_PEAK, MOST_PEAK = 1e8, 1e18
 # The first steps compile, tune and fill caches; those who published their MFU leave out the first ten or so.
 WARMUP_STEPS = 10
 
@@ -167,9 +169,24 @@ def describe(settings: Settings) -> dict[str, Any]:
         "micro_batch_size": _optional_int(settings.micro_batch_size),
         "sequence_length": _optional_int(settings.sequence_length),
         "flops_per_token": _optional_float(settings.flops_per_token),
-        "peak_flops": _optional_float(settings.peak_flops),
-        "expected_mfu": _optional_float(settings.expected_mfu),
+        "peak_flops": _within(LEAST_PEAK, MOST_PEAK, _optional_float(settings.peak_flops)),
+        "expected_mfu": _within(0.0, 1.0, _optional_float(settings.expected_mfu)),
     }
+
+
+def slips(settings: Settings, description: Mapping[str, Any]) -> list[str]:
+    """Return a line for each number in a wrong unit, which the description leaves out, and what to give instead."""
+    found = []
+    if settings.peak_flops is not None and description["peak_flops"] is None:
+        found.append(f"peak_flops={settings.peak_flops} is no GPU's and is ignored: give FLOP/s, such as 989.4e12")
+    if settings.expected_mfu is not None and description["expected_mfu"] is None:
+        found.append(f"expected_mfu={settings.expected_mfu} is ignored: give a share from 0 to 1, such as 0.4")
+    return found
+
+
+def float32_dtype(torch: Any) -> str:  # noqa: ANN401  a module that may not be there
+    """Return whose peak products of 32-bit numbers have: fp32's or, where torch may use it, tf32's."""
+    return "fp32" if torch is None or torch.get_float32_matmul_precision() == "highest" else "tf32"
 
 
 def _int(value: int | str | None, default: int) -> int:
@@ -198,6 +215,10 @@ def _optional_int(value: float | str | None) -> int | None:
 
 def _optional_float(value: float | str | None) -> float | None:
     return None if value is None else float(value)
+
+
+def _within(least: float, most: float, value: float | None) -> float | None:
+    return value if value is not None and least < value <= most else None
 
 
 def _torch_gpu_model() -> str:

@@ -11,7 +11,7 @@ from pyrometer import _environment, ring
 from pyrometer._ranks import move
 from pyrometer._ring_file import create_ring, default_folder, remove_stale_rings, safe_name
 from pyrometer._run import Run
-from pyrometer._settings import WARMUP_STEPS, Settings, describe
+from pyrometer._settings import WARMUP_STEPS, Settings, describe, slips
 from pyrometer._shutdown import close_at_exit
 from pyrometer._step import scratch_memory
 
@@ -181,6 +181,8 @@ def _start(settings: Settings) -> Run:
             "run {0} starts again in this process: the one before is closed",
             description["run"],
         )
+    for line in slips(settings, description):
+        _warn(description["local_rank"], "run {0}: {1}", description["run"], line)
     _enable_stack_dumps(run, settings)
     _detect_waits(run, settings, description)
     _time_on_device(run, description)

@@ -14,6 +14,7 @@ import sys
 
 from pyrometer._hooks import never_raises
 from pyrometer._model_flops import flops_per_token, is_sharded
+from pyrometer._settings import float32_dtype
 from pyrometer._trainer_loop import TrainerLoop
 
 TYPE_CHECKING = False
@@ -187,12 +188,20 @@ def _trainer_settings(args: Any, state: Any, model: Any) -> dict[str, Any]:
         * args.gradient_accumulation_steps
         * (args.world_size // _ranks_of_batch(args, model)),
         "micro_batch_size": args.per_device_train_batch_size,
-        "dtype": "bf16" if args.bf16 else "fp16" if args.fp16 else "",
+        "dtype": "bf16" if args.bf16 else "fp16" if args.fp16 else _dtype_of(model),
         "recompute": "full" if args.gradient_checkpointing else "none",
         "first_step": state.global_step,
         "model": str(getattr(getattr(model, "config", None), "name_or_path", "") or type(model).__name__),
     }
     return settings
+
+
+def _dtype_of(model: Any) -> str:
+    """Return the dtype of a model's matrix products where no autocast sets it; empty where weights are quantized."""
+    name = str(getattr(model, "dtype", "")).removeprefix("torch.")
+    if getattr(model, "is_quantized", False) or name not in {"bfloat16", "float16", "float32"}:
+        return ""
+    return float32_dtype(sys.modules.get("torch")) if name == "float32" else name
 
 
 def _gpus_of_process(args: Any, model: Any) -> int:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 
 from pyrometer._hooks import never_raises
+from pyrometer._settings import float32_dtype
 from pyrometer._shutdown import exit_of
 from pyrometer._trainer_loop import TrainerLoop
 
@@ -24,12 +25,15 @@ if TYPE_CHECKING:
     from pyrometer._settings import RunSettings
 
 
+_DTYPES = {"bf16": "bf16", "16": "fp16", "64": "fp64", "transformer-engine": "fp8"}
+
+
 def callback(**settings: Unpack[RunSettings]) -> Any:
     """Return a Callback that reports every step of the optimizer.
 
-    Ranks, gradient accumulation and the number of the first step are taken from the trainer; the loss is that returned
-    by ``training_step`` for the step's last batch. A loss on the GPU is not waited for: it is recorded with the next
-    step.
+    Ranks, dtype (its precision), gradient accumulation and the number of the first step are taken from the trainer; the
+    loss is that returned by ``training_step`` for the step's last batch. A loss on the GPU is not waited for: it is
+    recorded with the next step.
 
     Args:
         settings: Those of :func:`pyrometer.start`; they override what the trainer knows.
@@ -44,6 +48,13 @@ def callback(**settings: Unpack[RunSettings]) -> Any:
 
 def _rebuild(settings: RunSettings) -> Any:
     return callback(**settings)
+
+
+def _dtype_of(precision: str) -> str:
+    """Return the dtype of matrix products under ``bf16-mixed``, ``16-true``, ``transformer-engine``, ...; or empty."""
+    if precision.startswith("32"):
+        return float32_dtype(sys.modules.get("torch"))
+    return next((dtype for start, dtype in _DTYPES.items() if precision.startswith(start)), "")
 
 
 class _Hooks:
@@ -68,6 +79,7 @@ class _Hooks:
             "world_size": trainer.world_size,
             "first_step": self._steps,
             "model": type(module).__name__,
+            "dtype": _dtype_of(str(getattr(trainer, "precision", ""))),
         }
         self._loop = TrainerLoop(self._settings, defaults)
         self._loop.begin("data")

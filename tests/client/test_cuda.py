@@ -207,3 +207,57 @@ def test_a_loss_that_is_not_there_yet_is_left_out(run: pyrometer.Run, seen: Read
     with run.step():
         run.record(loss=Tensor(4.0))
     assert [r.loss for r in seen(run.path).records] == [None, None, None, 1.0]
+
+
+def test_tokens_on_the_gpu_are_left_out_with_one_line_and_never_waited_for(
+    run: pyrometer.Run, seen: ReadRing, gpu: Gpu, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(3):
+        with run.step():
+            run.record(tokens=Tensor(4096), flops=Tensor(1e15), skipped=Tensor(1), tokens_per_step=Tensor(7))  # type: ignore[arg-type]
+    ring_content = seen(run.path)
+    assert [record.flags & (ring.FLAG_TOKENS | ring.FLAG_FLOPS) for record in ring_content.records] == [0, 0, 0]
+    assert not any(record.flags & ring.TAG_BITS["skipped"] for record in ring_content.records)
+    said = capfd.readouterr().err.splitlines()
+    why = "a tensor on the GPU, is not recorded: the client never waits for it: give a number of Python"
+    names = ("skipped", "tokens", "flops", "tokens_per_step")
+    assert said == [f"pyrometer: run r: {name}, {why}" for name in names]
+
+
+@pytest.mark.parametrize("kind", ["xpu", "mps", "xla"])
+def test_tokens_on_other_devices_are_left_out_too(run: pyrometer.Run, seen: ReadRing, kind: str) -> None:
+    class Other(Tensor):
+        is_cuda = False
+        device = types.SimpleNamespace(type=kind)
+
+        def __ge__(self, _other: object) -> bool:
+            raise AssertionError("this would wait for the device")
+
+        __le__ = __lt__ = __gt__ = __ge__
+
+    with run.step():
+        run.record(tokens=Other(4096))  # type: ignore[arg-type]
+    assert not seen(run.path).records[0].flags & ring.FLAG_TOKENS
+
+
+@pytest.mark.parametrize(("ready", "recorded"), [(True, True), (False, False)])
+def test_an_array_of_jax_is_read_where_it_is_ready(
+    run: pyrometer.Run, seen: ReadRing, ready: bool, recorded: bool
+) -> None:
+    class Array(int):
+        def is_ready(self) -> bool:
+            return ready
+
+    with run.step():
+        run.record(tokens=Array(4096))
+    assert bool(seen(run.path).records[0].flags & ring.FLAG_TOKENS) is recorded
+
+
+def test_tokens_on_the_cpu_are_read_at_once(run: pyrometer.Run, seen: ReadRing) -> None:
+    class OnCpu(int):
+        is_cuda = False
+        device = types.SimpleNamespace(type="cpu")
+
+    with run.step():
+        run.record(tokens=OnCpu(4096))
+    assert seen(run.path).records[0].tokens == 4096

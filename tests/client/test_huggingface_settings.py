@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from pyrometer.huggingface import _trainer_settings
+from pyrometer.lightning import _dtype_of
 
 STATE = SimpleNamespace(global_step=0)
 
@@ -52,3 +54,45 @@ def test_a_machine_without_gpu_counts_its_process() -> None:
 def test_ranks_that_share_a_batch_add_no_tokens(more: Any, model: Any) -> None:
     """As the Trainer's get_total_train_batch_size of transformers 5.23 counts."""
     assert sizes(arguments(world_size=8, **more), **model) == (8, 32)
+
+
+@pytest.mark.parametrize(
+    ("args", "model", "dtype"),
+    [
+        ({"bf16": True}, {"dtype": "torch.float32"}, "bf16"),
+        ({"bf16": False, "fp16": True}, {}, "fp16"),
+        ({"bf16": False}, {"dtype": "torch.bfloat16"}, "bfloat16"),
+        ({"bf16": False}, {"dtype": "torch.float32"}, "fp32"),
+        ({"bf16": False}, {"dtype": "torch.float32", "is_quantized": True}, ""),
+        ({"bf16": False}, {}, ""),
+    ],
+)
+def test_the_dtype_is_that_of_autocast_or_of_the_weights(
+    monkeypatch: pytest.MonkeyPatch, args: Any, model: Any, dtype: str
+) -> None:
+    torch = SimpleNamespace(get_float32_matmul_precision=lambda: "highest")
+    monkeypatch.setitem(sys.modules, "torch", torch)  # type: ignore[arg-type]
+    assert _trainer_settings(arguments(**args), STATE, SimpleNamespace(**model))["dtype"] == dtype
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("highest", "fp32"), ("high", "tf32"), ("medium", "tf32")])
+def test_products_of_32_bits_have_the_peak_that_torch_may_use(
+    monkeypatch: pytest.MonkeyPatch, precision: str, dtype: str
+) -> None:
+    torch = SimpleNamespace(get_float32_matmul_precision=lambda: precision)
+    monkeypatch.setitem(sys.modules, "torch", torch)  # type: ignore[arg-type]
+    model = SimpleNamespace(dtype="torch.float32")
+    assert _trainer_settings(arguments(bf16=False), STATE, model)["dtype"] == dtype
+    assert _dtype_of("32-true") == dtype
+
+
+@pytest.mark.parametrize(
+    ("precision", "dtype"),
+    [
+        ("bf16-mixed", "bf16"), ("bf16-true", "bf16"), ("16-mixed", "fp16"), ("16-true", "fp16"), ("64-true", "fp64"),
+        ("transformer-engine", "fp8"), ("transformer-engine-float16", "fp8"), ("", ""), ("of tomorrow", ""),
+    ],
+)  # fmt: skip
+def test_lightnings_precision_gives_the_dtype(precision: str, dtype: str) -> None:
+    """Every value of ``_PRECISION_INPUT`` in lightning.fabric 2.6; 32-true is above."""
+    assert _dtype_of(precision) == dtype

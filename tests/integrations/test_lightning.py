@@ -72,3 +72,16 @@ def test_an_exception_is_no_good_end(tmp_path: Path, seen: Any) -> None:
     found = seen()
     assert found.header.count == 3
     assert not found.header.closed
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("bf16-mixed", "bf16"), ("32-true", "fp32"), ("64-true", "fp64")])
+def test_the_dtype_is_the_trainers_precision(tmp_path: Path, seen: Any, precision: str, dtype: str) -> None:
+    class Cast(Module):
+        def training_step(self, batch: Any, index: int) -> Any:
+            return super().training_step(batch.to(self.layer.weight.dtype), index)
+
+    fit(
+        tmp_path, Cast(), max_steps=2, precision=precision, enable_checkpointing=False, limit_val_batches=0,
+        num_sanity_val_steps=0,
+    )  # fmt: skip
+    assert seen().meta.texts["dtype"] == dtype

@@ -9,10 +9,11 @@ import re
 
 from pyrometer.follow.log_line import LoggedStep, parse_step
 
-# Megatron-LM and its forks; DeepSpeed's launcher, and under MPI; Lightning, and with it NeMo and litgpt.
+# Megatron-LM and its forks; DeepSpeed's launcher, and under MPI; Lightning, and so NeMo and litgpt; llm.c; fairseq.
 _RANKS = re.compile(
     r"\busing world size: (\d+), data-parallel|\bdist_world_size=(\d+)\b|\blocal_rank=\d+, world_size=(\d+)\b"
     r"|\bdistributed processes registered\. Starting with (\d+) processes\b"
+    r"|\* num_processes=(\d+) and total_batch_size=\d+$|\| training on (\d+) (?:GPUs|devices)\b"
 )
 _TITAN = re.compile(r"\bBuilding device mesh with parallelism: (.*)")
 _TITAN_SIZE = re.compile(r"\b(?:pp|dp_replicate|dp_shard|cp|tp)=(\d+)\b")

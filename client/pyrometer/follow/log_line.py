@@ -128,6 +128,18 @@ def parse_step(digits: str) -> int | None:
     return int(digits) if len(digits) <= _MAX_INTEGER_DIGITS else None
 
 
+def parse_clock(text: str) -> float:
+    """Parse the time of a progress bar, ``1:02:03``, into seconds.
+
+    >>> parse_clock("1:02:03")
+    3723.0
+    """
+    seconds = 0.0
+    for digits in text.split(":"):
+        seconds = seconds * 60 + int(digits[:_MAX_INTEGER_DIGITS] or 0)
+    return seconds
+
+
 def split_fields(text: str) -> dict[str, str]:
     """Split ``lr: 1e-4 | lm loss: 2.04 | eta: 1 day, 1:45:39``; fields and order differ from fork to fork."""
     return dict(_pairs(text))

@@ -14,7 +14,7 @@ from typing import Any
 from pyrometer import _environment, ring
 from pyrometer._command_line import add_version_flag, positive, positive_int, ratio
 from pyrometer._ring_file import default_folder
-from pyrometer._settings import Settings, describe
+from pyrometer._settings import LEAST_PEAK, Settings, describe
 from pyrometer.flops import CONVENTIONS, has_other_parts, model_flops, read_config, shape_of_config
 from pyrometer.follow.follower import LogFollower, report
 from pyrometer.follow.formats import all_formats
@@ -240,6 +240,8 @@ def _is_alive(pid: int | None) -> bool:
 
 def _description(options: argparse.Namespace) -> Mapping[str, Any]:
     """Return the run's description, built by the client's own code; one pseudo-rank stands for all ranks."""
+    if options.peak_flops is not None and options.peak_flops < LEAST_PEAK:
+        raise UsageError(f"--peak-flops={options.peak_flops:g} is no GPU's: give FLOP/s, such as 989.4e12")
     settings = Settings(
         options.run,
         model=options.model,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import re
 
-from pyrometer.follow.log_line import Format, LoggedPause, LoggedStep, parse_number, parse_step
+from pyrometer.follow.log_line import Format, LoggedPause, LoggedStep, parse_clock, parse_number, parse_step
 
 _DICT = re.compile(r"\{'(?:loss|eval_loss|train_runtime)'.*\}")
 # Bars with a name, such as "Map:  41%|", belong to tokenizers, downloads and shards; the Trainer's have none.
@@ -29,7 +29,7 @@ class HuggingFaceParser:
         """See :class:`~pyrometer.follow.log_line.Parser`."""
         bar = None if _NAMED.search(line) else _BAR.search(line)
         if bar is not None and (step := parse_step(bar[1])) is not None:
-            self._bars[bar[2]] = (step, _clock(bar[3]))
+            self._bars[bar[2]] = (step, parse_clock(bar[3]))
         match = _DICT.search(line)
         values = _parse_dict(match[0]) if match else {}
         if "eval_loss" in values:
@@ -57,14 +57,6 @@ def _parse_dict(text: str) -> dict[str, str]:
         return {str(key): str(value) for key, value in values.items()}
     except (ValueError, SyntaxError, AttributeError, MemoryError, RecursionError, TypeError):
         return {}
-
-
-def _clock(text: str) -> float:
-    """Parse ``1:02:03`` into seconds."""
-    seconds = 0
-    for digits in text.split(":"):
-        seconds = seconds * 60 + int(digits or 0)
-    return float(seconds)
 
 
 FORMAT = Format("huggingface", "hf", HuggingFaceParser, ("'loss':", "'epoch':", "'learning_rate':"))

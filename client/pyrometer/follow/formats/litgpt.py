@@ -1,7 +1,8 @@
 """litgpt, ``pretrain`` and ``finetune``: a line every ``log_interval`` micro-batches.
 
 `Epoch 1 | iter 8 step 2 | loss train: 10.932, val: n/a | iter time: 320.45 ms (step) remaining time: 0:10:17`. The time
-is that of one micro-batch, so those between two lines marked ``(step)`` are added up.
+is that of one micro-batch, so those between two lines marked ``(step)`` are added up. Until 2023 the line was
+`iter 77 step 39: loss 10.8259, iter time: 214.40ms (optimizer.step)`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,10 @@ import re
 
 from pyrometer.follow.log_line import NUMBER, Format, LoggedPause, LoggedStep, parse_number, parse_step
 
-_LINE = re.compile(rf"\biter (\d+) step (\d+) \| loss train: ({NUMBER}|nan), .*?iter time: ({NUMBER}) ms( \(step\))?")
+_LINE = re.compile(
+    rf"\biter (\d+) step (\d+)(?: \| loss train:|: loss) ({NUMBER}|nan), .*?iter time: ({NUMBER}) ?ms"
+    r"( \((?:optimizer\.)?step\))?"
+)
 _EVAL = re.compile(r"\biter \d+: val loss\b")
 _CHECKPOINT = re.compile(r"\bSaving checkpoint to\b")
 
@@ -35,6 +39,8 @@ class LitgptParser:
         return LoggedStep(step, seconds=seconds, loss=parse_number(match[3]))
 
     def _add(self, iteration: int, seconds: float) -> None:
+        if iteration == self._last:
+            return  # another rank's
         follows = iteration == self._last + 1
         self._last = iteration
         self._sum = self._sum + seconds if follows and self._sum is not None else (seconds if iteration == 1 else None)

@@ -10,8 +10,8 @@ import re
 
 from pyrometer.follow.log_line import NUMBER, Format, LoggedPause, LoggedStep, parse_number, parse_step, scale
 
-_LINE = re.compile(rf"^iter (\d+): loss ({NUMBER}|nan), time ({NUMBER})ms(?:, mfu ({NUMBER})%)?")
-_EVAL = re.compile(r"^step \d+: train loss \S+, val loss ")
+_LINE = re.compile(rf"^(?:\d[-\d]* [\d:.,]+ )?iter (\d+): loss ({NUMBER}|nan), time ({NUMBER})ms(?:, mfu ({NUMBER})%)?")
+_EVAL = re.compile(r"^(?:\d[-\d]* [\d:.,]+ )?step \d+: train loss \S+, val loss ")
 _CHECKPOINT = re.compile(r"^saving checkpoint to ")
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from pyrometer.follow.log_line import NUMBER, Format, LoggedPause, LoggedStep, parse_number, parse_step
+from pyrometer.follow.log_line import NUMBER, Format, LoggedPause, LoggedStep, parse_clock, parse_number, parse_step
 
 _BAR = re.compile(rf"\b\d+\|(\d+)\|Loss: ({NUMBER}|nan):.*?\[([\d:]+)<")
 _STEP = re.compile(r"^Step (\d+) \| (.*\bloss:.*)")
@@ -35,15 +35,8 @@ class TorchtuneParser:
             )
         match = None if self._has_lines else _BAR.search(line)
         if match is not None and (step := parse_step(match[1])) is not None:
-            return LoggedStep(step, elapsed=_clock(match[3]), loss=parse_number(match[2]))
+            return LoggedStep(step, elapsed=parse_clock(match[3]) or None, loss=parse_number(match[2]))
         return LoggedPause("checkpoint") if _CHECKPOINT.search(line) else None
-
-
-def _clock(text: str) -> float | None:
-    seconds = 0.0
-    for digits in text.split(":"):
-        seconds = seconds * 60 + int(digits or 0)
-    return seconds or None
 
 
 FORMAT = Format("torchtune", "", TorchtuneParser, ("|Loss: ", "|", "it/s]"))

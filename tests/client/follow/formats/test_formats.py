@@ -99,6 +99,15 @@ VERL_SFT = (
 # A log on GitHub of DeepSpeed 0.12, and engine.py of 0.18.
 ENGINE = "[2023-12-29 13:02:49,647] [INFO] [logging.py:96:log_dist] [Rank 0] step=10, skipped=0, lr=[0.0003333333333333334], mom=[(0.9, 0.999)]"
 ENGINE_NEW = "[2026-01-05 00:00:10,500] [INFO] [logging.py:128:log_dist] [Rank 0] step=20, skipped=4, lr=[4.99e-05, 1e-3], mom=[(0.9, 0.95)]"
+# facebookresearch/fairseq issue 2338, train_gpt2.cu and train_gpt2.py of karpathy/llm.c at f1e2ace, train_gpt2_fp32.cu.
+FAIRSEQ = "2020-07-17 06:48:46 | INFO | train_inner | epoch 001:    100 / 167138 loss=15.073, ppl=34470.4, wps=4004.3, ups=4.08, wpb=980.3, num_updates=100, gnorm=7.216, wall=83"
+LLM_C = (
+    "step   61/74 | loss 3.208939 (+nanz)| norm 1.4800 (+nanz)| lr 3.00e-04 | 44.57 ms | 45.5% bf16 MFU | 91886 tok/s"
+)
+LLM_C_PYTHON = "step    1/10 | train loss 5.270007 | norm 30.2000 | lr 1.00e-04 | (133.24 ms | 30742 tok/s)"
+LLM_C_OLD = "step    1/37: train loss 4.367857 (133.240000 ms, 30742 tok/s)"
+# hiyouga/LlamaFactory train/callbacks.py at ff6d4d12e.
+LLAMA_FACTORY = '{"current_steps": 10, "total_steps": 90, "loss": 1.5, "lr": 1e-05, "epoch": 0.1, "percentage": 11.11, "elapsed_time": "0:00:30", "remaining_time": "0:04:00", "throughput": 1365.3, "total_tokens": 40960}'
 SWIFT = "{'loss': 0.5, 'grad_norm': 1.0, 'global_step/max_steps': '7/60', 'train_speed(s/it)': '55.54'}"
 
 
@@ -134,6 +143,11 @@ SWIFT = "{'loss': 0.5, 'grad_norm': 1.0, 'global_step/max_steps': '7/60', 'train
         ("verl", VERL_SFT, LoggedStep(7, seconds=2.5, tokens=65536, loss=1.25, grad_norm=0.5)),
         ("deepspeed", ENGINE, LoggedStep(10, elapsed=1703854969.647)),
         ("deepspeed", ENGINE_NEW, LoggedStep(20, elapsed=1767571210.5)),
+        ("fairseq", FAIRSEQ, LoggedStep(100, elapsed=83, tokens=980.3, loss=15.073, grad_norm=7.216)),
+        ("llm.c", LLM_C, LoggedStep(61, seconds=0.04457, mfu=0.455, loss=3.208939, grad_norm=1.48)),
+        ("llm.c", LLM_C_PYTHON, LoggedStep(1, seconds=0.13324, loss=5.270007, grad_norm=30.2)),
+        ("llm.c", LLM_C_OLD, LoggedStep(1, seconds=0.13324, loss=4.367857)),
+        ("llama-factory", LLAMA_FACTORY, LoggedStep(10, elapsed=30, loss=1.5)),
         ("huggingface", SWIFT, LoggedStep(7, loss=0.5, grad_norm=1.0)),
     ],
 )  # fmt: skip
@@ -154,6 +168,7 @@ def test_a_format_understands_its_own_lines_only(name: str) -> None:
         "deepspeed": {DEEPSPEED, DEEPSPEED_OLD, DEEPSPEED_PIPE, ENGINE, ENGINE_NEW}, "nanotron": {NANOTRON, NANOTRON_OLD}, "nemo": {NEMO},
         "nanogpt": {NANOGPT, NANOGPT_FIRST}, "gpt-neox": {NEOX, NEOX_OLD}, "maxtext": {MAXTEXT, MAXTEXT_NEW},
         "modded-nanogpt": {MODDED, MODDED_OLD}, "torchtune": {TUNE, TUNE_OLD, TUNE_LINE}, "verl": {VERL, VERL_OLD, VERL_SFT},
+        "fairseq": {FAIRSEQ}, "llm.c": {LLM_C, LLM_C_PYTHON, LLM_C_OLD}, "llama-factory": {LLAMA_FACTORY},
     }  # fmt: skip
     every = set().union(*theirs.values())
     understood = {line for line in every if isinstance(FORMATS[name].parser().feed(clean(line).text), LoggedStep)}
@@ -185,6 +200,11 @@ def test_a_format_understands_its_own_lines_only(name: str) -> None:
         ("torchtune", "INFO:torchtune.utils._logging:Saving checkpoint. This may take some time.", "checkpoint"),
         ("verl", "step:0 - val-core/openai/gsm8k/reward/mean@1:0.55 - val-aux/num_turns/mean:2.0", "eval"),
         ("olmo-core", "2026-01-01 00:00:00.000 INFO Saving checkpoint for step 1000 to '/c/step1000'...", "checkpoint"),
+        ("fairseq", "| epoch 001 | valid on 'valid' subset | valid_loss 8.11425 | num_updates 600", "eval"),
+        ("fairseq", "2020-07-17 06:48:46 | INFO | fairseq.checkpoint_utils | Preparing to save checkpoint for epoch 1 @ 600 updates", "checkpoint"),
+        ("llm.c", "val loss 3.282551", "eval"),
+        ("llm.c", "Writing state to log124M/state_00000500_00000.bin", "checkpoint"),
+        ("llama-factory", '{"current_steps": 200, "total_steps": 900, "eval_loss": 1.4, "epoch": 0.9, "elapsed_time": "0:09:30"}', "eval"),
         ("huggingface", "{'eval_loss': 2.1, 'eval_runtime': 1.0, 'epoch': 1.0}", "eval"),
     ],
 )  # fmt: skip
@@ -327,6 +347,10 @@ _PIECES = [
     TUNE_LINE,
     VERL,
     ENGINE,
+    FAIRSEQ,
+    LLM_C,
+    LLAMA_FACTORY,
+    '{"current_steps": 1, "loss": 1e999, "elapsed_time": "9:9:9", "total_tokens": 1' + "0" * 400 + "}",
     "[step=1/2,epoch=1]",
     "    throughput/device/BPS=0.0",
     "[batch=1/2]:",
