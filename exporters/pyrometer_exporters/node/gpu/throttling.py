@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from pyrometer_exporters.framework.metrics import Columns, Row, columns_of
+from pyrometer_exporters.framework.metrics import NO_SAMPLES, Columns, Row, columns_of
 from pyrometer_exporters.node.gpu import clock_events, families
 from pyrometer_exporters.node.gpu.clock_event_counts import ClockEventCounts
 from pyrometer_exporters.node.gpu.driver import Link
@@ -26,6 +26,8 @@ class Throttling:
         self._samplable: frozenset[str] = frozenset()
         self._times = clock_events.ClockEvents()
         self._slowdowns: float | None = None
+        self._shown: tuple[object, ...] = ()
+        self._series = NO_SAMPLES
         self._counts = ClockEventCounts(self.sampled.rises)
 
     def open(self, nvml: Nvml, handle: Handle, link: Link, sampler: Sampler) -> None:
@@ -54,19 +56,23 @@ class Throttling:
         by_mask = self.sampled.by_mask()
         mask = readings.by_family.get(families.CLOCKS_EVENT_REASONS)
         sampled: dict[str, float] = {}
-        rows: list[Row] = []
+        values: list[float] = []
         if mask is not None:  # else the sampler can't read it either
             by_reason = clock_events.seconds_by_reason(by_mask)
             sampled = {reason: by_reason[reason] for reason in self._samplable}
-            rows.append((families.CLOCK_EVENT_SAMPLED, labels, sum(by_mask.values())))
+            values.append(sum(by_mask.values()))
         fields = readings.fields
         counters = {reason: fields[field] for reason, field in self._fields.items() if field in fields}
         events = self._times.update(counters, sampled, now)
         counts = self._counts.update(events, sampled, int(mask or 0), now)
         self._hurry(events, now)
         for event in events:
-            rows += _event_rows(event, counts[event.reason], labels)
-        return columns_of(rows)
+            values += (event.seconds, counts[event.reason], 1)
+        # The series hardly ever change; made again, they would cost more than all above (benchmarks/bench_gpu.py).
+        shown = (labels, mask is None, *[event.method for event in events], *[event.reason for event in events])
+        if shown != self._shown:
+            self._shown, self._series = shown, columns_of(_series(events, labels, sampled=mask is not None))
+        return self._series._replace(values=tuple(values))
 
     def _hurry(self, events: Sequence[clock_events.ClockEvent], now: float) -> None:
         """Have the sampler look often at what it alone can measure, for a while if the driver counted a slowdown."""
@@ -76,10 +82,12 @@ class Throttling:
             self.sampled.busy_until = max(self.sampled.busy_until, now + AFTER_SLOWDOWN_SECONDS)
 
 
-def _event_rows(event: clock_events.ClockEvent, times: int, labels: tuple[str, str]) -> Iterable[Row]:
-    by_reason = (*labels, event.reason)
-    return (
-        (families.CLOCK_EVENT_SECONDS, by_reason, event.seconds),
-        (families.CLOCK_EVENTS, by_reason, times),
-        (families.CLOCK_EVENT_METHOD, (*by_reason, event.method), 1),
-    )
+def _series(events: Iterable[clock_events.ClockEvent], labels: tuple[str, str], *, sampled: bool) -> Iterable[Row]:
+    """Yield a row of each sample, with 0 for its value."""
+    if sampled:
+        yield families.CLOCK_EVENT_SAMPLED, labels, 0
+    for event in events:
+        by_reason = (*labels, event.reason)
+        yield families.CLOCK_EVENT_SECONDS, by_reason, 0
+        yield families.CLOCK_EVENTS, by_reason, 0
+        yield families.CLOCK_EVENT_METHOD, (*by_reason, event.method), 0

@@ -86,6 +86,7 @@ class PortMemory:
         missing_since: since when the device is missing, in seconds since the epoch; None while it is not.
         behind: by how much a source lags the losses counted so far; it may catch up at the next read.
         counter_samples: the latest samples by group of counters, with the group that they were made from.
+        state_samples: the latest samples of all else, with what they were made from.
     """
 
     events: int = 0
@@ -111,6 +112,7 @@ class PortMemory:
     missing_since: float | None = None
     behind: dict[str, int] = field(default_factory=dict)
     counter_samples: dict[int, tuple[object, Columns]] = field(default_factory=dict, compare=False, repr=False)
+    state_samples: tuple[object, Columns] | None = field(default=None, compare=False, repr=False)
     _calm_since: float | None = field(default=None, compare=False, repr=False)
     _last_two: tuple[PortObservation | None, PortObservation | None] = field(
         default=(None, None), compare=False, repr=False

@@ -31,12 +31,13 @@ def test_a_new_port_has_no_history() -> None:
 def test_what_is_kept_between_scrapes_only_is_no_part_of_the_history() -> None:
     memory, other = armed(c=1), armed(c=1)
     other.counter_samples[1] = (None, mock.sentinel.columns)
+    other.state_samples = (None, mock.sentinel.columns)
     other.advance(seen(sources={"c": 1}), 2.0)
     other.settle(seen(), 3.0)
     memory.settle(seen(), 3.0)
     other._calm_since = 99.0
     assert memory == other
-    assert not {"counter_samples", "_calm_since", "_last_two"} & {
+    assert not {"counter_samples", "state_samples", "_calm_since", "_last_two"} & {
         part.partition("=")[0] for part in repr(other).split()
     }
 
