@@ -108,7 +108,7 @@ def in_vmagents_words(job: dict[str, Any]) -> dict[str, Any]:
     names = {"body_size_limit": "max_scrape_size", "label_value_length_limit": ""}
     found = {names.get(key, key): value for key, value in job.items() if names.get(key, key)}
     if "params" in found:
-        found["params"] = {"consumer": ["victoria"]}
+        found["params"] = {"consumer": ["victoria"], "again": ["30"]}
     files = found["file_sd_configs"][0]["files"]
     found["file_sd_configs"] = [{"files": [name.removeprefix("../") for name in files]}]
     return found

@@ -125,7 +125,7 @@ def test_boards_show_of_victoriametrics_what_they_show_of_prometheus(running: Si
             missing = set.intersection(*ours) - set.union(*theirs)
             different += [(board, expr, missing)] if missing else []
         shown += bool(set.intersection(*seen[0]))
-    assert not different
+    assert not different, "\n".join(f"{board}: {expr}: {missing}" for board, expr, missing in different)
     assert shown > 100
 
 

@@ -201,7 +201,10 @@ def test_a_backup_brings_an_empty_host_back(running: Site, played: dict[str, Any
 def destroy(running: Site) -> None:
     running.compose.run("down", "--volumes", "--timeout", "20")
     for path in running.outbox.iterdir():  # the volume is a mount of it
-        path.unlink()
+        if path.is_dir():  # the service's own copies of its database
+            shutil.rmtree(path)
+        else:
+            path.unlink()
     shutil.rmtree(running.folder / "compose/secrets")
     (running.folder / "compose/.env").unlink()
 

@@ -36,6 +36,8 @@ from pyrometer_simulator.http_server import HttpServer, Request, Responder, Resp
 from pyrometer_simulator.ports import serving
 from pyrometer_simulator.stack import StackError, find_stack
 from pyrometer_simulator.stack.prometheus import running
+from pyrometer_simulator.victoria import shipped
+from pyrometer_simulator.victoria.cluster import Cluster
 
 RULES = Path(__file__).parents[2] / "alert_rules"
 NO_VICTORIA = "no VictoriaMetrics: in its source CGO_ENABLED=0 go build ./app/victoria-metrics; VICTORIA_METRICS=path"
@@ -77,7 +79,31 @@ def victoria(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def prometheus(tmp_path_factory: pytest.TempPathFactory, victoria: str) -> Iterator[str]:
+def victoria_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster | None]:
+    """The cluster version, with the flags of compose.scale.yaml, which our Prometheus writes to, or None."""
+    if shipped.missing():
+        yield None
+        return
+    cluster = Cluster(tmp_path_factory.mktemp("victoria") / "cluster", {"alertmanager": 9}, {})
+    try:
+        cluster.start_stores()
+        yield cluster
+    finally:
+        cluster.close()
+
+
+@pytest.fixture(params=["single", "cluster"])
+def store(request: pytest.FixtureRequest, victoria: str, victoria_cluster: Cluster | None) -> str:
+    """The address of VictoriaMetrics, the single and the cluster version."""
+    if request.param == "single":
+        return victoria or pytest.skip(NO_VICTORIA)
+    return pytest.skip(shipped.missing()) if victoria_cluster is None else victoria_cluster.url
+
+
+@pytest.fixture(scope="module")
+def prometheus(
+    tmp_path_factory: pytest.TempPathFactory, victoria: str, victoria_cluster: Cluster | None
+) -> Iterator[str]:
     """The address of a Prometheus that scrapes the simulated cluster each second and evaluates our rules as often."""
     try:
         stack = find_stack(lambda _: None)
@@ -91,7 +117,9 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory, victoria: str) -> Itera
     for server in servers:
         threading.Thread(target=server.serve_forever, daemon=True).start()
     feed, nccl = (server.server_port for server in servers)
-    with running(stack.prometheus, lambda port: _configure(folder, feed, nccl, port, victoria), folder / "log") as url:
+    written = [f"{victoria}/api/v1/write"] if victoria else []
+    written += [victoria_cluster.write_url] if victoria_cluster else []
+    with running(stack.prometheus, lambda port: _configure(folder, feed, nccl, port, written), folder / "log") as url:
         yield url
     for server in servers:
         server.shutdown()
@@ -131,7 +159,7 @@ def _plan(since: float) -> Plan:
     return Plan(nodes=NODES, named=("lovelace",), faults=faults, line=2)
 
 
-def _configure(folder: Path, feed: int, nccl: int, port: int, victoria: str) -> list[str]:
+def _configure(folder: Path, feed: int, nccl: int, port: int, written: list[str]) -> list[str]:
     """Our rules at a second's pace: their windows of minutes would else take minutes to fill. Prometheus's flags."""
     (folder / "rules").mkdir(exist_ok=True)
     for path in RULES.glob("*.rules.yaml"):
@@ -150,8 +178,8 @@ def _configure(folder: Path, feed: int, nccl: int, port: int, victoria: str) -> 
     jobs = [{"job_name": "feed", **targets}, batches, collectives, own]
     timing = {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"}
     whole: dict[str, Any] = {"global": timing, "rule_files": ["rules/*.yaml"], "scrape_configs": jobs}
-    if victoria:
-        whole["remote_write"] = [{"url": f"{victoria}/api/v1/write"}]
+    if written:
+        whole["remote_write"] = [{"url": url} for url in written]
     (folder / "prometheus.yaml").write_text(yaml.safe_dump(whole))
     return [f"--config.file={folder}/prometheus.yaml", f"--storage.tsdb.path={folder}/data", "--log.level=error"]
 
@@ -263,10 +291,8 @@ def _unanswered(address: str) -> list[str]:
 
 @pytest.mark.e2e
 @pytest.mark.timeout(600)
-def test_every_query_has_an_answer_with_victoriametrics_as_the_data_source(prometheus: str, victoria: str) -> None:
-    if not victoria:
-        pytest.skip(NO_VICTORIA)
-    only_here = set(_unanswered(victoria))
+def test_every_query_has_an_answer_with_victoriametrics_as_the_data_source(prometheus: str, store: str) -> None:
+    only_here = set(_unanswered(store))
     waiting = {" / ".join(where): (expr, instant) for *where, expr, instant in (*_queries(), *_besides())}
     assert sorted(each for each in only_here if _has_answer(prometheus, *waiting[each])) == []
 
@@ -274,10 +300,8 @@ def test_every_query_has_an_answer_with_victoriametrics_as_the_data_source(prome
 @pytest.mark.e2e
 @pytest.mark.timeout(600)
 def test_lost_gpus_and_those_of_a_dead_node_are_marks_of_their_own_with_victoriametrics(
-    prometheus: str, victoria: str
+    prometheus: str, store: str
 ) -> None:
-    if not victoria:
-        pytest.skip(NO_VICTORIA)
     assert prometheus
     faults, where = planted(NODES), ("gpu-matrix.json", "GPU map: every GPU against its rail", "A")
     assert faults.lost
@@ -287,7 +311,7 @@ def test_lost_gpus_and_those_of_a_dead_node_are_marks_of_their_own_with_victoria
     gone: set[tuple[str, str]] = set()
     while gone != expected and time.monotonic() < deadline:
         time.sleep(1)
-        rows = _ask(victoria, "query", query=expr, time=time.time()).get("data", {}).get("result", [])
+        rows = _ask(store, "query", query=expr, time=time.time()).get("data", {}).get("result", [])
         # From a million on a square has the colour of what is missing.
         gone = {(row["metric"]["node"], row["metric"]["gpu"]) for row in rows if float(row["value"][1]) >= 1e6}
     assert gone == expected
@@ -296,10 +320,8 @@ def test_lost_gpus_and_those_of_a_dead_node_are_marks_of_their_own_with_victoria
 @pytest.mark.e2e
 @pytest.mark.timeout(600)
 def test_no_panel_says_that_all_is_well_of_a_cluster_that_victoriametrics_does_not_know(
-    prometheus: str, victoria: str
+    prometheus: str, store: str
 ) -> None:
-    if not victoria:
-        pytest.skip(NO_VICTORIA)
     assert prometheus
     found = set()
     for panel in (panel for text in rendered().values() for panel in finding.panels(json.loads(text))):
@@ -309,7 +331,7 @@ def test_no_panel_says_that_all_is_well_of_a_cluster_that_victoriametrics_does_n
                   "what": "temperature", "arrange": "number", "slowed": "gpu-999"}  # fmt: skip
         answers = []
         for target in finding.targets(panel):
-            answer = _ask(victoria, "query", query=interpolate(target["expr"], values), time=time.time())
+            answer = _ask(store, "query", query=interpolate(target["expr"], values), time=time.time())
             rows = answer.get("data", {}).get("result", [])
             answers.append([(row["metric"], float(row["value"][1])) for row in rows if "value" in row])
         found |= {f"{panel['title']}: {words}" for words in claims.claims(panel, answers)}

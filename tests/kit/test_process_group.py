@@ -38,7 +38,7 @@ def test_those_that_do_not_end_are_killed_all_after_the_same_time() -> None:
     before = time.monotonic()
     process_group.end(stubborn, grace=0.2)
     assert [process.returncode for process in stubborn] == [-9, -9, -9]
-    assert time.monotonic() - before < 5
+    assert time.monotonic() - before < 20
 
 
 def test_a_program_that_has_ended_is_left_alone() -> None:

@@ -107,7 +107,7 @@ def test_an_answer_that_trickles_or_never_comes_ends_at_the_deadline(server: Ser
     with pytest.raises(PrometheusError) as caught:
         HttpPrometheus(server.url, seconds=0.3).instant("up", 0)
     assert caught.value.reason == "deadline"
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 10
 
 
 def test_an_answer_that_is_too_large_is_not_read_to_its_end(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,8 +88,8 @@ def test_a_wait_ends_with_the_event(gpus: SimulatedGpus) -> None:
     timer = threading.Timer(0.05, report_xid, (gpus[0], 48))
     timer.start()
     start = time.monotonic()
-    assert pynvml.nvmlEventSetWait_v2(events, 5000).eventData == 48
-    assert time.monotonic() - start < 2
+    assert pynvml.nvmlEventSetWait_v2(events, 30_000).eventData == 48
+    assert time.monotonic() - start < 20
     timer.join()
 
 

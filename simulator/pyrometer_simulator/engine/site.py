@@ -24,8 +24,9 @@ from pyrometer_simulator.ports import free_port
 
 COPIED = ("client", "kit", "exporters", "alerting", "dashboards", "simulator", "alert_rules", "compose", "docs")
 FILES = ("compose.yaml", "compose.demo.yaml", "compose.test.yaml")
-PORTS = ("PROMETHEUS", "ALERTMANAGER", "ALERTING", "VICTORIA", "SLACK", "VMSELECT", "VMINSERT",
-         *(f"VMSTORAGE_{number}_{what}" for number in (0, 1) for what in ("INSERT", "SELECT")))  # fmt: skip
+PORTS = ("PROMETHEUS", "ALERTMANAGER", "ALERTING", "VICTORIA", "SLACK", "VMAUTH",
+         "VMSELECT", "VMINSERT", "VMSELECT_1", "VMINSERT_1",
+         *(f"VMSTORAGE_{number}_{what}" for number in (0, 1, 2) for what in ("INSERT", "SELECT")))  # fmt: skip
 # Debian has no package of Grafana: its service is only checked for being well described.
 NOT_STARTED = "no-image"
 # The director plays the scenario once: whoever starts everything again does not start him.

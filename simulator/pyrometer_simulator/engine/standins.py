@@ -64,6 +64,7 @@ PROGRAMS = {
     ),
     "victoriametrics/vmagent": Program("victoria-metrics", "usr/bin/vmagent", "/vmagent-prod"),
     "victoriametrics/vmalert": Program("victoria-metrics", "usr/bin/vmalert", "/vmalert-prod"),
+    "victoriametrics/vmauth": Program("victoria-metrics", "usr/bin/vmauth", "/vmauth-prod"),
     **{f"victoriametrics/{name}": Program("", name, f"/{name}-prod") for name in CLUSTER},
 }  # fmt: skip
 

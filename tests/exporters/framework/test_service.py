@@ -94,7 +94,7 @@ def test_on_a_node_with_nothing_it_starts_serves_and_says_what_is_absent(exporte
     assert process.get("/metrics/")[0] == 404
     code, seconds = process.terminate()
     assert code == 0
-    assert seconds < 2
+    assert seconds < 10
     log = "".join(process.log)
     assert "Traceback" not in log
     assert log.count("no_rings") == 1, "told once, not on every scrape"
@@ -109,7 +109,7 @@ def test_it_ends_on_a_signal_with_status_0_even_with_connections_open(exporter: 
     code, seconds = process.terminate(number)
     for one in idle:
         one.close()
-    assert (code, seconds < 2) == (0, True)
+    assert (code, seconds < 10) == (0, True)
     assert "Traceback" not in "".join(process.log)
 
 
@@ -206,21 +206,21 @@ def misbehaving(exporter: Start, tmp_path: Path) -> Start:
 
 
 def test_a_hung_collector_neither_hides_others_nor_keeps_the_process_from_ending(misbehaving: Start) -> None:
-    process = misbehaving("--collector.hangs", hang=2)
+    process = misbehaving("--collector.hangs", hang=5)
     began = time.monotonic()
-    status, text = process.get("/metrics", X_Prometheus_Scrape_Timeout_Seconds="1")
+    status, text = process.get("/metrics", X_Prometheus_Scrape_Timeout_Seconds="3")
     found = samples(text)
     assert status == 200
     # The first collection, made at the start without anyone's timeout, may still have been under way.
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < 15
     assert found["x_value", "fine"] == 1
     assert found["pyrometer_collector_success", "hangs"] == 0
     began = time.monotonic()
-    process.get("/metrics", X_Prometheus_Scrape_Timeout_Seconds="1")
-    assert time.monotonic() - began < 1, "the answer is on its way before Prometheus gives up"
+    process.get("/metrics", X_Prometheus_Scrape_Timeout_Seconds="3")
+    assert time.monotonic() - began < 3, "the answer is on its way before Prometheus gives up"
     code, seconds = process.terminate()
     assert code == 0
-    assert seconds < 2
+    assert seconds < 10
 
 
 def test_endpoints_that_hang_do_not_starve_scrapes(misbehaving: Start) -> None:
@@ -230,11 +230,11 @@ def test_endpoints_that_hang_do_not_starve_scrapes(misbehaving: Start) -> None:
         one.sendall(b"GET /hangs HTTP/1.1\r\n\r\n")
     began = time.monotonic()
     assert process.get("/metrics")[0] == 200
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 10
     code, seconds = process.terminate()
     for one in hanging:
         one.close()
-    assert (code, seconds < 2) == (0, True)
+    assert (code, seconds < 10) == (0, True)
 
 
 def test_a_collector_that_cannot_be_built_is_down_until_it_can(misbehaving: Start) -> None:

@@ -151,12 +151,17 @@ class TrainCollector:
         return Reply("text/plain; charset=utf-8", report.encode("utf-8", errors="replace"))
 
     def batches(self, request: Request) -> Reply:
-        """Serve every batch that ``consumer`` at this address hasn't taken; others' cursors don't move."""
+        """Serve every batch that ``consumer`` at this address hasn't taken; others' cursors don't move.
+
+        With ``again=30``, also what it took in the last 30 s.
+        """
         name = request.query.get("consumer", "")[:MAX_TEXT]
+        again = request.query.get("again", "")
+        repeat = float(again) if again.isascii() and again.isdigit() and len(again) < len("100") else 0.0
         with self._locked():
             self._poll()
             consumer = self._consumer(request.peer, name) if name else None
-            pending = self._store.pending(consumer, self._clock.wall())
+            pending = self._store.pending(consumer, self._clock.wall(), repeat)
             if consumer and self._tracker.offset_ms != self._saved[0]:
                 self._save()  # before a consumer has a timestamp made with it
         body = self._renderer.openmetrics(series_of(pending))
@@ -164,7 +169,7 @@ class TrainCollector:
         def delivered(whole: bool) -> None:
             if whole and consumer:
                 with self._locked():
-                    self._store.confirm(consumer, pending)
+                    self._store.confirm(consumer, pending, self._clock.wall())
                     self._save()
 
         return Reply(OPENMETRICS_CONTENT_TYPE, body, delivered)

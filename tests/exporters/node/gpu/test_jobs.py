@@ -170,14 +170,14 @@ def test_a_directory_of_users_that_hangs_is_asked_once_and_the_number_stands_for
 
     def slow(uid: int) -> str:
         calls.append(uid)
-        released.wait(10)
+        released.wait(60)
         return "alice"
 
     processes.slurm(7, 4711)
     found = Jobs(processes.folder, name_of=slow)
     start = time.monotonic()
     assert [found.of(7) for _ in range(5)] == [Job("4711", "1000")] * 5
-    assert time.monotonic() - start < 1
+    assert time.monotonic() - start < 20
     assert calls == [1000]
     released.set()
     end = time.monotonic() + 5

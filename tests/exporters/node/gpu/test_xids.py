@@ -121,7 +121,7 @@ def test_a_hung_gpu_holds_up_no_events_of_its_neighbour(node: Any) -> None:
     start = time.monotonic()
     _until(node, "0", {"94": 1})
     _until(node, "1", {"119": 1})
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 20
     node.gpus[1].recover()
 
 

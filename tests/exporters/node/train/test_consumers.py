@@ -10,6 +10,7 @@ import pytest
 
 from pyrometer_exporters.framework.collector import Context
 from pyrometer_exporters.node.train import collector as collector_module
+from pyrometer_exporters.node.train import points
 from pyrometer_exporters.node.train.collector import TrainCollector
 from pyrometer_exporters.node.train.consumers import INTERVALS, MAX_CONSUMERS, MAX_PER_NETWORK, Consumers
 from pyrometer_kit.http_message import Request
@@ -111,3 +112,49 @@ def test_a_long_poll_leaves_no_thread(served: TrainCollector) -> None:
         ask(served, f"n{n}" * 5000, "10.0.0.1")
     assert threading.active_count() == before
     assert all(len(key) < 300 for key in served._consumers._askers)
+
+
+def asked_again(collector: TrainCollector, again: str, *, arrives: bool = True) -> list[int]:
+    """The steps that a consumer gets which asks for its latest once more."""
+    query = {"consumer": "victoria", "again": again}
+    reply = collector.batches(Request("GET", "/batches", query=query, peer="10.0.0.1"))
+    assert reply.delivered is not None
+    reply.delivered(arrives)
+    lines = [line for line in reply.body.decode().splitlines() if line.startswith("pyrometer_train_batch_step{")]
+    return [int(float(line.split()[-2])) - 100 for line in lines]
+
+
+def test_a_consumer_that_may_lose_what_it_took_gets_it_again(context: Context, rings: Rings, clock: Any) -> None:
+    job = rings("job")
+    collector = TrainCollector(context)
+    for n in range(4):
+        job.step(1000 + 10 * n, 1001 + 10 * n)
+        expected = list(range(max(0, n - 3), n + 1))  # those of the last 30 s, and the new one
+        assert asked_again(collector, "30", arrives=False) == expected
+        assert asked_again(collector, "30") == expected
+        clock.advance(10)
+    assert asked_again(collector, "30") == [1, 2, 3]
+    clock.advance(60)
+    assert asked_again(collector, "30") == [3], "the newest, as everybody gets it"
+    job.step(1100, 1101)
+    assert asked_again(collector, "30") == [4]
+    for nonsense in ("", "-1", "x", "1e9", "999999", "٣"):
+        assert asked_again(collector, nonsense) == [4]
+    assert asked_again(collector, "90") == [4]
+    collector.close()
+
+
+def test_what_is_asked_for_again_takes_no_place_of_what_is_new(
+    context: Context, rings: Rings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(points, "MAX_POINTS_PER_REPLY", 6)
+    monkeypatch.setattr(points, "falls_behind", lambda *_: False)
+    job = rings("job")
+    collector = TrainCollector(context)
+    for n in range(5):
+        job.step(1000 + n, 1001 + n)
+    assert asked_again(collector, "30") == [0, 1, 2, 3, 4]
+    for n in range(5, 9):
+        job.step(1000 + n, 1001 + n)
+    assert asked_again(collector, "30") == [3, 4, 5, 6, 7, 8]
+    collector.close()

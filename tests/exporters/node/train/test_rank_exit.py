@@ -171,7 +171,7 @@ def test_closing_the_collector_does_not_wait_for_an_end(context: Context) -> Non
     made = TrainCollector(context)
     began = time.monotonic()
     made.close()
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 10
 
 
 def test_a_ring_that_nobody_holds_has_no_process(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""VictoriaMetrics' cluster version on loopback, with the flags of compose.scale.yaml, and faults of its parts."""

@@ -1,0 +1,196 @@
+"""The cluster version's processes, each behind relays of its own; they can be killed, paused, cut off and filled up."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyrometer_simulator.demo.processes import Processes
+from pyrometer_simulator.demo.programs import project_folder
+from pyrometer_simulator.ports import free_port
+from pyrometer_simulator.victoria.relay import Relay
+from pyrometer_simulator.victoria.shipped import addresses, commands, program_of, programs
+
+HTTP = {"vmstorage": 8482, "vminsert": 8480, "vmselect": 8481, "vmauth": 8427, "vmagent": 8429, "vmalert": 8880}
+# Flags by which a program listens elsewhere than on the port that the compose file's addresses have.
+LISTENS = {8400: "vminsertAddr", 8401: "vmselectAddr"}
+CHANGED = {"VICTORIA_REPLICATION": "2"}
+# A vmstorage takes nothing below 100 MB of free disk (-storage.minFreeDiskSpaceBytes).
+SMALL_DISK_BYTES = 384 << 20
+FULL_BYTES = 50 << 20
+ORDER = ("vmstorage", "vminsert", "vmselect", "vmauth", "vmagent", "vmalert")
+
+
+class Cluster:
+    """All services of the profile ``scale-cluster``.
+
+    Attributes:
+        names: services, in the order in which they are started.
+        url: where people read, through vmauth.
+        write_url: where others than vmagent write, through vmauth.
+        small: the vmstorage that has a small disk of its own; empty where it can't be mounted.
+    """
+
+    def __init__(self, folder: Path, outside: Mapping[str, int], settings: Mapping[str, str]) -> None:
+        """Prepare a cluster in an empty folder.
+
+        Args:
+            folder: for data, configuration and logs.
+            outside: the ports of what the configuration names besides, such as ``alertmanager``.
+            settings: settings of .env, over the ones that the cluster version needs.
+        """
+        self._folder = folder
+        self._outside = dict(outside)
+        self._programs = programs()
+        self._commands = commands({**addresses(), **CHANGED, **settings})
+        self.names = sorted(self._commands, key=lambda name: (ORDER.index(program_of(name)), name))
+        self._ports: dict[tuple[str, int], int] = {}
+        self._relays: dict[tuple[str, str, int], Relay] = {}
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        (folder / "logs").mkdir(parents=True)
+        self._processes = Processes(folder / "logs")
+        self._configuration = folder / "etc"
+        shutil.copytree(project_folder() / "compose/victoria", self._configuration)
+        (self._configuration / "rules").symlink_to(project_folder() / "alert_rules")
+        (self._configuration / "targets").mkdir()
+        auth = self._configuration / "vmauth.yaml"
+        auth.write_text(self._local("vmauth", auth.read_text()))
+        self.url = self._local("people", addresses()["VICTORIA_READ_URL"])
+        self.write_url = self._local("people", addresses()["VICTORIA_WRITE_URL"])
+        self.small = self._mount("vmstorage-2")
+
+    @property
+    def targets(self) -> Path:
+        """The folder in which vmagents look for targets."""
+        return self._configuration / "targets"
+
+    def relay(self, client: str, server: str, target: int) -> int:
+        """Return the port by which a client reaches a server's port, through a relay of their own."""
+        key = client, server, target
+        if key not in self._relays:
+            self._relays[key] = Relay(*key)
+            self._relays[key].start()
+        return self._relays[key].port
+
+    def port(self, service: str, port: int | None = None) -> int:
+        """Return the loopback port for a port of a service, by default that of its HTTP server."""
+        key = service, port or HTTP[program_of(service)]
+        if key not in self._ports:
+            self._ports[key] = self._outside.get(service) or free_port()
+        return self._ports[key]
+
+    def start_all(self) -> None:
+        """Start everything and wait until it answers. Raises DemoError."""
+        self.start_stores()
+        for name in self.names:
+            if name not in self._running:
+                self.start(name)
+
+    def start_stores(self) -> None:
+        """Start all but vmagent and vmalert, and wait until they answer. Raises DemoError."""
+        for name in self.names:
+            if program_of(name) not in ("vmagent", "vmalert"):
+                self.start(name)
+
+    def start(self, name: str) -> None:
+        """Start one service and wait until it answers. Raises DemoError."""
+        program = program_of(name)
+        flags = [self._local(name, flag) for flag in self._commands[name]]
+        flags.append(f"-httpListenAddr=127.0.0.1:{self.port(name)}")
+        if program == "vmstorage":
+            flags += [f"-{flag}=127.0.0.1:{self.port(name, port)}" for port, flag in LISTENS.items()]
+            # As much as the machine has is for production.
+            flags.append("-memory.allowedBytes=256MB")
+        # The output from before a kill is kept.
+        log = self._folder / "logs" / f"{name}.log"
+        if log.exists():
+            log.rename(log.with_suffix(f".{os.urandom(3).hex()}.log"))
+        self._running[name] = self._processes.start(
+            name, [str(self._programs[program]), *flags], {"GOMAXPROCS": "2"}, dispensable=True
+        )
+        self._processes.wait_until_ready({name: f"http://127.0.0.1:{self.port(name)}/health"})
+
+    def kill(self, name: str) -> None:
+        """SIGKILL."""
+        self._running[name].kill()
+        self._running[name].wait()
+
+    def pause(self, name: str) -> None:
+        """SIGSTOP: nothing is answered, nothing is closed."""
+        self._running[name].send_signal(signal.SIGSTOP)
+
+    def resume(self, name: str) -> None:
+        """SIGCONT."""
+        self._running[name].send_signal(signal.SIGCONT)
+
+    def cut(self, name: str) -> None:
+        """Carry nothing to the service or from it."""
+        for relay in self._relays.values():
+            if name in relay.ends:
+                relay.cut()
+
+    def heal(self, name: str) -> None:
+        """Carry it again."""
+        for relay in self._relays.values():
+            if name in relay.ends:
+                relay.heal()
+
+    def fill(self) -> None:
+        """Leave the small vmstorage less of its disk than it wants free."""
+        folder = self._data(self.small)
+        free = shutil.disk_usage(folder).free
+        with (folder / "filler").open("wb") as filler:
+            filler.write(bytes(max(0, free - FULL_BYTES)))
+
+    def empty(self) -> None:
+        """Give the small vmstorage its disk back."""
+        (self._data(self.small) / "filler").unlink()
+
+    def log(self, name: str) -> str:
+        """Return everything that a service has written."""
+        paths = (self._folder / "logs").glob(f"{name}*.log")
+        return "".join(
+            path.read_text(errors="replace") for path in paths if re.match(rf"{name}(\.\w+)?\.log", path.name)
+        )
+
+    def close(self) -> None:
+        """End everything."""
+        for process in self._running.values():
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(signal.SIGCONT)
+        for relay in self._relays.values():
+            relay.heal()
+        self._processes.end_all()
+        for relay in self._relays.values():
+            relay.close()
+        if self.small:
+            subprocess.run(["umount", "--lazy", str(self._data(self.small))], check=False)
+
+    def _data(self, name: str) -> Path:
+        return self._folder / "victoria" / name
+
+    def _mount(self, name: str) -> str:
+        self._data(name).mkdir(parents=True)
+        command = ["mount", "-t", "tmpfs", "-o", f"size={SMALL_DISK_BYTES}", "pyrometer", str(self._data(name))]
+        if os.geteuid() or subprocess.run(command, check=False, capture_output=True).returncode:
+            return ""
+        return name
+
+    def _local(self, client: str, text: str) -> str:
+        """Return a flag or a configuration with what is here for what is in the containers."""
+        names = "|".join(sorted({*self._commands, *self._outside}, key=len, reverse=True))
+
+        def relayed(found: re.Match[str]) -> str:
+            server, port = found[1], int(found[2])
+            return f"127.0.0.1:{self.relay(client, server, self.port(server, port))}"
+
+        text = re.sub(rf"\b({names}):(\d+)\b", relayed, text)
+        return text.replace("/etc/victoria", str(self._configuration)).replace(
+            "=/victoria/", f"={self._folder / 'victoria'}/"
+        )
