@@ -1,21 +1,25 @@
-"""Measure the node exporter as it is used: a whole node at the real interval, beside node_exporter, on one machine.
+"""Print the table of docs/performance.md: the whole node at the real interval beside node_exporter, storms, alerting.
 
-Run: .venv/bin/python benchmarks/bench_speed.py [--interval 15] [--runs 5] [--scrapes 12]   (20 minutes; mostly waiting)
+Run: .venv/bin/python benchmarks/bench_speed.py [--page docs/performance.md]   (10 minutes, mostly waiting; ``--only
+node``: 6, ``storm``: 2, ``alerting``: 1)
 
-Four processes, scraped in turn within each interval, with gzip as Prometheus asks for it: our exporter with 8 GPUs, 10
-HCAs with an interface each and 8 ranks, ``/metrics`` and ``/batches``; node_exporter with its default collectors on
-this host; our exporter with the NIC collector alone; node_exporter with infiniband and netclass alone on the same
-tree. The driver is a C library (compiled_driver.py; needs ``cc``) whose ``nvmlEventSetWait`` waits as it is asked
-to. Ranks step and ports have traffic between scrapes.
+Node: five processes, scraped in turn within each interval, with gzip as Prometheus asks for it: our exporter with 8
+GPUs, 10 HCAs with an interface each and 8 ranks, ``/metrics`` and ``/batches``; node_exporter with its default
+collectors on this host; our exporter with the NIC collector alone, as it is and reading every file each time;
+node_exporter with infiniband and netclass alone on the same tree. The driver is a C library (compiled_driver.py; needs
+``cc``) whose ``nvmlEventSetWait`` waits as it is asked to. Ranks step and ports have traffic between scrapes. At 1 s
+between scrapes first, which warms everything up, then at 15 s. The processes are started twice, three sets side by
+side: a run is a set, and its scrapes are apart from those of the other sets.
 
-Each run starts all four again. The table has min, median and max of the runs; ratios are of CPU within one run. The
-sampler's work between scrapes is in the last lines, the share of a core of everything, and in no scrape.
+The table has min, median and max of the runs; ratios are of CPU within one run. The sampler's work between scrapes is
+in no scrape but in the share of a core. How long an MFU drop takes is measured by ``make demo``.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import http.client
 import os
 import statistics
@@ -23,14 +27,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import bench_large_incidents
 from bench_nic_node_exporter import ours as links_alone
 from bench_node_exporter import GPUS, HCAS, RANKS, cpu_seconds, ranks, rss_megabytes
+from bench_xid_storm import storm
 from compiled_driver import compile_driver
-from harness import exit_on_signals, node_exporter, p99
+from harness import exit_on_signals, node_exporter, p99, replace_between_marks
 
 import pyrometer
 from pyrometer_simulator.nvml import SimulatedGpus
@@ -42,7 +48,14 @@ from pyrometer_simulator.sysfs import SysfsTree
 WARM_UP = 5
 # The dearest of so many scrapes in turn is compared with the cheapest: tiers are 5, 30 and 60 s.
 TURNS = 4
+STARTS, SIDE_BY_SIDE = 2, 3
+QUICK_SECONDS, QUICK_SCRAPES = 1.0, 16
+STORM_LINES, STORM_SECONDS, STORMS = 100_000, 10.0, 5
 OURS, THEIRS, LINKS, THEIR_LINKS = "whole node", "node_exporter", "links", "node_exporter's links"
+EVERY_FILE = "links, every file each time"
+BEGIN, END = "<!-- speed: begin -->", "<!-- speed: end -->"
+
+Rows = Mapping[str, list[float]]
 
 
 @dataclass
@@ -69,11 +82,10 @@ class Target:
         self.cpu.append(1e3 * (cpu_seconds(self.pid) - cpu - self.idle * took))
         self.wall.append(1e3 * took)
 
-    def rest(self, seconds: float) -> None:
-        """Measure the share of a core that it takes while nobody scrapes."""
-        cpu, begins = cpu_seconds(self.pid), time.monotonic()
-        time.sleep(seconds)
-        self.idle = (cpu_seconds(self.pid) - cpu) / (time.monotonic() - begins)
+    def begin(self) -> None:
+        """Forget the scrapes so far."""
+        self.cpu.clear()
+        self.wall.clear()
 
     def close(self) -> None:
         """Close its connections."""
@@ -98,8 +110,8 @@ class Node:
 
 
 @contextlib.contextmanager
-def targets(folder: Path) -> Iterator[tuple[Node, dict[str, Target]]]:
-    """Run all four processes; yield the node and the targets by name."""
+def node_of_files(folder: Path) -> Iterator[tuple[Node, Path]]:
+    """Make the node; yield it and its driver's library."""
     with contextlib.ExitStack() as stack:
         gpus = SimulatedGpus(folder / "gpus", count=GPUS, driver="595.45.04")
         for gpu in gpus:
@@ -111,97 +123,163 @@ def targets(folder: Path) -> Iterator[tuple[Node, dict[str, Target]]]:
         os.mkfifo(folder / "kmsg")
         # As the kernel's log, it wakes its reader; a file would have to be polled.
         stack.callback(os.close, os.open(folder / "kmsg", os.O_RDWR))
-        node = Node(tree, stack.enter_context(ranks(folder / "rings")))
-        flags = [f"--path.sysfs={tree.sysfs}", f"--path.procfs={tree.procfs}", f"--path.rings={folder}/rings",
-                 f"--path.state={folder}/state", f"--path.kmsg={folder}/kmsg"]  # fmt: skip
-        start = [str(Path(__file__).with_name("exporter_on_compiled_driver.py")), str(library), "1"]
-        binary = find_node_exporter()
+        yield Node(tree, stack.enter_context(ranks(folder / "rings"))), library
+
+
+@contextlib.contextmanager
+def one_set(folder: Path, tree: SysfsTree, library: Path, number: int) -> Iterator[dict[str, Target]]:
+    """Run all five processes; yield them by name."""
+    state = folder / f"state{number}"
+    state.mkdir()
+    flags = [f"--path.sysfs={tree.sysfs}", f"--path.procfs={tree.procfs}", f"--path.rings={folder}/rings",
+             f"--path.state={state}", f"--path.kmsg={folder}/kmsg"]  # fmt: skip
+    start = [str(Path(__file__).with_name("exporter_on_compiled_driver.py")), str(library), "1"]
+    binary = find_node_exporter()
+    with contextlib.ExitStack() as stack:
         whole = stack.enter_context(node_exporter(flags, start))
         theirs, their_links = stack.enter_context(running(binary)), stack.enter_context(running(binary, tree.sysfs))
-        links = stack.enter_context(links_alone(tree, folder, every_time=False))
         found = {
-            OURS: Target(*whole, ("/metrics", "/batches?consumer=bench")),
+            OURS: Target(*whole, ("/metrics", f"/batches?consumer=bench{number}")),
             THEIRS: Target(theirs.pid, theirs.port),
-            LINKS: Target(*links),
+            LINKS: Target(*stack.enter_context(links_alone(tree, state, every_time=False))),
+            EVERY_FILE: Target(*stack.enter_context(links_alone(tree, state, every_time=True))),
             THEIR_LINKS: Target(their_links.pid, their_links.port),
         }
-        yield node, found
+        yield found
         for target in found.values():
             target.close()
 
 
-def one_run(folder: Path, scrapes: int, interval: float) -> dict[str, float]:
-    """Return the rows of one run, by name."""
-    with targets(folder) as (node, found):
-        in_turn(node, found, WARM_UP, min(interval, 2.0))
-        found[OURS].rest(5.0)
-        for target in found.values():
-            target.cpu.clear()
-            target.wall.clear()
-        before, begins = cpu_seconds(found[OURS].pid), time.monotonic()
-        in_turn(node, found, scrapes, interval)
-        share = (cpu_seconds(found[OURS].pid) - before) / (time.monotonic() - begins)
-        return _rows(found, share)
+def node_runs(interval: float, scrapes: int) -> Iterator[dict[str, float]]:
+    """Yield the rows of each run of the node, by name."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as name, contextlib.ExitStack() as stack:
+        folder = Path(name)
+        node, library = stack.enter_context(node_of_files(folder))
+        sets = [stack.enter_context(one_set(folder, node.tree, library, n)) for n in range(SIDE_BY_SIDE)]
+        in_turn(node, sets, WARM_UP, QUICK_SECONDS)
+        measure_rest([found[OURS] for found in sets], 5.0)
+        runs = []
+        for pace, count in ((QUICK_SECONDS, QUICK_SCRAPES), (interval, scrapes)):
+            for target in (target for found in sets for target in found.values()):
+                target.begin()
+            before, begins = [cpu_seconds(found[OURS].pid) for found in sets], time.monotonic()
+            in_turn(node, sets, count, pace)
+            passed = time.monotonic() - begins
+            shares = [(cpu_seconds(found[OURS].pid) - cpu) / passed for found, cpu in zip(sets, before, strict=True)]
+            runs.append([_scrape_rows(found, share, pace) for found, share in zip(sets, shares, strict=True)])
+        for at_1, at_15, found in zip(*runs, sets, strict=True):
+            yield {**at_15, **at_1, **_process_rows(found[OURS])}
 
 
-def in_turn(node: Node, found: dict[str, Target], scrapes: int, interval: float) -> None:
-    """Scrape each target once in every interval, evenly apart."""
+def measure_rest(targets: Sequence[Target], seconds: float) -> None:
+    """Measure the share of a core that each takes while nobody scrapes."""
+    cpu, begins = [cpu_seconds(target.pid) for target in targets], time.monotonic()
+    time.sleep(seconds)
+    for target, before in zip(targets, cpu, strict=True):
+        target.idle = (cpu_seconds(target.pid) - before) / (time.monotonic() - begins)
+
+
+def in_turn(node: Node, sets: Sequence[Mapping[str, Target]], scrapes: int, interval: float) -> None:
+    """Scrape each target of each set once in every interval, evenly apart."""
+    targets = [target for found in sets for target in found.values()]
     due = time.monotonic()
     for _ in range(scrapes):
         node.work()
-        for target in found.values():
-            due += interval / len(found)
+        for target in targets:
+            due += interval / len(targets)
             time.sleep(max(0.0, due - time.monotonic()))
             target.scrape()
 
 
-def _rows(found: dict[str, Target], share: float) -> dict[str, float]:
+def _scrape_rows(found: Mapping[str, Target], share: float, interval: float) -> dict[str, float]:
     whole = found[OURS]
     cpu = {name: statistics.fmean(target.cpu) for name, target in found.items()}
     in_turns = [statistics.fmean(whole.cpu[turn::TURNS]) for turn in range(TURNS)]
+    at = f"{interval:g} s"
     return {
-        "whole node with /batches, CPU per scrape, ms": cpu[OURS],
-        "node_exporter, its defaults, CPU per scrape, ms": cpu[THEIRS],
-        "whole node / node_exporter, CPU (goal 0.5)": cpu[OURS] / cpu[THEIRS],
-        "whole node, wall, p50, ms (goal 5)": statistics.median(whole.wall),
-        "whole node, wall, p99, ms (goal 5)": p99(whole.wall),
-        "dearest / cheapest of four scrapes in turn, CPU (goal 1.2)": max(in_turns) / min(in_turns),
-        "links / node_exporter on the same tree, CPU (goal 0.2)": cpu[LINKS] / cpu[THEIR_LINKS],
-        "exporter in all, sampler included, % of a core (goal 0.25)": 100 * share,
-        "the same while nobody scrapes, % of a core": 100 * whole.idle,
+        f"{at}: whole node with /batches, CPU per scrape, ms": cpu[OURS],
+        f"{at}: node_exporter, its defaults, CPU per scrape, ms": cpu[THEIRS],
+        f"{at}: whole node / node_exporter, CPU (goal 0.5)": cpu[OURS] / cpu[THEIRS],
+        f"{at}: whole node, wall, p50, ms (goal 5)": statistics.median(whole.wall),
+        f"{at}: whole node, wall, p99, ms (goal 5)": p99(whole.wall),
+        f"{at}: dearest / cheapest of four scrapes in turn, CPU (goal 1.2)": max(in_turns) / min(in_turns),
+        f"{at}: links / node_exporter on the same tree, CPU (goal 0.2)": cpu[LINKS] / cpu[THEIR_LINKS],
+        f"{at}: the same with every file each time, CPU (goal 0.4)": cpu[EVERY_FILE] / cpu[THEIR_LINKS],
+        f"{at}: exporter in all, sampler included, % of a core (goal 0.25)": 100 * share,
+    }
+
+
+def _process_rows(whole: Target) -> dict[str, float]:
+    return {
+        "exporter while nobody scrapes, % of a core": 100 * whole.idle,
         "RSS, MB (goal 32)": rss_megabytes(whole.pid),
         "descriptors (goal 256)": len(list(Path(f"/proc/{whole.pid}/fd").iterdir())),
     }
 
 
-def report(runs: Sequence[dict[str, float]], loads: Sequence[float], interval: float) -> None:
-    """Print the table."""
-    print(f"{GPUS} GPUs, {HCAS} HCAs with interfaces, {RANKS} ranks; a scrape every {interval:g} s; {len(runs)} runs")
-    print(f"Python {sys.version.split()[0]}; load {min(loads):.1f} to {max(loads):.1f} on {os.cpu_count()} cores")
-    print("| what | min | median | max |\n|---|---|---|---|")
-    for name in runs[0]:
-        values = [run[name] for run in runs]
-        print(f"| {name} | {min(values):.2f} | {statistics.median(values):.2f} | {max(values):.2f} |")
+def node_rows(interval: float, scrapes: int, starts: int) -> Rows:
+    """Return the rows of the node."""
+    return by_name([run for _ in range(starts) for run in node_runs(interval, scrapes)])
+
+
+def storm_rows() -> Rows:
+    """Return the rows of the storms of Xids."""
+    runs = []
+    for _ in range(STORMS):
+        found = storm(STORM_LINES, STORM_SECONDS, GPUS)
+        runs.append({
+            f"{STORM_LINES:,} Xid lines in {STORM_SECONDS:g} s, CPU of a line, us (goal 40)": found.microseconds,
+            "of them counted, % (goal 100)": 100 * found.counted / STORM_LINES,
+            "slowest scrape meanwhile, s": found.slowest,
+        })  # fmt: skip
+    return by_name(runs)
+
+
+def by_name(runs: Sequence[Mapping[str, float]]) -> Rows:
+    """Return the values of all runs by row."""
+    return {name: [run[name] for run in runs] for name in runs[0]}
+
+
+def table(rows: Rows, loads: Sequence[float]) -> str:
+    """Return the table, under what it was measured on."""
+    node = f"{GPUS} GPUs, {HCAS} HCAs with interfaces, {RANKS} ranks"
+    machine = f"Python {sys.version.split()[0]}, {os.cpu_count()} cores at load {min(loads):.1f} to {max(loads):.1f}"
+    lines = [f"{node}; {machine}:", "", "| what | runs | min | median | max |", "|---|---|---|---|---|"]
+    for name, values in rows.items():
+        least, median, most = min(values), statistics.median(values), max(values)
+        lines.append(f"| {name} | {len(values)} | {least:.2f} | {median:.2f} | {most:.2f} |")
+    return "\n".join(lines)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="The node exporter at the real interval, beside node_exporter.")
+    parser = argparse.ArgumentParser(description="The table of docs/performance.md.")
     parser.add_argument("--interval", type=float, default=15.0, help="seconds between scrapes (%(default)s)")
-    parser.add_argument("--runs", type=int, default=5, help="how often all processes are started (%(default)s)")
-    parser.add_argument("--scrapes", type=int, default=12, help="of each in a run (%(default)s)")
+    parser.add_argument("--scrapes", type=int, default=8, help="of each, at that interval (%(default)s)")
+    parser.add_argument("--starts", type=int, default=STARTS, help="how often the processes start (%(default)s)")
+    parser.add_argument("--only", choices=("node", "storm", "alerting"), help="one part of the table")
+    parser.add_argument("--page", type=Path, metavar="FILE", help="write the table into this page, too")
     flags = parser.parse_args()
     exit_on_signals()
-    runs, loads = [], []
+    parts: dict[str, Callable[[], Rows]] = {
+        "node": functools.partial(node_rows, flags.interval, flags.scrapes, flags.starts),
+        "storm": storm_rows,
+        "alerting": functools.partial(bench_large_incidents.rows, bench_large_incidents.RUNS),
+    }
+    rows: dict[str, list[float]] = {}
+    loads = [os.getloadavg()[0]]
     try:
-        for number in range(flags.runs):
-            with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-                runs.append(one_run(Path(folder), flags.scrapes, flags.interval))
-            loads.append(os.getloadavg()[0])
-            print(f"run {number + 1} of {flags.runs}, load {loads[-1]:.1f}", file=sys.stderr)
+        for name, part in parts.items():
+            if flags.only in (None, name):
+                rows |= part()
+                loads.append(os.getloadavg()[0])
+                print(f"{name} is done, load {loads[-1]:.1f}", file=sys.stderr)
     except (StackError, OSError, subprocess.CalledProcessError) as error:
         print(f"not measured: {error}", file=sys.stderr)
         return 2
-    report(runs, loads, flags.interval)
+    found = table(rows, loads)
+    print(found)
+    if flags.page:
+        replace_between_marks(flags.page, BEGIN, END, f"\n{found}\n")
     return 0
 
 

@@ -9,6 +9,7 @@ Run: .venv/bin/python benchmarks/bench_storm.py   (about a minute; --only 20000 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -18,7 +19,7 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any, TypeAlias
@@ -173,6 +174,15 @@ def main() -> None:
 
 
 def play(only: int | None) -> None:
+    with service() as (slack, port):
+        for count, (what, make) in BURSTS.items():
+            if only in (None, count):
+                burst(slack, port, what, make)
+
+
+@contextlib.contextmanager
+def service() -> Iterator[tuple[FakeSlack, int]]:
+    """Run the alerting service beside a Slack and a Prometheus; yield that Slack and the service's port."""
     with FakeSlack(token="xoxb-test") as slack, tempfile.TemporaryDirectory() as folder:  # noqa: S106 - made up
         wiring, port = HTTPServer(("127.0.0.1", 0), Wiring), free_port()
         threading.Thread(target=wiring.serve_forever, daemon=True).start()
@@ -181,15 +191,13 @@ def play(only: int | None) -> None:
             f"--storage.path={folder}/s", f"--slack.api-url={slack.url}", "--slack.channel=#gpu-alerts",
             f"--prometheus.url=http://127.0.0.1:{wiring.server_port}", "--log.level=error",
         ]  # fmt: skip
-        service = subprocess.Popen(command, env={**os.environ, "PYROMETER_SLACK_BOT_TOKEN": "xoxb-test"})
+        process = subprocess.Popen(command, env={**os.environ, "PYROMETER_SLACK_BOT_TOKEN": "xoxb-test"})
         try:
             wait_for(port)
-            for count, (what, make) in BURSTS.items():
-                if only in (None, count):
-                    burst(slack, port, what, make)
+            yield slack, port
         finally:
-            service.send_signal(signal.SIGTERM)
-            service.wait(20)
+            process.send_signal(signal.SIGTERM)
+            process.wait(20)
             wiring.shutdown()
 
 

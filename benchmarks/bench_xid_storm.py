@@ -86,6 +86,42 @@ def at_rest(pid: int, port: int, seconds: float) -> float:
     return (cpu_seconds(pid) - before) / (time.monotonic() - begins)
 
 
+class Storm(NamedTuple):
+    """The cost and the outcome of a storm."""
+
+    microseconds: float
+    """CPU of a line, above what the exporter takes without them."""
+    counted: float
+    behind: float
+    """By how many lines the count was behind at most."""
+    late: float
+    """How many seconds after the last line all were counted."""
+    slowest: float
+    """Seconds of the slowest scrape."""
+
+
+def storm(lines: int, seconds: float, gpus: int) -> Storm:
+    """Write so many lines in so many seconds, with a scrape a second."""
+    with tempfile.TemporaryDirectory() as name, exporter(Path(name), gpus) as (pid, port):
+        scrape(port)
+        rest = at_rest(pid, port, 5)
+        before, begins = cpu_seconds(pid), time.monotonic()
+        written, behind, slowest, counted, looked = 0, 0.0, 0.0, 0.0, begins
+        with (Path(name) / "kmsg").open("ab", buffering=0) as log:
+            while counted < lines and time.monotonic() - begins < 20 * seconds:
+                due = min(lines, int(lines * (time.monotonic() - begins) / seconds))
+                log.write(b"".join(line(number, gpus) for number in range(written, due)))
+                written = due
+                if time.monotonic() - looked >= 1:
+                    looked = time.monotonic()
+                    took, counted = scrape(port)
+                    behind, slowest = max(behind, due - counted), max(slowest, took)
+                time.sleep(1 / BATCHES_A_SECOND)
+        passed = time.monotonic() - begins
+        cost = (cpu_seconds(pid) - before - rest * passed) / max(1.0, counted)
+    return Storm(1e6 * cost, counted, behind, passed - seconds, slowest)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="A storm of Xids in the kernel's log.")
     parser.add_argument("--lines", type=int, default=100_000)
@@ -93,31 +129,15 @@ def main() -> int:
     parser.add_argument("--gpus", type=int, default=8)
     flags = parser.parse_args()
     exit_on_signals()
-    with tempfile.TemporaryDirectory() as name, exporter(Path(name), flags.gpus) as (pid, port):
-        scrape(port)
-        rest = at_rest(pid, port, 5)
-        before, begins = cpu_seconds(pid), time.monotonic()
-        written, behind, slowest, counted, looked = 0, 0.0, 0.0, 0.0, begins
-        with (Path(name) / "kmsg").open("ab", buffering=0) as log:
-            while counted < flags.lines and time.monotonic() - begins < 20 * flags.seconds:
-                due = min(flags.lines, int(flags.lines * (time.monotonic() - begins) / flags.seconds))
-                log.write(b"".join(line(number, flags.gpus) for number in range(written, due)))
-                written = due
-                if time.monotonic() - looked >= 1:
-                    looked = time.monotonic()
-                    seconds, counted = scrape(port)
-                    behind, slowest = max(behind, due - counted), max(slowest, seconds)
-                time.sleep(1 / BATCHES_A_SECOND)
-        passed = time.monotonic() - begins
-        cost = (cpu_seconds(pid) - before - rest * passed) / max(1.0, counted)
-    lost = max(0, int(behind - LOG_BYTES / len(line(flags.lines, flags.gpus))))
+    found = storm(flags.lines, flags.seconds, flags.gpus)
+    lost = max(0, int(found.behind - LOG_BYTES / len(line(flags.lines, flags.gpus))))
     print(
         f"{flags.lines:,} lines of {flags.gpus} GPUs in {flags.seconds:g} s (load {os.getloadavg()[0]:.1f}): "
-        f"{1e6 * cost:.0f} us of CPU a line, {counted:,.0f} counted, {behind:,.0f} behind at most "
+        f"{found.microseconds:.0f} us of CPU a line, {found.counted:,.0f} counted, {found.behind:,.0f} behind at most "
         f"({f'{lost:,} of them' if lost else 'none'} lost from a log of 1 MiB), "
-        f"all {passed - flags.seconds:.1f} s after the last, slowest scrape {slowest:.2f} s"
+        f"all {found.late:.1f} s after the last, slowest scrape {found.slowest:.2f} s"
     )
-    return 0 if counted >= flags.lines else 1
+    return 0 if found.counted >= flags.lines else 1
 
 
 if __name__ == "__main__":

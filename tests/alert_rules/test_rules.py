@@ -35,7 +35,7 @@ KNOWN_METRICS = re.compile(
     | pyrometer_gpus_present
     | pyrometer_exporter_build_info
     | pyrometer_down_reason_info
-    | pyrometer_alerting_(outbox_oldest_age_seconds|slack_blocked|outlet_oldest_age_seconds|outlet_blocked)
+    | pyrometer_alerting_(leader|outbox_oldest_age_seconds|slack_blocked|outlet_oldest_age_seconds|outlet_blocked)
     | pyrometer_policy_(last_look_timestamp_seconds|mode_info)
     | pyrometer_nic_(info|up|link_up|expected_up|link_rate(_max)?_bits_per_second|link_down_events_total)
     | pyrometer_nic_(driver_counter_total|counter_saturated|symbol_error_total|link_last_down_timestamp_seconds)

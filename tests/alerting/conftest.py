@@ -42,6 +42,7 @@ _load("alerting_policy_fakes", "policy_fakes.py")
 _load("alerting_chaos", "chaos.py")
 _load("alerting_chaos_replicas", "chaos_replicas.py")
 _load("alerting_two", "two.py")
+_load("alerting_partition", "partition.py")
 _running = _load("alerting_running", "running.py")
 _talking = _load("alerting_talking", "talking.py")
 

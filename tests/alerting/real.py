@@ -48,8 +48,7 @@ receivers:
   - name: nobody
   - name: pyrometer
     webhook_configs:
-      - url: {url}
-        max_alerts: {max_alerts}
+{webhooks}
 inhibit_rules:
   - source_matchers: [alertname="Throttle"]
     target_matchers: [alertname="MfuDrop"]
@@ -63,12 +62,13 @@ class RealAlertmanager:
     """One Alertmanager process; `post` speaks to it as Prometheus does."""
 
     def __init__(
-        self, folder: Path, url: str, *, group_wait: str = "0s", group_interval: str = "300ms", max_alerts: int = 0
+        self, folder: Path, *urls: str, group_wait: str = "0s", group_interval: str = "300ms", max_alerts: int = 0
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder, self.port = folder, 0  # until it was started once
+        webhooks = "\n".join(f"      - url: {url}\n        max_alerts: {max_alerts}" for url in urls)
         (folder / "am.yaml").write_text(
-            CONFIG.format(url=url, group_wait=group_wait, group_interval=group_interval, max_alerts=max_alerts)
+            CONFIG.format(webhooks=webhooks, group_wait=group_wait, group_interval=group_interval)
         )
         self.cluster: list[str] = ["--cluster.listen-address="]
         self._process: subprocess.Popen[bytes] | None = None
@@ -96,6 +96,21 @@ class RealAlertmanager:
         ]
         with (self._folder / "log").open("ab") as log:
             return subprocess.Popen(command, stdout=log, stderr=log)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid if self._process is not None else 0
+
+    def members(self) -> int:
+        """Return how many peers it knows to be there, itself included."""
+        return len(self._ask("GET", "/api/v2/status")["cluster"]["peers"])
+
+    def notified(self) -> float:
+        """Return how many deliveries it has tried."""
+        with urllib.request.urlopen(f"{self.url}/metrics", timeout=20) as answer:  # noqa: S310
+            lines = answer.read().decode().splitlines()
+        name = 'alertmanager_notifications_total{integration="webhook"'
+        return sum(float(line.split()[-1]) for line in lines if line.startswith(name))
 
     def end(self, number: int = signal.SIGKILL) -> None:
         if self._process is not None:
@@ -140,7 +155,7 @@ class RealAlertmanager:
         data = None if document is None else json.dumps(document).encode()
         headers = {"Content-Type": "application/json"}
         request = urllib.request.Request(f"{self.url}{path}", data=data, method=method, headers=headers)  # noqa: S310
-        with urllib.request.urlopen(request, timeout=5) as answer:  # noqa: S310
+        with urllib.request.urlopen(request, timeout=20) as answer:  # noqa: S310
             return json.loads(answer.read() or b"null")
 
 

@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -27,13 +28,13 @@ WEBHOOK = "/api/v1/alertmanager"
 
 
 class Process:
-    """One service, on a port of its own; `flags` are those besides Slack's."""
+    """One service, on a port of its own where none is given; `flags` are those besides Slack's."""
 
-    def __init__(self, folder: Path, name: str, slack: FakeSlack, flags: Sequence[str]) -> None:
+    def __init__(self, folder: Path, name: str, slack: FakeSlack, flags: Sequence[str], port: int = 0) -> None:
         self._log = folder / f"{name}.log"
         self._flags = [f"--slack.api-url={slack.url}", "--slack.channel=#gpu-alerts", *flags]
         self._process: subprocess.Popen[bytes] | None = None
-        self.port = 0
+        self.port = port
 
     def start(self) -> None:
         """Start it, on the port of its first start, and wait until it is ready."""
@@ -62,7 +63,7 @@ class Process:
 
     def leads(self) -> bool:
         """Return whether it says that it leads."""
-        return "pyrometer_alerting_leader 1.0" in self.metrics()
+        return any(re.fullmatch(r"pyrometer_alerting_leader\{.*\} 1\.0", line) for line in self.metrics())
 
     def metrics(self) -> list[str]:
         """Return the lines of its metrics; none where it does not answer."""
@@ -90,8 +91,8 @@ class Process:
 class Two:
     """Both services; they are killed at the end."""
 
-    def __init__(self, folder: Path, slack: FakeSlack, flags: Sequence[str]) -> None:
-        self.both = [Process(folder, f"alerting-{number}", slack, flags) for number in (1, 2)]
+    def __init__(self, folder: Path, slack: FakeSlack, flags: Sequence[str], ports: Sequence[int] = (0, 0)) -> None:
+        self.both = [Process(folder, f"alerting-{port or n}", slack, flags, port) for n, port in enumerate(ports)]
 
     def __enter__(self) -> Self:
         try:

@@ -34,6 +34,10 @@ EVERYTHING = (
     "--set=alerting.persistence.storageClass=fast,clusterExporter.persistence.enabled=false,grafana.externalUrl=https://g",
     "--set=grafana.loki.url=http://loki:3100,grafana.loki.uid=logs",
 )
+TWO = (
+    "--set=alerting.replicas=2,alerting.storage.url=postgresql://pyrometer@db/alerting",
+    "--set=alerting.storage.secret=pyrometer-database",
+)
 LESS = (
     "--set=" + ",".join(f"{part}.enabled=false" for part in ("node", "alerting", "rules", "boards", "networkPolicy")),
 )
@@ -127,6 +131,11 @@ def test_every_default_fits_the_schema_and_is_in_it() -> None:
         ("monitors.interval", "5"),
         ("prometheus.url", "prometheus:9090"),
         ("alerting.slack.channel", "gpu-alerts"),
+        ("alerting.replicas", 2),
+        ("alerting.replicas", 0),
+        ("alerting.storage.url", "mysql://db/alerting"),
+        ("alerting.storage.url", "postgresql://pyrometer:s3cret@db/alerting"),
+        ("alerting.storage.password", "s3cret"),
         ("monitors.consumers", []),
         ("clusterExporter.extraArgs", ["no-collector.slurm"]),
         ("image.pullPolicy", "Sometimes"),
@@ -153,7 +162,11 @@ def test_lint_has_nothing_to_say() -> None:
     assert "[WARNING]" not in said
 
 
-@pytest.mark.parametrize("options", [(), EVERYTHING, LESS], ids=["defaults", "everything", "less"])
+@pytest.mark.parametrize(
+    "options",
+    [(), EVERYTHING, LESS, TWO, (*EVERYTHING, *TWO)],
+    ids=["defaults", "everything", "less", "two alerting services", "everything twice"],
+)
 def test_every_object_fits_the_schemas_of_kubernetes_and_of_the_operator(
     tmp_path: Path, options: tuple[str, ...]
 ) -> None:
@@ -202,6 +215,54 @@ def test_a_loki_is_a_data_source_and_a_link_in_messages(
     assert [each for each in args if "grafana.logs" in each] == ([flag] if flag else [])
 
 
+def test_more_than_one_alerting_service_without_a_database_is_refused() -> None:
+    """By the chart as well, where somebody skips the schema."""
+    need("helm")
+    for more in ((), ("--skip-schema-validation",)):
+        with pytest.raises(SystemExit, match=r"alerting\.replicas: more than one need|/alerting/storage/url"):
+            chart.template("--set=alerting.replicas=2", *more)
+
+
+def test_two_alerting_services_share_a_database_and_have_no_volume() -> None:
+    objects = named(rendered(*TWO))
+    assert ("PersistentVolumeClaim", "pyrometer-alerting") not in objects
+    assert objects["PodDisruptionBudget", "pyrometer-alerting"]["spec"]["maxUnavailable"] == 1
+    spec = objects["Deployment", "pyrometer-alerting"]["spec"]
+    assert (spec["replicas"], spec["strategy"]["rollingUpdate"]["maxSurge"]) == (2, 0)
+    pod = spec["template"]["spec"]
+    (container,) = pod["containers"]
+    found = [each for each in container["args"] if each.startswith("--storage")]
+    assert found == [
+        "--storage.url=postgresql://pyrometer@db/alerting", "--storage.password-file=/etc/pyrometer/database/password",
+    ]  # fmt: skip
+    (volume,) = [each for each in pod["volumes"] if each["name"] == "database"]
+    assert volume["secret"] == {"secretName": "pyrometer-database", "defaultMode": 0o440}
+    assert "podAntiAffinity" in pod["affinity"]
+    assert [each["name"] for each in pod["volumes"]] == ["database", "tmp"]
+
+
+@pytest.mark.parametrize(
+    ("hosts", "ports"),
+    [
+        ("db", [5432]),
+        ("pyrometer@db", [5432]),
+        ("db:6432", [6432]),
+        ("pyrometer@db-1:6432\\,db-2:6433", [6432, 6433]),
+        ("pyrometer@[fd00::1]:6432", [6432]),
+        ("pyrometer@[fd00::1]", [5432]),
+    ],
+)
+def test_the_alerting_services_may_reach_their_database(hosts: str, ports: list[int]) -> None:
+    objects = named(rendered(f"--set=alerting.storage.url=postgresql://{hosts}/alerting?connect_timeout=5"))
+    allowed = [
+        port["port"] for rule in objects["NetworkPolicy", "pyrometer-alerting"]["spec"]["egress"] if "to" not in rule
+        for port in rule["ports"]
+    ]  # fmt: skip
+    assert allowed == [53, 53, 443, *ports]
+    others = [rule.get("ports") for rule in objects["NetworkPolicy", "pyrometer-cluster"]["spec"]["egress"]]
+    assert len(others) == 2
+
+
 def test_rules_are_the_same_by_helm_and_by_the_command() -> None:
     by_helm = {name: each for (kind, name), each in named(rendered()).items() if kind == "PrometheusRule"}
     texts = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "alert_rules").glob("*.rules.yaml")}
@@ -230,14 +291,15 @@ def test_the_release_fits_into_the_secret_that_helm_keeps_it_in() -> None:
     assert len(release) < 0.85 * 2**20
 
 
-def test_kustomize_builds_the_same_objects(tmp_path: Path) -> None:
+@pytest.mark.parametrize("two", [False, True], ids=["one alerting service", "two"])
+def test_kustomize_builds_the_same_objects(tmp_path: Path, two: bool) -> None:
     """With the rules written and the kernel's log asked for, as the comments in kustomization.yaml say."""
     kustomize = need("kustomize")
-    tree = _copied(tmp_path)
+    tree = _copied(tmp_path, two=two)
     answer = subprocess.run([kustomize, "build", tree], capture_output=True, text=True, check=False)
     assert answer.returncode == 0, answer.stderr
     built = named(list(yaml.safe_load_all(answer.stdout)))
-    wanted = named(rendered("--set=node.kernelLog=true"))
+    wanted = named(rendered("--set=node.kernelLog=true", *(TWO if two else ())))
     assert set(built) - set(wanted) == {("Namespace", "pyrometer")}
     assert set(wanted) - set(built) == set()
     for key, found in wanted.items():
@@ -261,14 +323,16 @@ def in_order(found: Any) -> Any:
     return found
 
 
-def _copied(tmp_path: Path) -> Path:
-    """The tree's files that kustomize reads, with its two comments taken out."""
+def _copied(tmp_path: Path, *, two: bool = False) -> Path:
+    """The tree's files that kustomize reads, with its comments taken out."""
     tree = tmp_path / "compose/kubernetes"
     tree.mkdir(parents=True)
     (tmp_path / "dashboards").mkdir()
     boards = tmp_path / "dashboards/json"
     boards.mkdir()
-    for source, into in ((BASE, tree), (ROOT / "dashboards/json", boards)):
+    (tree / "two-alerting-services").mkdir()
+    copies = [(BASE / part, tree / part) for part in (".", "two-alerting-services")]
+    for source, into in (*copies, (ROOT / "dashboards/json", boards)):
         for path in (each for each in source.iterdir() if each.is_file()):
             (into / path.name).write_bytes(path.read_bytes())
     texts = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "alert_rules").glob("*.rules.yaml")}
@@ -277,14 +341,14 @@ def _copied(tmp_path: Path) -> Path:
         (tree / "rules" / name).write_text(text, encoding="utf-8")
     path = tree / "kustomization.yaml"
     text = path.read_text(encoding="utf-8").replace("  # - rules", "  - rules").replace("  # - {path", "  - {path")
-    path.write_text(text, encoding="utf-8")
+    path.write_text(text.replace("# components", "components") if two else text, encoding="utf-8")
     return tree
 
 
 PAGE = (ROOT / "docs/howto/kubernetes.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("title", ["values.yaml", "values.yaml, TLS"])
+@pytest.mark.parametrize("title", ["values.yaml", "values.yaml, TLS", "values.yaml, two alerting services"])
 def test_the_pages_values_are_good_and_change_the_objects(tmp_path: Path, title: str) -> None:
     block = PAGE.partition(f'```yaml title="{title}"\n')[2].partition("```")[0]
     found = yaml.safe_load(block)

@@ -7,10 +7,17 @@ from pyrometer_alerting.deliver.outlets.couriers import OutletCouriers
 from pyrometer_alerting.intake.intake import WATCHDOG_FACT
 from pyrometer_alerting.policy.gauges import policy_gauges
 from pyrometer_alerting.policy.worker import PolicyWorker
+from pyrometer_alerting.state.engine import Engine
 from pyrometer_alerting.state.incident_metrics import incident_gauges
 from pyrometer_alerting.state.store import Transaction
 
 Gauges = dict[str, dict[tuple[tuple[str, str], ...], float]]
+
+
+def leader_gauge(engine: Engine) -> dict[tuple[tuple[str, str], ...], float]:
+    """Return whether this process leads, and which database the services share that it leads among."""
+    storage = engine.name if engine.folder is None else "sqlite"
+    return {(("storage", storage),): float(engine.leads())}
 
 
 def store_gauges(

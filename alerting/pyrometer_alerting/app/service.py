@@ -10,7 +10,7 @@ from functools import partial
 
 from pyrometer_alerting.app import api
 from pyrometer_alerting.app.analysis import AnalysisWorkers
-from pyrometer_alerting.app.gauges import Gauges, store_gauges
+from pyrometer_alerting.app.gauges import Gauges, leader_gauge, store_gauges
 from pyrometer_alerting.app.readiness import Readiness
 from pyrometer_alerting.app.trouble import trouble_lines
 from pyrometer_alerting.deliver.courier import Courier
@@ -349,7 +349,7 @@ class Service:
         leads = self._store.engine.leads()
         gauges: Gauges = {
             "pyrometer_alerting_config_last_reload_successful": {(): float(self._reload_successful)},
-            "pyrometer_alerting_leader": {(): float(leads)},
+            "pyrometer_alerting_leader": leader_gauge(self._store.engine),
             "pyrometer_alerting_store_writable": {(): float(self._readiness.writable)},
         }
         backed_up_at = self._store.backed_up_at()

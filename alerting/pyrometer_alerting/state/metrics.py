@@ -180,7 +180,9 @@ GAUGES = (
     Family(
         "pyrometer_alerting_leader",
         "gauge",
-        "1 while this process applies deliveries and sends messages; 0 on a standby.",
+        "1 while this process applies deliveries and sends messages; 0 where another one on the same storage does:"
+        " sqlite, or PostgreSQL's address without user and password.",
+        ("storage",),
     ),
     Family("pyrometer_alerting_inbox_depth", "gauge", "Deliveries that were answered and are still to be applied."),
     Family(

@@ -52,6 +52,7 @@ def _alerting(plan: Plan) -> Iterator[Family]:
     where = _service(plan)
     for name in ("outbox_depth", "outbox_dead", "outbox_oldest_age_seconds", "incidents_open"):
         yield family(f"pyrometer_alerting_{name}", [where], np.zeros(1))
+    yield family("pyrometer_alerting_leader", [f'{where},storage="sqlite"'], np.ones(1))
     yield family(
         "pyrometer_alerting_watchdog_last_seen_timestamp_seconds", [where], lambda at: np.array([at - at % 60])
     )

@@ -39,7 +39,10 @@ ALERTMANAGER_RATES = {
     f"alertmanager_notifications_failed_total{BY}": 0.0,
 }
 OUTLET = "pyrometer_alerting_outlet_oldest_age_seconds"
+LEADER = "pyrometer_alerting_leader"
+SHARED = f'{LEADER}{{storage="postgresql://db/alerting"}}'
 ALERTING_GAUGES = {
+    f'{LEADER}{{storage="sqlite"}}': 1.0,
     f'{OUTLET}{{outlet="oncall"}}': 0.0,
     f'{OUTLET}{{outlet="night-shift"}}': 0.0,
     "pyrometer_alerting_outbox_oldest_age_seconds": 0.0,
@@ -73,6 +76,11 @@ class Service:
     def set(self, series: str, value: float) -> None:
         """Set a gauge."""
         self._gauges[series] = value
+
+    def become(self, series: str, seconds: float, *others: str) -> None:
+        """Serve a gauge as 0 for so many seconds and as 1 after it, instead of others."""
+        self._gauges = {name: value for name, value in self._gauges.items() if name not in others} | {series: 0.0}
+        self._site.after(seconds, lambda: self.set(series, 1.0))
 
     def rise(self, series: str, rate: float) -> None:
         """Let a counter rise so much per second from now on."""

@@ -19,12 +19,18 @@ securityContext:
 {{/* Its volumes; call with (list . $part "alerting"). */}}
 {{- define "pyrometer.state" -}}
 {{- $part := index . 1 -}}
+{{- $storage := $part.storage | default dict -}}
+{{- if not $storage.url -}}
 - name: state
   {{- if $part.persistence.enabled }}
   persistentVolumeClaim: {claimName: {{ include "pyrometer.name" (first .) }}-{{ last . }}}
   {{- else }}
   emptyDir: {}
   {{- end }}
+{{- else if $storage.secret -}}
+- name: database
+  secret: {secretName: {{ $storage.secret }}, defaultMode: 0440}
+{{- end }}
 {{- with $part.webConfig.secret }}
 - name: web
   secret: {secretName: {{ . }}, defaultMode: 0440}

@@ -6,9 +6,11 @@ from pyrometer_simulator.situations.host import HOST
 from pyrometer_simulator.situations.model import MINUTE, Situation, Step, Within, at, within
 from pyrometer_simulator.situations.services import (
     BY,
+    LEADER,
     MEBIBYTE,
     OUTLET,
     RULES,
+    SHARED,
     TO,
     alerting,
     alertmanager,
@@ -68,6 +70,15 @@ SITUATIONS = [
         "messages wait for Slack for minutes",
         at(1, service(alerting, "set", "pyrometer_alerting_outbox_oldest_age_seconds", 180, at=FAULT)),
         AlertingNotDelivering=within(60, series=1),
+    ),
+    _played(
+        "the leader of two alerting services is killed, the other leads ten seconds later",
+        at(1, service(alerting, "become", SHARED, 10.0, f'{LEADER}{{storage="sqlite"}}', at=FAULT)),
+    ),
+    _played(
+        "neither of two alerting services leads: PostgreSQL is away",
+        at(1, service(alerting, "become", SHARED, 3600.0, f'{LEADER}{{storage="sqlite"}}', at=FAULT)),
+        AlertingNoLeader=within(150, series=1),
     ),
     _played(
         "a pager takes no notices for minutes, the mailbox beside it does",
