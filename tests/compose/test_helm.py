@@ -134,7 +134,7 @@ def test_every_default_fits_the_schema_and_is_in_it() -> None:
         ("alerting.replicas", 2),
         ("alerting.replicas", 0),
         ("alerting.storage.url", "mysql://db/alerting"),
-        ("alerting.storage.url", "postgresql://pyrometer:s3cret@db/alerting"),
+        ("alerting.storage.url", "postgresql://pyrometer:word@db/alerting"),
         ("alerting.storage.password", "s3cret"),
         ("monitors.consumers", []),
         ("clusterExporter.extraArgs", ["no-collector.slurm"]),
