@@ -167,6 +167,8 @@ def costs_of_panels(url: str, over: int = 0, where: Mapping[str, str] | None = N
         for panel in finding.panels(board):
             costs = [_cost(url, _asked(board, panel, target, over, where)) for target in finding.targets(panel)]
             fold = panel["id"] in shown and panel["gridPos"]["y"] < FOLD_ROWS
+            if not costs:  # a panel that is text
+                continue
             series, size, spent = (sum(each) for each in zip(*costs, strict=True))
             yield Cost(name.removesuffix(".json"), panel["title"], fold, int(series), int(size), spent)
 
