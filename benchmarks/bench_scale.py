@@ -34,7 +34,7 @@ from pyrometer_simulator.demo.processes import Processes
 
 RUNS = 8
 SHARDS = 4  # of nodes; of runs one for each
-SETTLED = 180  # after so many seconds every rule has been evaluated, except those of five minutes
+SETTLED = 150  # after so many seconds every rule has been evaluated, except those of five minutes
 BYTES_A_SERIES = {"full": 4.5e3 * 3130, "standard": 4.5e3 * 1760, "minimal": 4.5e3 * 1495}  # docs/sizing.md
 BYTES_A_SAMPLE = 2.8  # on disk, docs/sizing.md
 RULE_TIMES = 3
