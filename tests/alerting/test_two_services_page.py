@@ -96,7 +96,7 @@ class Reader:
         process.wait(40)
 
     def start_alertmanager(self) -> None:
-        """Paste the receiver in place of the one that is there."""
+        """Paste the receiver in place of the old one."""
         receivers = filled("webhook_configs", **{host: f"127.0.0.1:{port}" for host, port in self.ports.items()})
         file = self.folder / "alertmanager/am.yaml"
         before, rest = file.read_text().split("receivers:\n")

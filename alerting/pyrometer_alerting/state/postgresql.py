@@ -72,7 +72,7 @@ class Server:
                 db.execute("SET synchronous_commit = on")
             for setting in more:
                 db.execute(f"SET {setting}".encode())
-            # What waits for a lock, and for a process that was killed meanwhile, ends; some systems cannot notice.
+            # End a session that waits for a lock while its process was killed; not every system notices that.
             with contextlib.suppress(psycopg.errors.InvalidParameterValue):
                 db.execute(f"SET client_connection_check_interval = {_GONE_MILLISECONDS}".encode())
         except BaseException:
