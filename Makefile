@@ -169,7 +169,7 @@ test-systems: $(STAMP)
 	@echo ">> demo and smoke tests in chroots"; $(BIN)/python -m pyrometer_simulator.systems $(SYSTEMS_FLAGS)
 
 # They mostly sleep, so three processes. By file, as the tests of one share what takes minutes.
-E2E := tests/e2e tests/simulator/incidents tests/dashboards
+E2E := tests/e2e tests/simulator/incidents tests/dashboards tests/alerting/test_three_alertmanagers.py
 e2e: stack
 	@echo ">> end-to-end scenario"; $(BIN)/pytest -m "e2e and not compose" --numprocesses=3 --dist=loadfile $(E2E)
 
