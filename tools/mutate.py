@@ -1,6 +1,6 @@
 """Mutation testing of the modules that must not be wrong: does a test fail for every change of their code?
 
-    python tools/mutate.py [SUBJECT...] [--jobs 2] [--sample 50] [--write FILE]
+    python tools/mutate.py [SUBJECT...] [--jobs 2] [--sample 50] [--again] [--write FILE]
 
 A mutant is one change of one expression or statement. A child of this process, forked after the libraries are imported,
 imports the changed module in place of the real one and runs the module's own tests until the first failure; a mutant
@@ -285,6 +285,24 @@ def measure(name: str, jobs: int, chosen: Sequence[int] = (), sample: int = 0) -
     }  # fmt: skip
 
 
+def again(row: dict[str, Any], jobs: int) -> dict[str, Any]:
+    """Return a subject's row after its survivors alone were tried again, as where tests were added.
+
+    Raises:
+        SystemExit: the module is another one than that of the row, or its tests fail without any change.
+    """
+    subject = SUBJECTS[row["subject"]]
+    if version_of(subject.path) != row["version"]:
+        raise SystemExit(f"mutate: {subject.module} has changed since: measure it as a whole")
+    found = measure(row["subject"], jobs, [int(one.partition(":")[0]) for one in row["survivors"]])
+    left = [one for one in row["survivors"] if one in found["survivors"]]
+    equivalent = [one for one in row["survivors"] if one in found["equivalent"]]
+    return row | {
+        "killed": row["mutants"] - len(left) - len(row["equivalent"]) - len(equivalent),
+        "equivalent": row["equivalent"] + equivalent, "survivors": left,
+    }  # fmt: skip
+
+
 def _verdicts(
     subject: Subject, source: str, mutants: Sequence[Mutant], jobs: int, servers: queue.SimpleQueue[Pair]
 ) -> list[str]:
@@ -318,10 +336,13 @@ def _servers(count: int) -> Iterator[queue.SimpleQueue[Pair]]:
         yield free
 
 
+def _rows(file: Path) -> dict[str, dict[str, Any]]:
+    return {row["subject"]: row for row in json.loads(file.read_text(encoding="utf-8"))}
+
+
 def _write(file: Path, row: dict[str, Any]) -> None:
     """Replace a subject's figures in the file, in the order of SUBJECTS."""
-    rows = {old["subject"]: old for old in json.loads(file.read_text(encoding="utf-8"))} if file.exists() else {}
-    rows[row["subject"]] = row
+    rows = (_rows(file) if file.exists() else {}) | {row["subject"]: row}
     ordered = [rows[subject] for subject in SUBJECTS if subject in rows]
     file.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
 
@@ -333,6 +354,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=2, help="children at a time (default: %(default)s)")
     parser.add_argument("--lines", type=int, nargs="*", default=[], help="only mutants of these lines")
     parser.add_argument("--sample", type=int, default=0, metavar="N", help="only N mutants of each subject, by chance")
+    parser.add_argument("--again", action="store_true", help="only what survived in the figures of --write")
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the figures as JSON; other subjects' stay")
     options = parser.parse_args(argv)
     os.chdir(ROOT)
@@ -340,7 +362,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         importlib.import_module(name)
     rows = []
     for subject in options.subjects or SUBJECTS:
-        rows.append(measure(subject, options.jobs, options.lines, options.sample))
+        rows.append(
+            again(_rows(options.write)[subject], options.jobs)
+            if options.again
+            else measure(subject, options.jobs, options.lines, options.sample)
+        )
         row = rows[-1]
         if options.write:
             _write(options.write, row)

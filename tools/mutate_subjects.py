@@ -11,6 +11,7 @@ from pathlib import Path
 
 _STATE = "tests/alerting/state"
 _STORE = (f"{_STATE}/test_store_queries.py", f"{_STATE}/test_store_changes.py", f"{_STATE}/test_store.py")
+_OTHERS = f"{_STATE}/test_outbox_others.py"
 _BROKEN = f"{_STATE}/test_broken_file.py"
 # Both engines read the same statements: PostgreSQL's own module is another subject, and a server takes seconds.
 _ON_SQLITE = "not postgresql"
@@ -39,11 +40,16 @@ class Subject:
 SUBJECTS = {
     "outbox": Subject(
         "pyrometer_alerting.state.outbox",
-        (f"{_STATE}/test_outbox.py", f"{_STATE}/test_outbox_calls.py", "tests/alerting/deliver/test_courier.py"),
+        (
+            f"{_STATE}/test_outbox.py",
+            _OTHERS,
+            f"{_STATE}/test_outbox_calls.py",
+            "tests/alerting/deliver/test_courier.py",
+        ),
         _ON_SQLITE,
     ),
     "store": Subject("pyrometer_alerting.state.store", (*_STORE, _BROKEN), _ON_SQLITE),
-    "store's statements": Subject("pyrometer_alerting.state.transaction", _STORE, _ON_SQLITE),
+    "store's statements": Subject("pyrometer_alerting.state.transaction", (*_STORE, _OTHERS), _ON_SQLITE),
     "store's file": Subject(
         "pyrometer_alerting.state.database", (f"{_STATE}/test_database.py", _BROKEN, *_STORE), _ON_SQLITE
     ),
