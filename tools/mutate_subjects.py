@@ -48,7 +48,9 @@ SUBJECTS = {
         ),
         _ON_SQLITE,
     ),
-    "store": Subject("pyrometer_alerting.state.store", (*_STORE, _BROKEN), _ON_SQLITE),
+    "store": Subject(
+        "pyrometer_alerting.state.store", (f"{_STATE}/test_store_engine.py", *_STORE, _BROKEN), _ON_SQLITE
+    ),
     "store's statements": Subject("pyrometer_alerting.state.transaction", (*_STORE, _OTHERS), _ON_SQLITE),
     "store's file": Subject(
         "pyrometer_alerting.state.database", (f"{_STATE}/test_database.py", _BROKEN, *_STORE), _ON_SQLITE
