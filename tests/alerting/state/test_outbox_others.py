@@ -201,6 +201,8 @@ def test_an_edit_that_came_late_is_made_again(tx: Transaction) -> None:
 
 
 def test_a_reply_is_looked_for_in_its_own_thread(tx: Transaction) -> None:
+    tx.outbox.request("earlier", 1.0, 1.0)
+    tx.outbox.finish(root(tx.outbox, "earlier"), "C1", "1.0", "shown", 2.0)
     tx.outbox.finish(posting(tx.outbox), "C1", "2.0", "shown", 20.0)
     tx.outbox.reply("a", "text", 21.0)
     pager = tx.outbox_of(PAGER)
