@@ -10,6 +10,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,14 @@ REPLICAS = ("a", "b")
 PORT = 9090
 # The newest batches are on their way: an interval, and what a busy machine adds.
 ON_THEIR_WAY_SECONDS = 15.0
+
+
+@dataclass(frozen=True)
+class _Launch:
+    command: Sequence[str]
+    ready: str
+    env: Mapping[str, str] = field(default_factory=dict)
+    folder: Path | None = None
 
 
 class Pair:
@@ -62,13 +71,18 @@ class Pair:
         self.nodes = TrainingNodes(folder / "nodes", self.processes, NODES, (), NAME)
         self._ending.callback(self.nodes.training.stop)
         self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._launches: dict[str, _Launch] = {}
         for name in REPLICAS:
             self._configure(name, page, port)
+            self._launches[name] = self._replica(name)
             self.start(name)
         self.nodes.training.start()
 
     def close(self) -> None:
         """End everything."""
+        for process in self._running.values():
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(signal.SIGCONT)
         self._ending.close()
 
     def data(self, name: str) -> Path:
@@ -79,29 +93,44 @@ class Pair:
         """Return a replica, to be asked."""
         return Prometheus(f"http://127.0.0.1:{self.hosts.port(f'prom-{name}', PORT)}")
 
-    def start(self, name: str) -> None:
-        """Start a replica and wait until it answers. Raises DemoError."""
+    def _replica(self, name: str) -> _Launch:
         port = self.hosts.port(f"prom-{name}", PORT)
         command = [
             str(self._stack.prometheus), "--config.file=prometheus.yaml", "--storage.tsdb.path=data",
             f"--web.listen-address=127.0.0.1:{port}", "--rules.alert.resend-delay=15s",
             "--storage.tsdb.min-block-duration=2h", "--storage.tsdb.max-block-duration=2h",
         ]  # fmt: skip
-        self._running[name] = self.processes.start(
-            f"prometheus-{name}", command, {"PYROMETER_CLUSTER": NAME, "PYROMETER_REPLICA": name},
-            self.folder / f"prometheus-{name}", dispensable=True,
-        )  # fmt: skip
-        self.processes.wait_until_ready({f"prometheus-{name}": f"http://127.0.0.1:{port}/-/ready"})
+        env = {"PYROMETER_CLUSTER": NAME, "PYROMETER_REPLICA": name}
+        return _Launch(command, f"http://127.0.0.1:{port}/-/ready", env, self.folder / f"prometheus-{name}")
+
+    @property
+    def services(self) -> list[str]:
+        """What can be killed: the replicas, and what the page adds."""
+        return list(self._launches)
+
+    def start(self, name: str) -> None:
+        """Start a replica or what was added by ``run``, and wait until it answers. Raises DemoError."""
+        launch = self._launches[name]
+        self._running[name] = self.processes.start(name, launch.command, launch.env, launch.folder, dispensable=True)
+        self.processes.wait_until_ready({name: launch.ready})
+
+    def run(self, name: str, command: Sequence[str], ready: str) -> None:
+        """Start a program that the page adds, and wait until an address answers. Raises DemoError."""
+        self._launches[name] = _Launch(command, ready)
+        self.start(name)
 
     def kill(self, name: str) -> None:
         """SIGKILL."""
         self._running[name].send_signal(signal.SIGKILL)
         self._running[name].wait()
 
-    def run(self, name: str, command: Sequence[str], ready: str) -> None:
-        """Start a program that the page adds, and wait until an address answers. Raises DemoError."""
-        self.processes.start(name, command, dispensable=True)
-        self.processes.wait_until_ready({name: ready})
+    def pause(self, name: str) -> None:
+        """SIGSTOP: nothing is answered, nothing is closed."""
+        self._running[name].send_signal(signal.SIGSTOP)
+
+    def resume(self, name: str) -> None:
+        """SIGCONT."""
+        self._running[name].send_signal(signal.SIGCONT)
 
     def trained(self, until: float) -> dict[str, int]:
         """Return how many batches of each run began before a Unix time, by what both replicas have together."""
@@ -131,11 +160,20 @@ def kept(of: Prometheus, run: str, until: float, name: str = STEPS) -> list[tupl
     return [(at, int(value)) for at, value in samples if not math.isnan(value)]
 
 
-def differences(of: Prometheus, trained: Mapping[str, int], until: float) -> tuple[int, int]:
-    """Return how many batches are lost and how many are there twice, of so many of each run."""
+def wrong(of: Prometheus, pair: Pair, until: float) -> int:
+    """Return how many batches are stored that neither replica has with this time and number."""
+    found = 0
+    for run in pair.nodes.training.runs:
+        right = {each for name in REPLICAS for each in kept(pair.prometheus(name), run, until)}
+        found += len(set(kept(of, run, until)) - right)
+    return found
+
+
+def differences(of: Prometheus, trained: Mapping[str, int], until: float, name: str = STEPS) -> tuple[int, int]:
+    """Return how many batches are lost and how many are there twice, of so many of each run, in a metric."""
     lost = twice = 0
     for run, count in trained.items():
-        have = [step for _, step in kept(of, run, until)]
+        have = [step for _, step in kept(of, run, until, name)]
         lost += len(set(range(count)) - set(have))
         twice += len(have) - len(set(have))
     return lost, twice

@@ -66,9 +66,10 @@ class Outcome:
 class Watch(threading.Thread):
     """Asks every half second how old the newest batch is, of the run where it is oldest."""
 
-    def __init__(self, asked: Prometheus) -> None:
+    def __init__(self, asked: Prometheus, runs: int) -> None:
         super().__init__(daemon=True)
         self._asked = asked
+        self._runs = runs
         self._newest = time.time()
         self._stopped = threading.Event()
         self.ages: list[float] = []
@@ -77,7 +78,7 @@ class Watch(threading.Thread):
         """Ask until stopped."""
         while not self._stopped.wait(0.5):
             newest = self._asked.values(f"timestamp({STEPS})")
-            if len(newest) == len(NODES):
+            if len(newest) == self._runs:
                 self._newest = max(self._newest, min(newest.values()))
             self.ages.append(time.time() - self._newest)
 
@@ -109,7 +110,7 @@ class Play:
         self._seconds = seconds
         self._progress = progress
         self._places = ((node, gpu) for gpu in range(GPUS) for node in NODES)
-        self._watch = Watch(scene.victoria)
+        self._watch = Watch(scene.victoria, len(NODES))
         self.boards = Boards(scene.victoria.url, scene.prometheus.url, expressions)
         self._rest = 0.0
         self.outcomes: list[Outcome] = []
