@@ -13,6 +13,7 @@ query of every board is asked during it, and afterwards of both. docs/scale.md h
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import platform
 import sys
@@ -39,11 +40,13 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60.0, help="how long a pause, a cut or a full disk lasts")
     parser.add_argument("--only", default=",".join(FIRST), help="services, with commas")
     parser.add_argument("--faults", default="none,killed,paused,cut off,full", help="kinds of faults, with commas")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="begin no fault later than this")
     parser.add_argument("--write", type=Path, metavar="PAGE", help="put the table there, between its two marks")
     flags = parser.parse_args()
     if absent := missing():
         print(absent, file=sys.stderr)
         return 2
+    begin = time.time()
     with tempfile.TemporaryDirectory(prefix="pyrometer-victoria-") as folder:
         scene = Scene(Path(folder) / "scene", find_stack())
         try:
@@ -51,8 +54,8 @@ def main() -> int:
                 each for each in every(flags.only.split(","), scene.cluster.small) if each[1] in flags.faults.split(",")
             ]
             play = Play(scene, flags.seconds, list(asked(VARIABLES)), lambda line: print(line, flush=True))
-            outcomes = play.run(chosen)
-            lines = [*table(outcomes), "", *_words(play)]
+            outcomes = play.run(chosen, begin + 60 * flags.minutes)
+            lines = [*table(outcomes), "", *_words(play, chosen[len(outcomes) :])]
             ours, theirs = play.others()
         finally:
             scene.close()
@@ -66,7 +69,7 @@ def _bad(outcomes: list[Outcome]) -> int:
     return sum(each.lost + each.twice + each.wrong + len(each.problems) for each in outcomes)
 
 
-def _words(play: Play) -> list[str]:
+def _words(play: Play, left: list[tuple[str, str]]) -> list[str]:
     """Return what belongs below the table."""
     ours, theirs = play.others()
     compared, answered = len(play.boards.compared()), play.boards.answered
@@ -77,6 +80,8 @@ def _words(play: Play) -> list[str]:
         f"{'; '.join(sorted(play.boards.differ)) or 'none'}. Alerts that only VictoriaMetrics told of: "
         f"{', '.join(sorted(ours)) or 'none'}; only Prometheus: {', '.join(sorted(theirs)) or 'none'}."
     )
+    if left:
+        words += f" Not played for want of time: {', '.join(' '.join(each) for each in left)}."
     return textwrap.wrap(words, 140, break_long_words=False, break_on_hyphens=False)
 
 

@@ -6,9 +6,10 @@ import json
 import math
 import time
 import urllib.parse
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Any
 
 from pyrometer_simulator.demo.observe import get_json
 
@@ -36,10 +37,13 @@ def answer(url: str, asked: tuple[str, str], at: float) -> Answer | None:
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return frozenset(
-        (_labels(row["metric"]), marks and float(row["value"][1]) >= GONE)
-        for row in rows
-        if not math.isnan(float(row["value"][1]))
+        (_labels(row["metric"]), marks and _value(row) >= GONE) for row in rows if not math.isnan(_value(row))
     )
+
+
+def _value(row: Mapping[str, Any]) -> float:
+    """Return the value of a series, of a range of samples the newest."""
+    return float((row.get("value") or row["values"][-1])[1])
 
 
 def _labels(metric: dict[str, str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import secrets
 import threading
 import time
@@ -115,14 +116,16 @@ class Play:
         self._rest = 0.0
         self.outcomes: list[Outcome] = []
 
-    def run(self, faults: list[tuple[str, str]]) -> list[Outcome]:
-        """Play (component, fault) one after the other; return a row for each."""
+    def run(self, faults: list[tuple[str, str]], until: float = math.inf) -> list[Outcome]:
+        """Play (component, fault) one after the other; return a row for each that began before a Unix time."""
         self._scene.lose_a_node()
         self._until_marked()
         self._watch.start()
         time.sleep(25.0)
         self._rest = max(self._watch.ages[-30:])
         for component, fault in faults:
+            if time.time() > until:
+                break
             self.outcomes.append(self._one(component, fault))
             self._progress(row(self.outcomes[-1]))
         self._compare_alerts()
@@ -253,12 +256,13 @@ class Play:
         }
 
 
-def every(names: Iterable[str], small: Iterable[str]) -> Iterator[tuple[str, str]]:
+def every(names: Sequence[str], small: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield each kind of fault on one service of each kind, and a full disk for each that has one."""
     yield "-", "none"
-    for name in names:
-        yield from ((name, fault) for fault in ("killed", "paused", "cut off"))
+    for fault in ("killed", "paused"):
+        yield from ((name, fault) for name in names)
     yield from ((name, "full") for name in small)
+    yield from ((name, "cut off") for name in names)
 
 
 def table(outcomes: Iterable[Outcome]) -> Iterator[str]:

@@ -47,6 +47,15 @@ def test_names_values_and_what_is_no_number_are_not_compared(engine: Callable[..
     assert answer(engine(lambda _: None), ("board", "up"), 0.0) is None
 
 
+def test_a_range_of_samples_is_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [
+        {"metric": {"node": "a"}, "values": [[0, "NaN"], [1, "2"]]},
+        {"metric": {"node": "b"}, "values": [[1, "NaN"]]},
+    ]
+    monkeypatch.setattr("pyrometer_simulator.victoria.boards.get_json", lambda _: {"data": {"result": rows}})
+    assert answer("http://nowhere", ("board", "x[1m]"), 0.0) == {('{"node": "a"}', False)}
+
+
 def test_on_the_map_a_mark_is_not_a_deviation(engine: Callable[..., str]) -> None:
     marked, plain = engine(lambda _: [({"gpu": "0"}, "1000000")]), engine(lambda _: [({"gpu": "0"}, "1")])
     assert answer(marked, (MAP, "x"), 0.0) != answer(plain, (MAP, "x"), 0.0)

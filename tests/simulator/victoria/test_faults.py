@@ -7,7 +7,7 @@ from pyrometer_simulator.victoria.faults import HEADINGS, Outcome, every, table
 
 def test_each_service_has_each_kind_of_fault_and_those_with_a_small_disk_one_more() -> None:
     assert list(every(["vmauth"], ["vmselect"])) == [
-        ("-", "none"), ("vmauth", "killed"), ("vmauth", "paused"), ("vmauth", "cut off"), ("vmselect", "full"),
+        ("-", "none"), ("vmauth", "killed"), ("vmauth", "paused"), ("vmselect", "full"), ("vmauth", "cut off"),
     ]  # fmt: skip
 
 
