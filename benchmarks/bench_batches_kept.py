@@ -1,4 +1,4 @@
-"""What a run's batches cost on disk: raw for 30 days, and the records of each minute for ever.
+"""Cost of a run's batches on disk: raw for 30 days, and the records of each minute for ever.
 
 Run: VICTORIA_METRICS=victoria-metrics .venv/bin/python benchmarks/bench_batches_kept.py [--write docs/scale.md]
 

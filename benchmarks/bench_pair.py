@@ -1,4 +1,4 @@
-"""What two Prometheis with Thanos or Mimir above them lose, double or get wrong while their parts fail.
+"""The failure matrix of two Prometheis with Thanos or Mimir above them: batches lost, twice or wrong, and alerts.
 
 Run: THANOS=path MIMIR=path .venv/bin/python benchmarks/bench_pair.py [--seconds 60] [--write docs/scale.md]
 

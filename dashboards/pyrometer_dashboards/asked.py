@@ -1,4 +1,4 @@
-"""What boards ask a data source: the expressions of all panels with Grafana's variables filled in."""
+"""Queries of boards to a data source: the expressions of all panels with Grafana's variables filled in."""
 
 from __future__ import annotations
 

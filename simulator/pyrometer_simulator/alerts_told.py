@@ -1,4 +1,4 @@
-"""What an Alertmanager tells its webhook: when each alert began and ended."""
+"""Notifications of an Alertmanager to its webhook: when each alert began and ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages about two Prometheis: what they change is a good configuration; tests/e2e runs what stands above them."""
+"""The pages about two Prometheis: what they change is a good configuration; tests/e2e runs Thanos and Mimir."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults of a pair and of what stands above it, and their cost: batches lost, twice or wrong, time, alerts."""
+"""Faults of a pair and of the store above it, and their cost: batches lost, twice or wrong, time, alerts."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Outcome:
 
     @property
     def good(self) -> bool:
-        """Whether nothing was lost, twice or wrong, and the alert came once."""
+        """True if nothing was lost, twice or wrong, and the alert came once."""
         return (self.lost, self.twice, self.wrong, self.told) == (0, 0, 0, 1)
 
 

@@ -35,7 +35,7 @@ class Mimir:
     Attributes:
         pair: the Prometheis, their nodes and their Alertmanager.
         query: what boards ask.
-        told: what the ruler's Alertmanager told of; the page has both tell the same one.
+        told: what the ruler's Alertmanager told of; on the page it is the same one.
     """
 
     def __init__(self, folder: Path, stack: Stack, program: Path) -> None:

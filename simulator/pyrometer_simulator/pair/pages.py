@@ -1,4 +1,4 @@
-"""What a page tells its reader to paste and to run, with loopback ports for its hosts."""
+"""Blocks of a page, which its reader pastes and runs, with loopback ports for its hosts."""
 
 from __future__ import annotations
 

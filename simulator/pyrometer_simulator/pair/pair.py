@@ -105,7 +105,7 @@ class Pair:
 
     @property
     def services(self) -> list[str]:
-        """What can be killed: the replicas, and what the page adds."""
+        """The replicas and what the page adds: each can be killed."""
         return list(self._launches)
 
     def start(self, name: str) -> None:

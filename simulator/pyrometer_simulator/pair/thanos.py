@@ -28,7 +28,7 @@ class Thanos:
         pair: the Prometheis, their nodes and their Alertmanager.
         query: what boards ask.
         other: the same with the other deduplication, to compare.
-        told: what the ruler's Alertmanager told of; the page has both tell the same one.
+        told: what the ruler's Alertmanager told of; on the page it is the same one.
         bucket: the object store.
     """
 

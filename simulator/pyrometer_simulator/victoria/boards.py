@@ -1,4 +1,4 @@
-"""Whether the cluster version answers what boards ask as Prometheus does: the same series and marks."""
+"""Comparison of the cluster version's answers to boards with those of Prometheus: the same series and marks."""
 
 from __future__ import annotations
 

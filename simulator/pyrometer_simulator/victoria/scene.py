@@ -22,7 +22,7 @@ NAME = "simulated"
 NODES = ("gpu-001", "gpu-002", "gpu-003", "gpu-004")
 # Trains nothing and dies: the map must go on marking its GPUs as gone.
 DEAD = "gpu-005"
-# What boards are asked for.
+# Values of the boards' variables.
 VARIABLES = {
     "cluster": NAME, "node": NODES[0], "rack": "r01", "run": f"run-{NODES[0]}", "other": f"run-{NODES[1]}",
     "job": "4711", "serial": "1654900000000",

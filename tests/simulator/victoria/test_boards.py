@@ -1,4 +1,4 @@
-"""What two engines answer to the same expressions, alike or not."""
+"""Answers of two engines to the same expressions, alike or not."""
 
 from __future__ import annotations
 
