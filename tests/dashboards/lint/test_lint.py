@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from pyrometer_dashboards import palette
 from pyrometer_dashboards.lint import run, schema, shape
 from pyrometer_dashboards.lint.finding import Finding, LintContext
 from pyrometer_dashboards.main import rendered
@@ -273,6 +274,29 @@ FAULTS: dict[str, tuple[str, Callable[[Board], None], str]] = {
         "the colour green",
     ),
     "a mark in red": ("overview", mark(iconColor="red"), "mark Deploys: the colour red"),
+    "a map without a table": (
+        "gpu-matrix",
+        lambda board: board.update(panels=[each for each in board["panels"] if each["type"] != "table"]),
+        "GPU map: every GPU against its rail: it is painted, and no words",
+    ),
+    "a timeline without a legend": (
+        "nodes-and-spares",
+        lambda board: panel(board, "state-timeline").update(
+            options={**panel(board, "state-timeline")["options"], "legend": {"showLegend": False}},
+            targets=[{**panel(board, "state-timeline")["targets"][0], "expr": 'max by (node) (rack:pyrometer_gpu_temperature:max{cluster="$cluster"})'}],
+        ),
+        "Nodes that were not fit in the range: it is painted, and no words",
+    ),
+    "a colour without its number": ("overview", option("stat", "textMode", "none"), "a colour without its number"),
+    "a state without its word": (
+        "overview",
+        setting(
+            "stat",
+            "mappings",
+            [{"type": "value", "options": {"0": {"color": palette.WORST, "index": 1, "text": " "}}}],
+        ),
+        f"the colour {palette.WORST} without a word",
+    ),
 }
 
 
