@@ -64,6 +64,7 @@ def unexplained(board: Board) -> None:
     """A fault: the first timeline has no legend, and no table asks for what it shows."""
     one = panel(board, "state-timeline")
     one["options"]["legend"] = {"showLegend": False}
+    del one["targets"][1:]
     one["targets"][0]["expr"] = 'rack:pyrometer_gpu_temperature:max{cluster="$cluster"}'
 
 
