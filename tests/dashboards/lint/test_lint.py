@@ -250,6 +250,16 @@ FAULTS: dict[str, tuple[str, Callable[[Board], None], str]] = {
         lambda board: board["panels"].extend(deepcopy(board["panels"][0]) for _ in range(20)),
         "panels at once",
     ),
+    "a full first screen": (
+        "node",
+        lambda board: board["panels"].extend({**board["panels"][0], "id": 900 + at} for at in range(3)),
+        "13 panels on the first screen",
+    ),
+    "a panel of which one sees the title": (
+        "node",
+        lambda board: board["panels"].append({**board["panels"][0], "gridPos": {"x": 0, "y": 20, "w": 8, "h": 8}}),
+        "only the title",
+    ),
     "too many queries": (
         "overview",
         lambda board: panel(board, "timeseries")["targets"].extend(
