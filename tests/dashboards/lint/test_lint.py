@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from pyrometer_dashboards import palette
 from pyrometer_dashboards.lint import run, schema, shape
 from pyrometer_dashboards.lint.finding import Finding, LintContext
 from pyrometer_dashboards.main import rendered
@@ -58,14 +57,6 @@ def option(kind: str, key: str, value: object = True) -> Callable[[Board], None]
 
 def of_panel(kind: str, key: str, value: object) -> Callable[[Board], None]:
     return lambda board: panel(board, kind).update({key: value})
-
-
-def unexplained(board: Board) -> None:
-    """A fault: the first timeline has no legend, and no table asks for what it shows."""
-    one = panel(board, "state-timeline")
-    one["options"]["legend"] = {"showLegend": False}
-    del one["targets"][1:]
-    one["targets"][0]["expr"] = 'rack:pyrometer_gpu_temperature:max{cluster="$cluster"}'
 
 
 def of_board(key: str, value: object = True) -> Callable[[Board], None]:
@@ -250,16 +241,6 @@ FAULTS: dict[str, tuple[str, Callable[[Board], None], str]] = {
         lambda board: board["panels"].extend(deepcopy(board["panels"][0]) for _ in range(20)),
         "panels at once",
     ),
-    "a full first screen": (
-        "node",
-        lambda board: board["panels"].extend({**board["panels"][0], "id": 900 + at} for at in range(3)),
-        "13 panels on the first screen",
-    ),
-    "a panel of which one sees the title": (
-        "node",
-        lambda board: board["panels"].append({**board["panels"][0], "gridPos": {"x": 0, "y": 20, "w": 8, "h": 8}}),
-        "only the title",
-    ),
     "too many queries": (
         "overview",
         lambda board: panel(board, "timeseries")["targets"].extend(
@@ -292,26 +273,6 @@ FAULTS: dict[str, tuple[str, Callable[[Board], None], str]] = {
         "the colour green",
     ),
     "a mark in red": ("overview", mark(iconColor="red"), "mark Deploys: the colour red"),
-    "a map without a table": (
-        "gpu-matrix",
-        lambda board: board.update(panels=[each for each in board["panels"] if each["type"] != "table"]),
-        "GPU map: every GPU against its rail: it is painted, and no words",
-    ),
-    "a timeline without a legend": (
-        "nodes-and-spares",
-        unexplained,
-        "Nodes that were not fit in the range: it is painted, and no words",
-    ),
-    "a colour without its number": ("overview", option("stat", "textMode", "none"), "a colour without its number"),
-    "a state without its word": (
-        "overview",
-        setting(
-            "stat",
-            "mappings",
-            [{"type": "value", "options": {"0": {"color": palette.WORST, "index": 1, "text": " "}}}],
-        ),
-        f"the colour {palette.WORST} without a word",
-    ),
 }
 
 
