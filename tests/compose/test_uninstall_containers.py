@@ -47,6 +47,6 @@ def test_the_monitoring_host_is_gone_and_its_data_stays_until_it_is_asked_for(
     keep, remove, *more = titled("monitoring host", PAGE).splitlines()
     running.person.play(f"export COMPOSE_PROFILES=\n{keep}")
     assert set(left(running, name)) == {"volumes"}
-    running.person.play("\n".join(["export COMPOSE_PROFILES=", remove]))
+    running.person.play(f"export COMPOSE_PROFILES=\n{remove}")
     assert left(running, name) == {}
     assert more == []
