@@ -4,9 +4,9 @@
     healthcheck [URL]        else $PYROMETER_HEALTH_URL
 
 The URL is that of readiness, /-/ready: a program that can write nothing still answers /-/healthy. With passwords in
---web.config.file the answer is 401, which shows only that the program lives. What answers http by no HTTP is asked by
-https: that file may ask for TLS. A certificate is not verified, as it names the host and not 127.0.0.1. A socket and
-not urllib, which takes ten times as long to import.
+--web.config.file the answer is 401, which shows only that the program lives. A port that answers http by no HTTP is
+asked by https: that file may ask for TLS. A certificate is not verified, as it names the host and not 127.0.0.1. A
+socket and not urllib, which takes ten times as long to import.
 """
 
 import os

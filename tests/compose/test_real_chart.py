@@ -29,7 +29,7 @@ PAGES = "\n".join(
 BEFORE = "e3cef58c"
 MISSING = missing(*SERVER, "kube-controller-manager", "kubectl", "helm")
 PART = "app.kubernetes.io/part-of=pyrometer"
-# What a cluster writes on its own, and what Helm keeps of a release that is installed.
+# Written by the cluster on its own, and kept by Helm of a release that is installed.
 OWN = ("event", "lease.", "endpoint", "controllerrevision", "secret/sh.helm.", "componentstatus", "ipaddress.")
 
 pytestmark = [
@@ -177,7 +177,7 @@ def now(person: Person) -> None:
 
 
 def spec(person: Person) -> Any:
-    """What the cluster has of the alerting service, without what it counts itself."""
+    """Return the alerting service's pods as the cluster has them, without what it counts itself."""
     return person.get("deployment/pyrometer-alerting")["spec"]["template"]
 
 

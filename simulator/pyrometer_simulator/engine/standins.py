@@ -30,7 +30,7 @@ NEEDLESS = ("usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/inf
 BASE = "pyrometer-standin-base"
 CLUSTER = ("vmstorage", "vminsert", "vmselect")
 GRAFANA = "grafana/grafana"
-# What a release's folder has and a server needs.
+# The parts of a release's folder that a server needs.
 GRAFANA_PARTS = ("bin", "conf", "public")
 # The folders, the user and the environment of the upstream image, and what its run.sh does.
 GRAFANA_DOCKERFILE = rf"""FROM {BASE}
