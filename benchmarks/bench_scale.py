@@ -34,7 +34,6 @@ from pyrometer_simulator.demo.processes import Processes
 
 RUNS = 8
 SHARDS = 4  # of nodes; of runs one for each
-SETTLED = 150  # after so many seconds every rule has been evaluated, except those of five minutes
 BYTES_A_SERIES = {"full": 4.5e3 * 3130, "standard": 4.5e3 * 1760, "minimal": 4.5e3 * 1495}  # docs/sizing.md
 BYTES_A_SAMPLE = 2.8  # on disk, docs/sizing.md
 RULE_TIMES = 3
@@ -57,7 +56,7 @@ def measure(folder: Path, nodes: int, flags: argparse.Namespace) -> Row:
         begins = time.time()
         queries = prometheus(store, flags.interval)
         _say(f"{nodes} nodes: {store.url}, process {store.pids['prometheus']}")
-        time.sleep(SETTLED)
+        time.sleep(flags.settled)
         exprs = [rule["expr"] for group in _groups(folder / "rules") for rule in group["rules"]]
         write_past([reach for expr in exprs for reach in lookbacks(expr)], store.url, begins, folder / "data")
         found = _watched(store, flags.minutes * 60)
@@ -177,6 +176,9 @@ def main() -> None:
     parser.add_argument("--interval", type=int, default=30, help="of scrapes and rules, in seconds (%(default)s)")
     parser.add_argument("--profile", choices=BYTES_A_SERIES, default="full", help="of the exporter (%(default)s)")
     parser.add_argument("--minutes", type=float, default=3.0, help="of scraping that are measured (%(default)s)")
+    parser.add_argument(
+        "--settled", type=float, default=150.0, help="seconds until each rule was evaluated, but those of 5 min"
+    )
     parser.add_argument("--into", type=Path, help="append the figures to this file")
     parser.add_argument("--show", type=Path, help="print the table of such a file and end")
     flags = parser.parse_args()
@@ -198,8 +200,11 @@ def main() -> None:
         if flags.into:
             with flags.into.open("a") as file:
                 file.write(json.dumps(rows[-1]) + "\n")
-    if rows:
-        print(table(rows))
+    if not rows:
+        sys.exit("no size was measured")
+    print(table(rows))
+    if any(each["differing"] for row in rows for each in row["shards"]):
+        sys.exit("shards and whole groups differ")
 
 
 if __name__ == "__main__":
