@@ -27,7 +27,6 @@ from pyrometer_dashboards.rule_shards import (
     split_all,
 )
 
-TRIES = 3
 Answer = dict[str, float]
 
 
@@ -52,7 +51,7 @@ def ways(targets: Path, shards: int, runs: Sequence[str]) -> list[Shards]:
     return [by_racks(racks, shards), by_patterns("run", runs[:-1], apart=True)]
 
 
-def measured(url: str, rules: Path, chosen: Sequence[Shards], at: float) -> Iterator[Split]:
+def measured(url: str, rules: Path, chosen: Sequence[Shards], at: float, tries: int = 3) -> Iterator[Split]:
     """Yield every group that can be split."""
     texts = {path.name: path.read_text() for path in sorted(rules.glob("*.rules.yaml"))}
     for name, group in (each for text in texts.values() for each in groups_of(text)):
@@ -62,16 +61,17 @@ def measured(url: str, rules: Path, chosen: Sequence[Shards], at: float) -> Iter
             except NotSplitError:
                 continue
             (parsed,) = yaml.safe_load("groups:\n" + group)["groups"]
-            yield _measured(url, name, [rule["expr"] for rule in parsed["rules"]], way, at)
+            yield _measured(url, name, [rule["expr"] for rule in parsed["rules"]], way, (at, tries))
             break
 
 
-def _measured(url: str, name: str, exprs: Sequence[str], way: Shards, at: float) -> Split:
+def _measured(url: str, name: str, exprs: Sequence[str], way: Shards, asked: tuple[float, int]) -> Split:
+    at, tries = asked
     differing, values, whole = [], 0, 0.0
     of_shards = [0.0] * len(way.matchers)
     for expr in exprs:
         answer = _answer(url, expr, at)
-        whole += _seconds(url, expr, at)
+        whole += _seconds(url, expr, at, tries)
         values += len(answer)
         union: Answer = {}
         for number, matcher in enumerate(way.matchers):
@@ -79,7 +79,7 @@ def _measured(url: str, name: str, exprs: Sequence[str], way: Shards, at: float)
             found = _answer(url, part, at)
             differing += [f"twice: {series}" for series in union.keys() & found.keys()]
             union |= found
-            of_shards[number] += _seconds(url, part, at)
+            of_shards[number] += _seconds(url, part, at, tries)
         differing += _differences(answer, union)
     return Split(name, way.label, whole, max(of_shards), sum(of_shards), values, differing)
 
@@ -100,10 +100,10 @@ def _answer(url: str, expr: str, at: float) -> Answer:
     return {json.dumps(each["metric"], sort_keys=True): float(each["value"][1]) for each in found}
 
 
-def _seconds(url: str, expr: str, at: float) -> float:
-    """Return the least of TRIES by the clock; count() keeps the answer's text small."""
+def _seconds(url: str, expr: str, at: float, tries: int) -> float:
+    """Return the least of so many tries by the clock; count() keeps the answer's text small."""
     seconds = []
-    for _ in range(TRIES):
+    for _ in range(tries):
         begins = time.perf_counter()
         _ask(url, f"count({expr}\n)", at)
         seconds.append(time.perf_counter() - begins)
