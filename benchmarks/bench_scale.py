@@ -18,6 +18,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from backfill import lookbacks, write_past
 from bench_capacity import Store, proc, prometheus
 from harness import exit_on_signals
 from measure_boards import costs_of_panels
-from measure_rules import Group, _groups, measured
+from measure_rules import Group, _groups, measured, rest
 from measure_shards import Split, ways
 from measure_shards import measured as shards_measured
 from recorded_cluster import CLUSTER, RUN, Answers, lay_out, record, run_names, serve
@@ -36,6 +37,11 @@ RUNS = 8
 SHARDS = 4  # of nodes; of runs one for each
 BYTES_A_SERIES = {"full": 4.5e3 * 3130, "standard": 4.5e3 * 1760, "minimal": 4.5e3 * 1495}  # docs/sizing.md
 BYTES_A_SAMPLE = 2.8  # on disk, docs/sizing.md
+# The groups that pass 1 s first.
+SLOW = (
+    "pyrometer_nic_slow", "pyrometer_gpu_health", "pyrometer_gpu_memory", "pyrometer_train_straggler",
+    "pyrometer_train_stalled",
+)  # fmt: skip
 Row = dict[str, Any]
 
 
@@ -62,8 +68,7 @@ def measure(folder: Path, nodes: int, flags: argparse.Namespace) -> Row:
         found = _watched(store, flags.minutes * 60)
         found |= {what: store.value(query) for what, query in queries.items()}
         found["disk a day, GB"] = found["samples/s"] * 86_400 * BYTES_A_SAMPLE / 1e9
-        if not flags.quick:
-            found |= _asked(store, nodes, flags)
+        found |= _quickly(store, flags) if flags.quick else _asked(store, nodes, flags)
     found |= {"nodes": nodes, "runs": RUNS, "profile": flags.profile}
     return found | {"interval": flags.interval, "load": os.getloadavg()[1], "at": time.strftime("%Y-%m-%d %H:%M")}
 
@@ -75,11 +80,20 @@ def _asked(store: Store, nodes: int, flags: argparse.Namespace) -> Row:
     groups = measured(store, f"{round(flags.minutes * 40)}s", flags.tries)
     found["groups"] = [vars(group) for group in groups]
     _say(f"{nodes} nodes: rules were asked one by one")
+    return found | _shards(store, (at, flags.tries))
+
+
+def _quickly(store: Store, flags: argparse.Namespace) -> Row:
+    """Return what the groups of SLOW take, whole and in shards."""
+    at = time.time()
+    rest(store)
+    return _shards(store, (at, flags.tries), SLOW)
+
+
+def _shards(store: Store, asked: tuple[float, int], only: Collection[str] = ()) -> Row:
     chosen = ways(store.folder / "targets/nodes.yaml", SHARDS, run_names(RUNS))
-    found["shards"] = [
-        vars(each) for each in shards_measured(store.url, store.folder / "rules", chosen, at, flags.tries)
-    ]
-    return found
+    found = shards_measured(store.url, store.folder / "rules", chosen, asked, only)
+    return {"shards": [vars(each) for each in found]}
 
 
 def _watched(store: Store, seconds: float) -> Row:
@@ -136,10 +150,11 @@ def table(rows: list[Row]) -> str:
     shown = [_shown(row) for row in rows]
     lines += [f"| {what} | {' | '.join(_figure(form, row) for row in shown)} |" for what, form in FIGURES.items()]
     whole = [(row, head) for row, head in zip(rows, heads, strict=True) if "groups" in row]
-    if not whole:
-        return "\n".join(lines)
-    asked, named = [row for row, _ in whole], [head for _, head in whole]
-    return "\n".join([*lines, "", *_groups_table(asked, named), "", *_shards_table(asked[-1], named[-1])])
+    if whole:
+        lines += ["", *_groups_table([row for row, _ in whole], [head for _, head in whole])]
+    for row, head in zip(rows, heads, strict=True):
+        lines += ["", *_shards_table(row, head)]
+    return "\n".join(lines)
 
 
 def _figure(form: str, row: Row) -> str:
@@ -181,7 +196,7 @@ def _shards_table(row: Row, head: str) -> list[str]:
     """Return what the groups of a size take whole and in shards, the dearest first; and what differs."""
     found = sorted((Split(**each) for each in row["shards"]), key=lambda each: -each.whole)
     lines = [f"| {head} | split by | whole | slowest shard | all shards | values |", "|---|---|---|---|---|---|"]
-    for each in (each for each in found if each.whole >= 0.1):
+    for each in (each for each in found if each.whole >= 0.1 or each.name in SLOW):
         times = " | ".join(f"{seconds * 1000:.0f} ms" for seconds in (each.whole, each.slowest, each.together))
         lines.append(f"| `{each.name}` | {each.label} | {times} | {each.values:,} |")
     differing = [f"{each.name}: {what}" for each in found for what in each.differing]
@@ -205,7 +220,9 @@ def main() -> None:
         "--settled", type=float, default=150.0, help="seconds until each rule was evaluated, but those of 5 min"
     )
     parser.add_argument("--tries", type=int, default=3, help="of each panel and rule (%(default)s)")
-    parser.add_argument("--quick", action="store_true", help="no past, no boards, no rules one by one")
+    parser.add_argument(
+        "--quick", action="store_true", help="no past, no boards, and only the rules that pass 1 s first"
+    )
     parser.add_argument("--into", type=Path, help="append the figures to this file")
     parser.add_argument("--show", type=Path, help="print the table of such a file and end")
     flags = parser.parse_args()
@@ -230,7 +247,7 @@ def main() -> None:
     if not rows:
         sys.exit("no size was measured")
     print(table(rows))
-    if any(each["differing"] for row in rows for each in row.get("shards", ())):
+    if any(each["differing"] for row in rows for each in row["shards"]):
         sys.exit("shards and whole groups differ")
 
 

@@ -11,7 +11,7 @@ import math
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,17 +51,29 @@ def ways(targets: Path, shards: int, runs: Sequence[str]) -> list[Shards]:
     return [by_racks(racks, shards), by_patterns("run", runs[:-1], apart=True)]
 
 
-def measured(url: str, rules: Path, chosen: Sequence[Shards], at: float, tries: int = 3) -> Iterator[Split]:
-    """Yield every group that can be split."""
+def measured(
+    url: str, rules: Path, chosen: Sequence[Shards], asked: tuple[float, int], only: Collection[str] = ()
+) -> Iterator[Split]:
+    """Yield every group that can be split.
+
+    Args:
+        url: of a Prometheus.
+        rules: the folder of the rule files.
+        chosen: ways to split a group, the first that is possible.
+        asked: the moment that is asked for, and the tries of each query, of which the shortest counts.
+        only: names of groups; none is all.
+    """
     texts = {path.name: path.read_text() for path in sorted(rules.glob("*.rules.yaml"))}
     for name, group in (each for text in texts.values() for each in groups_of(text)):
+        if only and name not in only:
+            continue
         for way in chosen:
             try:
                 split_all(texts, [name], [way])
             except NotSplitError:
                 continue
             (parsed,) = yaml.safe_load("groups:\n" + group)["groups"]
-            yield _measured(url, name, [rule["expr"] for rule in parsed["rules"]], way, (at, tries))
+            yield _measured(url, name, [rule["expr"] for rule in parsed["rules"]], way, asked)
             break
 
 
