@@ -18,7 +18,7 @@ from pyrometer_alerting.state.engine import StoreError, reason
 from pyrometer_alerting.state.postgresql import LEASE_SECONDS, SERVER_SECONDS, Server, Session, make_tables
 
 LEADER_LOCK = 0x5079726F0002
-# Of a leader that was paused: PostgreSQL has been seen to leave such a session open past its own time limit.
+# End the sessions of a leader that was paused: PostgreSQL has been seen to leave one open past its own time limit.
 _END_FORGOTTEN = """
 SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
 WHERE datname = current_database() AND usename = current_user AND application_name = current_setting('application_name')
