@@ -82,10 +82,11 @@ customer whose peak nobody states.
 `pyrometer-doctor` names GPUs whose power limit or clocks keep them from their peak.
 
 Two checks beside the datasheets (`tests/exporters/node/train/test_peaks.py` has both). By units x boost clock x
-operations per clock, within 0.8 %: 43 boards, from V100 to RTX PRO and MI355X. Dense and within 2.5 % of tables of others, each
-named there: A100, A40, A2, H100 SXM and PCIe, H200, H20, L40, L40S, B200, GB200, B300, GB300, RTX 4000 and 5000 Ada, RTX PRO 6000
-and 2000, MI250, MI250X, MI300X. By datasheet alone: A10G, A16, H100, H800 and H200 NVL, L2, RTX PRO 4000, 4500, 5000 of 48 GB and
-6000 Server. A800, H800 and GH200 have the chip, the units and the clocks of the A100 and the H100.
+operations per clock, within 0.8 %: 43 boards, from V100 to RTX PRO and MI355X. Dense and within 2.5 % of tables of
+others, each named there: A100, A40, A2, H100 SXM and PCIe, H200, H20, L40, L40S, B200, GB200, B300, GB300, RTX 4000 and
+5000 Ada, RTX PRO 6000 and 2000, MI250, MI250X, MI300X. By datasheet alone: A10G, A16, H100, H800 and H200 NVL, L2,
+RTX PRO 4000, 4500, 5000 of 48 GB and 6000 Server. A800, H800 and GH200 have the chip, the units and the clocks of the
+A100 and the H100.
 
 | GPU | BF16 | FP16 | TF32 | FP8 | FP4 | source |
 |---|---|---|---|---|---|---|
