@@ -162,7 +162,7 @@ def test_a_trainer_of_another_ends_its_run_although_its_tracker_lives_on(
 
 @pytest.mark.usefixtures("begin")
 def test_a_pickled_fit_finds_the_reporter_of_the_process_that_it_runs_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ray makes an actor's class anew in the actor's process: what its functions hold is a copy of the driver's."""
+    """Ray makes an actor's class again in the actor's process: what its functions hold is a copy of the driver's."""
     import pyrometer.verl
 
     calls: list[str] = []

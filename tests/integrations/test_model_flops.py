@@ -1,6 +1,6 @@
 """FLOPs per token of Hugging Face's callback, against real models: experts, adapters, windows.
 
-What a model really multiplies is counted by PyTorch in a forward and a backward pass.
+PyTorch counts what a model multiplies in a forward and a backward pass.
 """
 
 from __future__ import annotations
