@@ -7,7 +7,7 @@ STAMP := .venv/.installed
 export PYTHONDONTWRITEBYTECODE :=
 mutate: export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: help gpu-check gpu-page setup constraints wheels sbom demo test aside-unit aside-types aside-e2e lint style types unit e2e smoke diagnosis test-recipes test-systems test-wheels test-pythons test-compose test-integrations test-scale fuzz mutate pins release-pins reliability reference packages image command-files kubernetes chart-programs docs bench stack clean situations
+.PHONY: help gpu-check gpu-page setup constraints wheels sbom demo test aside-unit aside-types aside-e2e lint style types unit e2e smoke diagnosis test-recipes test-systems test-wheels test-pythons test-compose test-integrations test-scale fuzz mutate pins release-pins reliability reference packages image command-files kubernetes chart-programs cluster-programs docs bench stack clean situations
 
 help:
 	@echo "make demo    a simulated cluster end to end: exporters, Prometheus, Alertmanager, alerting (DEMO_FLAGS=... are passed on)"
@@ -29,6 +29,7 @@ help:
 	@echo "make command-files   man pages and completions of bash, zsh and fish, in dist/share"
 	@echo "make kubernetes      the files for kustomize, from the Helm chart"
 	@echo "make chart-programs  Helm, kubeconform, kustomize, nfpm and schemas, for chart and packages (Go; minutes)"
+	@echo "make cluster-programs  kube-apiserver, its controllers and kubectl, for the tests of the Kubernetes pages (Go; minutes)"
 	@echo "make packages    .deb and .rpm of the exporters for amd64 and arm64, the chart and the wheels, in dist/"
 	@echo "make image   the images for amd64 and arm64 (docker buildx; IMAGE_REGISTRY=registry.example.org/gpu IMAGE_FLAGS=--push)"
 	@echo "make docs    the same, the tables of docs/signatures.md, and the manual as a site in site/"
@@ -252,6 +253,10 @@ kubernetes: $(STAMP)
 
 chart-programs: $(STAMP)
 	@$(BIN)/python tools/chart.py programs
+
+# kube-apiserver, kube-controller-manager and kubectl: tests/compose/test_real_*.py, which need etcd besides (etcd-server).
+cluster-programs: $(STAMP)
+	@$(BIN)/python tools/chart.py cluster
 
 docs: reference
 	@$(BIN)/python benchmarks/signature_confusion.py --write >/dev/null

@@ -14,12 +14,13 @@ import time
 
 import psycopg  # pyright: ignore[reportMissingImports] - an optional dependency
 
-from pyrometer_alerting.state.engine import StoreError, reason
+from pyrometer_alerting.state.engine import Loss, StoreError, reason
 from pyrometer_alerting.state.postgresql import LEASE_SECONDS, SERVER_SECONDS, Server, Session, make_tables
 
 LEADER_LOCK = 0x5079726F0002
 BEAT_SECONDS = 1.0
 TRY_SECONDS = 0.5
+WENT_BACK = "the database is older than it was: a copy was put back, or a standby that lagged was promoted"
 _log = logging.getLogger(__name__)
 
 
@@ -34,6 +35,9 @@ class Leadership:
         """The number of this term; None while another process leads."""
         self.trouble = ""
         """Why the server could not be asked; empty while it answers."""
+        self.loss: Loss | None = None
+        """Noted when the database is older than this process knew it, until the channel is to be told."""
+        self._seen = 0.0
 
     def leads(self) -> bool:
         """Return whether nobody else can lead now."""
@@ -55,13 +59,14 @@ class Leadership:
         """Take the lock where it is free, or write that it is held.
 
         Raises:
-            psycopg.Error, StoreError: the server does not let us.
+            psycopg.Error, StoreError: the server does not let us, or has another database than before.
         """
         started = _now()
         if self.epoch is None:
             self._session.open()
             (taken,) = self._session.execute("SELECT pg_try_advisory_lock(?)", (LEADER_LOCK,)).fetchone()
             if not taken:
+                self._watch()
                 return
             make_tables(self._session)
             # Waits for a change that the last leader has open, until the server ends that one.
@@ -69,12 +74,40 @@ class Leadership:
                 "UPDATE leader SET epoch = epoch + 1, since = ? WHERE id = 1 RETURNING epoch", (time.time(),)
             )
             (epoch,) = rows.fetchone()
+            self._compare()
             self._confirmed = started
             self.epoch = int(epoch)
             _log.info("this replica leads, term %d", self.epoch)
         else:
-            self._session.execute("UPDATE beat SET at = ? WHERE id = 1", (time.time(),))
+            self._beat()
             self._confirmed = started
+
+    def _beat(self) -> None:
+        """Write the time; it never goes back in one database, whatever the clock does, and nobody else writes it."""
+        now = time.time()
+        rows = self._session.execute(
+            "UPDATE beat SET at = CASE WHEN at < ? THEN ? ELSE at + 0.001 END WHERE id = 1 AND at = ? RETURNING at",
+            (now, now, self._seen),
+        )
+        row = rows.fetchone()
+        if row is None:
+            raise StoreError(WENT_BACK)
+        self._seen = row[0]
+
+    def _watch(self) -> None:
+        """Remember what the leader has written, to know an older database by it."""
+        with contextlib.suppress(psycopg.errors.UndefinedTable):
+            self._seen = self._last_beat()
+
+    def _compare(self) -> None:
+        found = self._last_beat()
+        if found < self._seen:
+            self.loss = Loss(WENT_BACK, "", min(found, time.time()))
+        self._seen = found
+
+    def _last_beat(self) -> float:
+        (at,) = self._session.execute("SELECT at FROM beat WHERE id = 1").fetchone()
+        return float(at)
 
     def check(self) -> None:
         """Cut a session that hangs, so that `run` notices."""
