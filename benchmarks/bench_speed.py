@@ -11,8 +11,10 @@ node_exporter with infiniband and netclass alone on the same tree. The driver is
 between scrapes first, which warms everything up, then at 15 s. The processes are started twice, three sets side by
 side: a run is a set, and its scrapes are apart from those of the other sets.
 
-The table has min, median and max of the runs; ratios are of CPU within one run. The sampler's work between scrapes is
-in no scrape but in the share of a core. How long an MFU drop takes is measured by ``make demo``.
+The table has min, median and max of the runs; ratios are of CPU within one run. A scrape's CPU is all that the process
+takes from a quarter of the interval before its request to the answer, which has all that is gathered ahead, less what
+it takes at rest. The sampler's work between scrapes is in no scrape but in the share of a core. How long an MFU drop
+takes is measured by ``make demo``.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ from compiled_driver import compile_driver
 from harness import exit_on_signals, node_exporter, p99, replace_between_marks
 
 import pyrometer
+from pyrometer_exporters.framework.ahead import MOST_LEAD_SHARE
 from pyrometer_simulator.nvml import SimulatedGpus
 from pyrometer_simulator.stack import StackError
 from pyrometer_simulator.stack.node_exporter import find_node_exporter, running
@@ -48,6 +51,9 @@ from pyrometer_simulator.sysfs import SysfsTree
 WARM_UP = 5
 # The dearest of so many scrapes in turn is compared with the cheapest: tiers are 5, 30 and 60 s.
 TURNS = 4
+# A scrape's CPU is counted from so long before it, or so large a share of the interval: nothing is gathered earlier.
+BEFORE_SECONDS, BEFORE_SHARE = 0.4, 1.05 * MOST_LEAD_SHARE
+HEADERS = {"Accept-Encoding": "gzip", "X-Prometheus-Scrape-Timeout-Seconds": "1", "User-Agent": "Prometheus/3.5.0"}
 STARTS, SIDE_BY_SIDE = 2, 3
 QUICK_SECONDS, QUICK_SCRAPES = 1.0, 16
 STORM_LINES, STORM_SECONDS, STORMS = 100_000, 10.0, 5
@@ -60,7 +66,11 @@ Rows = Mapping[str, list[float]]
 
 @dataclass
 class Target:
-    """A process and what its scrapes took: CPU and wall time in ms, all paths of one scrape together."""
+    """A process and what its scrapes took: CPU and wall time in ms, all paths of one scrape together.
+
+    The CPU time is all that the process takes from :meth:`prepare` to the end of the scrape, less what it takes in that
+    time while nobody scrapes: what is gathered ahead of a scrape is a part of it.
+    """
 
     pid: int
     port: int
@@ -71,16 +81,21 @@ class Target:
 
     def __post_init__(self) -> None:
         self._connections = [http.client.HTTPConnection("127.0.0.1", self.port, timeout=20) for _ in self.paths]
+        self._prepared = cpu_seconds(self.pid), time.monotonic()
+
+    def prepare(self) -> None:
+        """Note the CPU time so far: the next scrape is near."""
+        self._prepared = cpu_seconds(self.pid), time.monotonic()
 
     def scrape(self) -> None:
-        """Scrape once; the CPU time that it takes while nobody scrapes is taken off."""
-        cpu, begins = cpu_seconds(self.pid), time.monotonic()
+        """Scrape once, as Prometheus does."""
+        begins = time.monotonic()
         for path, connection in zip(self.paths, self._connections, strict=True):
-            connection.request("GET", path, headers={"Accept-Encoding": "gzip"})
+            connection.request("GET", path, headers=HEADERS)
             connection.getresponse().read()
-        took = time.monotonic() - begins
-        self.cpu.append(1e3 * (cpu_seconds(self.pid) - cpu - self.idle * took))
-        self.wall.append(1e3 * took)
+        ends, (cpu, since) = time.monotonic(), self._prepared
+        self.cpu.append(1e3 * (cpu_seconds(self.pid) - cpu - self.idle * (ends - since)))
+        self.wall.append(1e3 * (ends - begins))
 
     def begin(self) -> None:
         """Forget the scrapes so far."""
@@ -157,6 +172,7 @@ def node_runs(interval: float, scrapes: int) -> Iterator[dict[str, float]]:
         node, library = stack.enter_context(node_of_files(folder))
         sets = [stack.enter_context(one_set(folder, node.tree, library, n)) for n in range(SIDE_BY_SIDE)]
         in_turn(node, sets, WARM_UP, QUICK_SECONDS)
+        time.sleep(2 * QUICK_SECONDS)  # what is gathered once more, ahead of a scrape that does not come
         measure_rest([found[OURS] for found in sets], 5.0)
         runs = []
         for pace, count in ((QUICK_SECONDS, QUICK_SCRAPES), (interval, scrapes)):
@@ -182,13 +198,17 @@ def measure_rest(targets: Sequence[Target], seconds: float) -> None:
 def in_turn(node: Node, sets: Sequence[Mapping[str, Target]], scrapes: int, interval: float) -> None:
     """Scrape each target of each set once in every interval, evenly apart."""
     targets = [target for found in sets for target in found.values()]
-    due = time.monotonic()
-    for _ in range(scrapes):
-        node.work()
-        for target in targets:
-            due += interval / len(targets)
-            time.sleep(max(0.0, due - time.monotonic()))
-            target.scrape()
+    before = max(BEFORE_SECONDS, BEFORE_SHARE * interval)
+    begins = time.monotonic() + before
+    steps: list[tuple[float, Callable[[], None]]] = []
+    for number in range(scrapes):
+        steps.append((begins + interval * (number - 0.5 / len(targets)), node.work))
+        for place, target in enumerate(targets):
+            due = begins + interval * (number + place / len(targets))
+            steps += [(due - before, target.prepare), (due, target.scrape)]
+    for due, step in sorted(steps, key=lambda each: each[0]):
+        time.sleep(max(0.0, due - time.monotonic()))
+        step()
 
 
 def _scrape_rows(found: Mapping[str, Target], share: float, interval: float) -> dict[str, float]:
