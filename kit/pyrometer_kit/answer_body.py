@@ -36,7 +36,7 @@ def read_whole(answer: Answer, most: int, until: float) -> bytes:
     while piece := answer.read1(_CHUNK):
         body += piece
         if time.monotonic() > until:
-            raise TimeoutError("the answer is too slow")
+            raise TimeoutError("the answer came too slowly")
         if len(body) > most:
-            raise TooLargeError(f"an answer of more than {most} bytes")
+            raise TooLargeError(f"the answer is larger than {most} bytes")
     return bytes(body)

@@ -62,7 +62,7 @@ def get(url: str, path: str, *, token: str = "", seconds: float = SECONDS) -> by
     except urllib.error.URLError as error:
         raise HttpGetError(f"{bare}: {error.reason}") from None
     except TooLargeError:
-        raise HttpGetError(f"{bare}{path}: an answer of more than {MAX_BYTES >> 20} MiB") from None
+        raise HttpGetError(f"{bare}{path}: the answer is larger than {MAX_BYTES >> 20} MiB") from None
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise HttpGetError(f"{bare}: {str(error) or type(error).__name__}") from None
 
@@ -75,7 +75,7 @@ def _elsewhere(error: urllib.error.HTTPError) -> str:
         return ""
     if error.code not in (301, 302, 303, 307, 308) or not parts.netloc or not place(parts).isprintable():
         return ""
-    return f" (it leads to {parts.scheme}://{place(parts)[:100]}, which is not followed: give that address)"
+    return f" (it redirects to {parts.scheme}://{place(parts)[:100]}, which is not followed: give that address)"
 
 
 def get_json(url: str, path: str, *, token: str = "", seconds: float = SECONDS) -> Any:  # noqa: ANN401  any document

@@ -130,7 +130,7 @@ def parse_request(header: bytes, peer: str = "") -> Request:
     try:
         path, query = parse_target(parts[1])
     except ValueError:
-        raise BadRequestError(400, "the request's target cannot be parsed") from None
+        raise BadRequestError(400, "the request target cannot be parsed") from None
     return Request(parts[0], path, headers, query=query, version=parts[2], peer=peer)
 
 

@@ -284,7 +284,7 @@ class WebServer:
         if request.has_body and not takes_body and (declared_length(request) or 0) > MAX_IGNORED_BYTES:
             return text(413, "too large: no body is expected here")
         if request.method not in READ_METHODS and not _from_here(request):
-            return text(403, "the page of another site asks: no page may change anything here")
+            return text(403, "the request comes from a page of another site, which may not change anything here")
         methods = route.methods if route else READ_METHODS
         if request.method not in methods:
             return text(405, f"only {' and '.join(methods)}", Allow=", ".join(methods))

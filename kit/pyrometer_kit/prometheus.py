@@ -194,7 +194,7 @@ def _series(item: Mapping[str, Any]) -> Series:
     points = tuple((float(at), float(value)) for at, value in (item["values"] if "values" in item else [item["value"]]))
     labels = item["metric"]
     if not all(isinstance(value, str) for value in labels.values()) or not all(math.isfinite(at) for at, _ in points):
-        msg = "a label is no text, or a time no number"
+        msg = "a label is not text, or a time is not a number"
         raise ValueError(msg)
     return Series(labels, points)
 

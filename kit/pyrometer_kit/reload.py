@@ -73,7 +73,7 @@ class WebConfigReload:
             self.apply(self.read())
         except UsageError as error:
             self.successful = False
-            log.error("reload: %s; the old configuration stays in force", error)
+            log.error("reload: %s; keeping the previous configuration", error)
         else:
             log.info("reload: --web.config.file: %s: done", self._path)
 

@@ -83,11 +83,11 @@ class StateFile:
             return None
         except PermissionError as error:
             self.unusable = self.denied = True
-            log.warning("%s can't be read, its counts restart at 0: %s", self._path, error.strerror)
+            log.warning("%s can't be read; its counts restart at 0: %s", self._path, error.strerror)
             return None
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             self.unusable = True
-            log.warning("%s can't be used, its counts restart at 0: %r", self._path, error)
+            log.warning("%s can't be used; its counts restart at 0: %r", self._path, error)
             self._set_aside(self._path)
             return None
 

@@ -41,7 +41,9 @@ _HEADERS: Mapping[str, tuple[str, ...]] = {
 }
 _BOOLEANS = {"true": True, "false": False}
 _HASH = re.compile(r"\$2[aby]\$(0[4-9]|[12]\d|3[01])\$[./A-Za-z0-9]{53}")
-_CA_NEEDS_TYPE = "the client CA would verify nobody: set client_auth_type to RequireAndVerifyClientCert, or remove it"
+_CA_NEEDS_TYPE = (
+    "the client CA would verify no client: set client_auth_type to RequireAndVerifyClientCert, or remove it"
+)
 
 
 @dataclass

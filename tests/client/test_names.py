@@ -153,7 +153,7 @@ def test_watch_and_auto_with_wrong_arguments(rings: str, capfd: pytest.CaptureFi
     assert target.step() == 5
     assert capfd.readouterr().err.splitlines() == [
         "pyrometer: unknown settings ignored: self",
-        "pyrometer: settings are given by name; ignored: ('c',)",
+        "pyrometer: settings must be passed by keyword; ignored: ('c',)",
         "pyrometer: unknown settings ignored: function",
         "pyrometer: nothing to report: name not given",
     ]
@@ -162,7 +162,7 @@ def test_watch_and_auto_with_wrong_arguments(rings: str, capfd: pytest.CaptureFi
 def test_settings_without_names(rings: str, capfd: pytest.CaptureFixture[str]) -> None:
     run: Any = pyrometer.start("a", 1e9, rings=rings)  # type: ignore[call-arg]
     assert run.disabled is None
-    assert "settings are given by name; ignored: (1000000000.0,)" in capfd.readouterr().err
+    assert "settings must be passed by keyword; ignored: (1000000000.0,)" in capfd.readouterr().err
     assert pyrometer.auto("a", 1e9, rings=rings).disabled is None  # type: ignore[call-arg]
     assert pyrometer.start("a", run="b", rings=rings).disabled is None  # type: ignore[misc]
 

@@ -126,7 +126,7 @@ def client(folder: Path, *, certificate: bool = False, newest: ssl.TLSVersion | 
 
 
 UNUSABLE = {
-    "a CA that verifies nobody": (TLS + CLIENT_CA, "the client CA would verify nobody: set client_auth_type"),
+    "a CA that verifies nobody": (TLS + CLIENT_CA, "the client CA would verify no client: set client_auth_type"),
     "required certificates without a CA": (TLS + REQUIRED, "needs client_ca_file: no certificate could be verified"),
     "an encrypted key": (TLS.replace("key.pem", "locked.pem"), "the key is encrypted, and no password can be entered"),
     "a key of another certificate": (TLS.replace("key.pem", "other.pem"), "can't load the certificate or key"),

@@ -27,12 +27,13 @@ from pyrometer_kit.flags import Flags
 from pyrometer_kit.prometheus import HttpPrometheus
 
 _REPLAY = (
-    "List or retry messages that Slack or an outlet refused for good. Works while the service runs, which notices"
+    "List or retry messages that Slack or an outlet refused for good. Works while the service runs, which picks"
+    "the retry up"
     " within 15 s."
 )
 _EXPLAIN = "Print every fact, weight and query behind a diagnosis. Sends nothing; works while the service runs."
 _CHECK_SLACK = (
-    "Ask Slack about token, scopes, channels and Socket Mode, with the service's own flags, and say what is missing."
+    "Ask Slack about token, scopes, channels and Socket Mode, with the service's own flags, and report what is missing."
     " Posts nothing without --post."
 )
 _CHECK_OUTLETS = (
@@ -67,7 +68,7 @@ def replay(arguments: Sequence[str]) -> int:
         store.close()
     if unknown:
         raise UsageError(f"no dead operation {unknown[0]}: see pyrometer-alerting replay --list")
-    _say([f"{len(op_ids)} operations will be tried again"])
+    _say([f"{len(op_ids)} operations will be retried"])
     return 0
 
 
@@ -87,7 +88,7 @@ def check_config(arguments: Sequence[str], environment: Mapping[str, str]) -> in
     routing.load_users(chosen.config_file)
     outlet_settings.load(chosen.config_file)
     rules.load(chosen.policy_file)
-    _say(["the configuration is good"])
+    _say(["the configuration is valid"])
     return 0
 
 
@@ -127,9 +128,7 @@ def explain(arguments: Sequence[str]) -> int:
     """
     parser = Flags("pyrometer-alerting explain", _EXPLAIN)
     _add_storage(parser)
-    parser.add_argument(
-        "incident", nargs="?", default="", help="its id, the beginning of it, or a run (default: newest)"
-    )
+    parser.add_argument("incident", nargs="?", default="", help="its id, a prefix of it, or a run (default: newest)")
     options = parser.parse_args(list(arguments))
     store = _opened(options)
     try:
@@ -142,7 +141,7 @@ def explain(arguments: Sequence[str]) -> int:
     named = [one for one in newest if one.run == wanted or one.id.startswith(wanted)]
     if not named:
         several = ", ".join(f"{one.id[:8]} ({one.run})" for one in newest[:5])
-        raise UsageError(f"no incident {wanted!r} of a run: known are {several or 'none'}")
+        raise UsageError(f"no incident {wanted!r} of a run: known runs: {several or 'none'}")
     _say(account.lines(named[0]))
     return 0
 

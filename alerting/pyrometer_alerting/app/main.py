@@ -197,7 +197,7 @@ class _Reloader:
             self._service.reload()
             _log.info("reload: done")
         except UsageError as error:
-            _log.error("reload: %s; the old configuration stays in force", error)
+            _log.error("reload: %s; keeping the previous configuration", error)
 
 
 def _wait(stop: threading.Event, reloader: _Reloader) -> None:

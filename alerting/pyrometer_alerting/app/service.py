@@ -166,7 +166,7 @@ class Service:
         try:
             self.outlets.apply(outlets)
         except StoreError as error:
-            raise UsageError(f"{error}: the outlets are as they were") from None
+            raise UsageError(f"{error}: keeping the previous outlets") from None
 
     def listen(self) -> None:
         """Take clicks and commands, which a replica that does not lead takes too."""
@@ -309,7 +309,7 @@ class Service:
             with self._reloading:
                 self.reload()
         except UsageError as error:
-            _log.error("reload: %s; the old configuration stays in force", error)
+            _log.error("reload: %s; keeping the previous configuration", error)
             return Response(500, f"{error}\n".encode())
         return Response(200, b"reloaded\n")
 

@@ -272,12 +272,12 @@ class Courier:
     def _report_stray(self, operation: Operation, ts: str) -> None:
         """Report to the next leader a call that this one made although it was deposed: paused just before it."""
         now = self._clock.wall()
-        _log.warning("outbox: %s: done after another replica took over", slack_method(operation))
+        _log.warning("outbox: %s: completed after another replica took over", slack_method(operation))
         try:
             with self._store.transaction(aside=True) as tx:
                 tx.outbox.note_stray(operation, ts, now)
         except StoreError as error:
-            _log.error("outbox: the other replica could not be told: %s", error)
+            _log.error("outbox: could not notify the other replica: %s", error)
 
     def _failed(self, operation: Operation, failure: SlackFailure) -> None:
         now = self._clock.wall()
@@ -332,7 +332,9 @@ class Courier:
     def _lookup_failed(self, operation: Operation, failure: SlackFailure, now: float) -> None:
         with self._store.transaction() as tx:
             if failure.code in _CANNOT_LOOK_UP:
-                _log.warning("outbox: cannot look up own messages (%s): posting again may repeat one", failure.code)
+                _log.warning(
+                    "outbox: cannot look up our own messages (%s): posting again may create a duplicate", failure.code
+                )
                 tx.outbox.retry_at(operation.op_id, now, failure.code)
                 return
             wait = max(failure.retry_after, self._timing.first_look)

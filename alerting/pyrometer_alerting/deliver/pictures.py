@@ -72,7 +72,7 @@ EVERY_SECONDS = 5.0
 AGAIN_SECONDS = 300.0
 AFTER_FAILURE_SECONDS = 60.0
 WITHOUT_LIBRARY_SECONDS = 3600.0
-RECENT_SECONDS = 600.0  # a resolved incident's last picture is made within this time
+RECENT_SECONDS = 600.0  # a resolved incident's last picture is made within this period
 
 
 class DrawIncident(Protocol):

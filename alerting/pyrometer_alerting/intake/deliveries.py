@@ -109,4 +109,4 @@ class Deliveries:
     def _give_up(self, task: _Task) -> None:
         self._metrics.rejected.labels("failed").inc()
         self._inbox.set_aside(task.letter)
-        _log.error("deliveries: %s can't be applied and is kept aside", task.letter.path.name)
+        _log.error("deliveries: %s can't be applied and is set aside", task.letter.path.name)

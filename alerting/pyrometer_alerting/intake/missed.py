@@ -45,7 +45,7 @@ class MissedAlertScan:
         try:
             series = prometheus.range(FIRING, since - SLACK_SECONDS, until, STEP_SECONDS)
         except PrometheusError as error:
-            _log.warning("reconciliation: scan for missed alerts: %s", error)
+            _log.warning("reconciliation: scanning for missed alerts: %s", error)
             return None
         with store.transaction() as tx:
             incidents = tx.recent_incidents(since - SLACK_SECONDS)
@@ -61,7 +61,7 @@ class MissedAlertScan:
             alive = float(tx.fact(ALIVE_FACT) or now)
             tx.save_fact(ALIVE_FACT, repr(now))
         if now - alive > self._away:
-            self._outages.append((alive, now, f"the service was away for {duration(now - alive)}"))
+            self._outages.append((alive, now, f"the service was down for {duration(now - alive)}"))
         if any(name.startswith("Alertmanager") for name in upstream.silent):
             self._outages.append((alive, now, "Alertmanager did not answer"))
         self._outages = [outage for outage in self._outages if outage[1] > now - MOST_SECONDS]

@@ -33,7 +33,7 @@ class Leadership:
         self.epoch: int | None = None
         """The number of this term; None while another process leads."""
         self.trouble = ""
-        """Why the server could not be asked; empty while it answers."""
+        """Why the server could not be queried; empty while it answers."""
 
     def leads(self) -> bool:
         """Return whether nobody else can lead now."""
@@ -71,7 +71,7 @@ class Leadership:
             (epoch,) = rows.fetchone()
             self._confirmed = started
             self.epoch = int(epoch)
-            _log.info("this replica leads, term %d", self.epoch)
+            _log.info("this replica is the leader, term %d", self.epoch)
         else:
             self._session.execute("UPDATE beat SET at = ? WHERE id = 1", (time.time(),))
             self._confirmed = started
@@ -88,7 +88,7 @@ class Leadership:
 
     def _lost(self, why: str) -> None:
         if self.epoch is not None:
-            _log.warning("this replica leads no more: %s", why)
+            _log.warning("this replica is no longer the leader: %s", why)
         elif why != self.trouble:
             _log.error("%s", why)
         self.epoch, self.trouble = None, why

@@ -193,7 +193,7 @@ def test_throttling_that_ended_long_ago_is_not_sold_as_a_cause(cluster: Cluster)
 def test_nothing_found_is_unknown_with_what_was_looked_at(cluster: Cluster) -> None:
     (cause,) = diagnose(cluster).causes
     assert cause.part == "unknown"
-    assert cause.evidence[0].startswith("looked at on 64 GPUs of 8 nodes: throttling, clocks, ")
+    assert cause.evidence[0].startswith("examined on 64 GPUs of 8 nodes: throttling, clocks, ")
     assert culprits(training_incident(diagnosis=diagnose(cluster))) == []
 
 

@@ -223,7 +223,7 @@ def test_what_fired_and_ended_while_we_were_away_is_one_message(upstream: Upstre
     upstream.prometheus.answers = []
     upstream.steps(600)
     (message,) = upstream.bench.messages
-    assert "3 alerts fired and ended undelivered while the service was away for 60 min" in message["text"]
+    assert "3 alerts fired and ended undelivered while the service was down for 60 min" in message["text"]
     assert "GpuLost n0" in message["text"]
     assert "for 60 s" in message["text"]
 

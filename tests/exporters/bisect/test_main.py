@@ -65,7 +65,7 @@ def test_a_low_bandwidth_is_a_failure(program: Path) -> None:
 
 def test_a_budget_that_is_used_up_is_status_3(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(flags(program, "--rounds=0")) == 3
-    assert "UNFINISHED: the rounds are used up; 8 hosts or switches are open: gpu-01" in capsys.readouterr().out
+    assert "UNFINISHED: all rounds are used up; 8 hosts or switches are open: gpu-01" in capsys.readouterr().out
 
 
 def test_a_command_that_hangs_has_failed(tmp_path: Path) -> None:
@@ -105,14 +105,15 @@ def test_an_interrupted_search_runs_only_the_tests_that_are_missing(program: Pat
     ("more", "line"),
     [
         (("--hosts=a",), "--hosts: 1 hosts; at least 2 are needed"),
-        (("--command=true",), "--command: it has no {hosts}, where the names of a group are put"),
+        (("--command=true",), "--command: it has no {hosts}, which is replaced by the names of a group"),
         (("--command=/nowhere/x {hosts}",), "--command: /nowhere/x: No such file or directory"),
         (("--command=sh -c 'exit 127' {hosts}",), "--command: sh ended with 127: it could not be started"),
-        (("--command=sh -c 'exit 75' {hosts}",), "--command: no test of this round gave an answer; run it by hand"),
+        (("--command=sh -c 'exit 75' {hosts}",), ("--command: no test of this round returned a result; run the "
+                                                 "command by hand")),
         (("--command=true {hosts}", "--min-bandwidth=1"),
          "--min-bandwidth: the command printed no line 'Avg bus bandwidth', as nccl-tests does"),
         (("--size=4",),
-         "--size: 4 is too much to look for bad pairs, which are tested as two hosts; add --no-pairs"),
+         "--size: 4 is too large to look for bad pairs, which are tested as two hosts; add --no-pairs"),
         (("--topology=/nowhere",), "--topology: can't read /nowhere: No such file or directory"),
     ],
 )  # fmt: skip

@@ -246,7 +246,7 @@ def test_a_file_that_is_no_report_is_one_line_that_quotes_it_and_2(tmp_path: Pat
     report.write_text(text)
     with pytest.raises(UsageError) as error:
         nvidia_smi.read(report)
-    assert f"not what nvidia-smi -q -x writes: {said}" in str(error.value)
+    assert f"not the output of nvidia-smi -q -x: {said}" in str(error.value)
     assert "\n" not in str(error.value)
 
 

@@ -113,7 +113,7 @@ class OutletCouriers:
             if courier.blocked:
                 lines.append(f"Outlet {name} refuses everything: {courier.blocked}. {depth} notices are queued.")
             elif oldest is not None and now - oldest > 30:
-                lines.append(f"{depth} notices wait for outlet {name}, the oldest for {now - oldest:.0f} s.")
+                lines.append(f"{depth} notices are waiting for outlet {name}, the oldest for {now - oldest:.0f} s.")
             if dead:
                 lines.append(f"{dead} notices were refused by outlet {name} for good: pyrometer-alerting replay.")
         return lines

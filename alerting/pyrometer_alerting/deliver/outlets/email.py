@@ -66,7 +66,9 @@ class Email:
         with _connection(self.server) as smtp:
             refused = smtp.send_message(mail(notice, self.sender, self.recipients))
         if refused:
-            _log.warning("e-mail: the server refuses %s; the others have it", ", ".join(sorted(refused)))
+            _log.warning(
+                "e-mail: the server refuses %s; all other recipients got the message", ", ".join(sorted(refused))
+            )
 
 
 def mail(notice: Notice, sender: str, recipients: tuple[str, ...]) -> EmailMessage:

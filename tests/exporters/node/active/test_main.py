@@ -211,9 +211,9 @@ def test_a_disk_and_a_link_are_tested_where_they_are_named(install: Install, run
         ("--run=nccl_pair --command={test}", "--run: nccl_pair needs --peer"),
         ("--run=nccl_pair --peer=b", "--run: nccl_pair needs --command"),
         ("--run=nccl_pair --peer=b --command={hosts}",
-         "--command: it has no {test}, where the program and its arguments are put"),
+         "--command: it has no {test}, which is replaced by the program and its arguments"),
         ("--run=nccl_pair --peer=b --command={test}",
-         "--command: it has no {hosts} and no {slots}, where the names of the two nodes are put"),
+         "--command: it has no {hosts} and no {slots}, which are replaced by the names of the two nodes"),
         ("--run=nccl_pair --peer=b --command={hosts}'{test}", "--command: no closing quotation"),
     ],
 )  # fmt: skip

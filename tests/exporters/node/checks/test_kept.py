@@ -64,7 +64,7 @@ def test_a_link_gpu_disk_or_memory_that_is_lost_after_a_healthy_day_fails(node: 
     (node.tree.sysfs / "class/nvme/nvme1").rmdir()
     failed = {result.check.name: result.verdict.reason for result in node.look().of("failed")}
     assert failed["hca_links"] == "mlx5_3/1 is DOWN, Polling"
-    assert failed["hca_count"] == "mlx5_5 is missing (there on the last healthy day)"
+    assert failed["hca_count"] == "mlx5_5 is missing (present on the last healthy day)"
     assert "7 of 8 GPUs (on its last healthy day)" in failed["gpu_count"]
     assert failed["nvme"] == "1 of 2 NVMe disks (on its last healthy day)"
 

@@ -57,7 +57,7 @@ def test_a_failure_is_a_line_with_what_to_do(command: Command, node: Any) -> Non
     assert status == 2
     assert out == (
         "CRITICAL hca_links: 7 of 8 links are up: mlx5_3/1 DOWN, Polling. "
-        "Do: Down and Polling: reseat or exchange cable and transceiver, both ends. Disabled: enable the port.\n"
+        "Do: Down and Polling: reseat or replace cable and transceiver, both ends. Disabled: enable the port.\n"
     )
 
 
@@ -193,7 +193,7 @@ def test_a_driver_that_hangs_is_named(node: Any) -> None:
     node.gpus.hang_init()
     done = process(node, more=("--only=gpu_driver,gpu_count,hca_links",))
     assert done.returncode == 2
-    assert "CRITICAL gpu_driver: nvmlInit has not returned in 3 s: the driver hangs" in done.stdout
+    assert "CRITICAL gpu_driver: nvmlInit has not returned within 3 s: the driver hangs" in done.stdout
 
 
 def test_an_unreadable_tree_is_no_traceback(tmp_path: Path) -> None:
