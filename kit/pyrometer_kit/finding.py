@@ -1,4 +1,4 @@
-"""Say what a check found, one line each, with the next step."""
+"""Describe what a check found, one line per finding, with the next step."""
 
 from __future__ import annotations
 

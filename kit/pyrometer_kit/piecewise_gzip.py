@@ -1,7 +1,7 @@
-"""Compress a text of which most pieces stay as they were since the last time: only the others are compressed.
+"""Compress a text of which most pieces are unchanged since the last time: only changed pieces are compressed.
 
 A full flush ends each piece's deflate blocks at a byte and forgets what came before, so the compressed pieces can be
-put together in any company. ``benchmarks/bench_exposition.py`` compares it with compressing the whole text.
+combined in any order. ``benchmarks/bench_exposition.py`` compares it with compressing the whole text.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class PiecewiseGzip:
 
     def compress(self, pieces: Sequence[bytes]) -> bytes:
         """Return the pieces, one after the other, as one gzip member."""
-        # One for all that are new: it takes longer to make than a small piece to compress.
+        # One compressor for all new pieces: creating it takes longer than compressing a small piece.
         deflate = zlib.compressobj(_FASTEST, zlib.DEFLATED, _RAW)
         before, self._kept = self._kept, {}
         crc = size = 0

@@ -47,7 +47,7 @@ def replay(arguments: Sequence[str]) -> int:
     """List or retry messages that Slack refused for good; return the exit status.
 
     Raises:
-        UsageError: an argument is wrong; the message says how.
+        UsageError: an argument is wrong; the message explains it.
         StoreError: the store cannot be opened.
     """
     parser = Flags("pyrometer-alerting replay", _REPLAY)
@@ -73,10 +73,10 @@ def replay(arguments: Sequence[str]) -> int:
 
 
 def check_config(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Check flags and configuration file as the service does when it starts, and start nothing.
+    """Check flags and configuration file as the service does at its start, without starting it.
 
     Raises:
-        UsageError: a setting is wrong; the message says how.
+        UsageError: a setting is wrong; the message explains it.
     """
     chosen = settings.load(arguments, environment)
     if chosen.storage_url:
@@ -96,7 +96,7 @@ def digest(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     """Print the digest of the last day or week as of now; return the exit status.
 
     Raises:
-        UsageError: an argument or setting is wrong; the message says how.
+        UsageError: an argument or setting is wrong; the message explains it.
         StoreError: the store cannot be opened.
     """
     parser = Flags("pyrometer-alerting digest", _DIGEST)
@@ -147,10 +147,10 @@ def explain(arguments: Sequence[str]) -> int:
 
 
 def check_slack(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Ask Slack whether it will take what the service sends; return 1 where something is missing.
+    """Check that Slack will accept the service's messages; return 1 if something is missing.
 
     Raises:
-        UsageError: a setting is wrong, or there is no token; the message says how.
+        UsageError: a setting is wrong, or there is no token; the message explains it.
     """
     parser = Flags("pyrometer-alerting check-slack", _CHECK_SLACK)
     parser.add_argument("--post", action="store_true", help="also post a message, find, edit and delete it")
@@ -168,7 +168,7 @@ def check_slack(arguments: Sequence[str], environment: Mapping[str, str]) -> int
         list(channels), chosen.slack_app_token, pictures=chosen.charts != "off", post=options.post
     )
     slack = WebSlack(chosen.slack_token, chosen.slack_api_url)
-    # The findings say it in a line each, without a traceback.
+    # The findings report it, one line each, without a traceback.
     logging.getLogger("pyrometer_alerting.slack_sdk").setLevel(logging.CRITICAL)
     missing = False
     for finding in slack_check.check(slack, wanted):
@@ -178,10 +178,10 @@ def check_slack(arguments: Sequence[str], environment: Mapping[str, str]) -> int
 
 
 def check_outlets(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Send a test incident to the outlets; return 1 where one did not take it.
+    """Send a test incident to the outlets; return 1 if one did not accept it.
 
     Raises:
-        UsageError: a setting is wrong, or there is no such outlet; the message says how.
+        UsageError: a setting is wrong, or there is no such outlet; the message explains it.
     """
     parser = Flags("pyrometer-alerting check-outlets", _CHECK_OUTLETS)
     parser.add_argument("--outlet", action="append", default=[], metavar="NAME", help="only this one (repeatable)")
@@ -193,7 +193,7 @@ def check_outlets(arguments: Sequence[str], environment: Mapping[str, str]) -> i
         known = ", ".join(entries) or "none: --config.file needs a section `outlets`"
         raise UsageError(f"no outlet {unknown[0]!r}: known are {known}" if unknown else f"outlets: {known}")
     wanted = [entries[name] for name in options.outlet] or list(entries.values())
-    # The findings say it in a line each.
+    # The findings report it, one line each.
     logging.getLogger("pyrometer_alerting.deliver.outlets").setLevel(logging.CRITICAL)
     missing = False
     for finding in outlet_check.check(wanted, Style(notice=chosen.notice), SystemClock().wall()):

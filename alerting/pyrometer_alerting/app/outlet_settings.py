@@ -1,4 +1,4 @@
-"""The `outlets` part of the configuration file: places besides Slack that are told of incidents.
+"""The `outlets` part of the configuration file: places besides Slack that get incidents.
 
 outlets:
   - name: oncall
@@ -44,7 +44,7 @@ def load(path: Path | None) -> tuple[Entry, ...]:
     """Read the outlets and their secrets from the configuration file.
 
     Raises:
-        UsageError: something is wrong; the message names file and line, and no secret.
+        UsageError: a setting is wrong; the message names file and line, but no secret.
     """
     root = read(path).get("outlets") if path is not None else None
     entries = [_entry(node) for node in root.items()] if root is not None else []

@@ -32,9 +32,9 @@ from pyrometer_kit.flags import Address, Flags, address
 from pyrometer_kit.yamlfile import entries, read, read_text
 
 PROG = "pyrometer-alerting"
-# A healthy Prometheus answers at once; one that needs longer is in trouble, and the message does not wait for it.
+# A healthy Prometheus answers at once; one that needs longer is overloaded, and the message does not wait for it.
 QUERY_SECONDS = 3.0
-DIGEST_SECONDS = 30.0  # a digest queries months, and nobody waits for it
+DIGEST_SECONDS = 30.0  # a digest queries months, and no one waits for it
 STRUCTURED = ("routing", "slack-users", "outlets")  # sections without a flag, read elsewhere
 TOKEN_VARIABLE = "PYROMETER_SLACK_BOT_TOKEN"  # noqa: S105 - the name of a variable, not a token
 APP_TOKEN_VARIABLE = "PYROMETER_SLACK_APP_TOKEN"  # noqa: S105
@@ -159,7 +159,7 @@ def load(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
     """Read flags, file and secrets.
 
     Raises:
-        UsageError: something is wrong; the message says what in one line.
+        UsageError: a setting is wrong; the message is one line.
     """
     options = vars(_parser().parse_args(list(arguments)))
     config_file = options.pop("config.file")
@@ -190,7 +190,7 @@ def _parser() -> Flags:
 
 
 def _metavar(name: str) -> str:
-    """Return what stands for a flag's value: its choices, or the kind that the end of its name is."""
+    """Return the placeholder of a flag's value: its choices, or the type that the end of its name implies."""
     if name in _CHOICES:
         return "{" + ",".join(_CHOICES[name]) + "}"
     kinds = {"url": "URL", "file": "FILE", "address": "HOST:PORT", "path": "FOLDER"}
@@ -318,7 +318,7 @@ def storage_password(url: str, file: str) -> str:
     """Return the password for the database's server; empty without one.
 
     Raises:
-        UsageError: the file cannot be used, or has no server to be for.
+        UsageError: the file cannot be used, or there is no server to use it for.
     """
     if file and not url:
         raise UsageError("--storage.password-file: it is for --storage.url, which is missing")

@@ -24,7 +24,7 @@ _REMEDIES = {
 
 
 class Wanted(NamedTuple):
-    """Say what the configuration needs of Slack.
+    """Describe what the configuration needs from Slack.
 
     Attributes:
         channels: names or ids, the service's own first.
@@ -40,7 +40,7 @@ class Wanted(NamedTuple):
 
 
 def check(slack: WebSlack, wanted: Wanted) -> Iterator[Finding]:
-    """Yield what Slack says of each part of the configuration; posts nothing unless ``wanted.post``."""
+    """Yield Slack's answer for each part of the configuration; posts nothing unless ``wanted.post``."""
     try:
         identity = slack.identity()
     except SlackFailure as error:
@@ -111,7 +111,7 @@ def _buttons(slack: WebSlack, app_token: str) -> Finding:
 
 
 def _round_trip(slack: WebSlack, channel: str) -> Finding:
-    """Post, find, edit and delete a message, as the outbox does with each."""
+    """Post, find, edit and delete a message, as the outbox does with each message."""
     key = f"check-{time.time_ns()}"
     metadata = {"op_id": key}
     try:

@@ -29,7 +29,7 @@ def own_alert(
     ends_at: float | None = None,
     **labels: str,
 ) -> Alert:
-    """Build an alert of the service's own; it fires unless it has an end."""
+    """Build one of the service's own alerts; it fires unless it has an end."""
     all_labels = {"alertname": name, "severity": severity, "component": "stack", **labels}
     return Alert(
         fingerprint=_PREFIX + "-".join([name, *labels.values()]),
@@ -59,7 +59,7 @@ def path_dead(
 
 
 def missed(alerts: Mapping[str, tuple[float, float]], since: float, until: float, *, outage: str) -> Alert:
-    """Build the alert for what fired and ended undelivered; `alerts` maps a line to its (start, end)."""
+    """Build the alert for alerts that fired and ended undelivered; `alerts` maps a line to its (start, end)."""
     lines = sorted(alerts, key=lambda line: alerts[line][0])
     description = "; ".join(lines[:10]) + (f"; and {len(lines) - 10} more" if len(lines) > 10 else "")
     why = f" while {outage}" if outage else ", too short for a notification"

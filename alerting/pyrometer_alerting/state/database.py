@@ -135,7 +135,7 @@ class Database:
         """Set the broken file aside and begin a new one.
 
         Raises:
-            OSError, sqlite3.Error: the disk does not let us.
+            OSError, sqlite3.Error: the disk refuses it.
         """
         self._disconnect()
         since = _last_write(self.path)

@@ -1,4 +1,4 @@
-"""Send a test incident to outlets, opened and resolved, and say which took it."""
+"""Send a test incident to outlets, opened and resolved, and report which accepted it."""
 
 from __future__ import annotations
 
