@@ -169,7 +169,7 @@ test-systems: $(STAMP)
 	@echo ">> demo and smoke tests in chroots"; $(BIN)/python -m pyrometer_simulator.systems $(SYSTEMS_FLAGS)
 
 # They mostly sleep, so three processes. By file, as the tests of one share what takes minutes.
-E2E := tests/e2e tests/simulator/incidents tests/dashboards
+E2E := tests/e2e tests/simulator/incidents tests/dashboards tests/alerting/test_three_alertmanagers.py
 e2e: stack
 	@echo ">> end-to-end scenario"; $(BIN)/pytest -m "e2e and not compose" --numprocesses=3 --dist=loadfile $(E2E)
 
@@ -191,7 +191,8 @@ test-compose: stack
 SCALE := tests/alert_rules/test_rule_clusters.py tests/alerting/test_clusters.py tests/alerting/digest/test_digest_clusters.py \
 	tests/dashboards/test_clusters_board.py tests/exporters/node/test_profiles.py tests/e2e/test_consumers.py \
 	tests/dashboards/test_real_prometheus.py tests/e2e/test_victoria_cluster.py tests/alerting/test_two_services.py \
-	tests/alerting/test_three_alertmanagers.py
+	tests/alerting/test_three_alertmanagers.py tests/alerting/test_two_services_page.py tests/alerting/test_chaos.py \
+	tests/alert_rules/test_rule_shards.py tests/dashboards/test_rule_shards.py
 test-scale: stack
 	@echo ">> past one machine"; $(BIN)/pytest -rs $(SCALE)
 	@$(BIN)/python benchmarks/bench_profiles.py

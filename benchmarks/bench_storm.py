@@ -4,6 +4,7 @@ Slack enforces its real limits (1 post/s, 50 other calls/min). Printed: the seco
 the slowest page until all is applied, the calls that Slack got until all is told and until all is over, and how many
 alerts are missing in the service.
 Run: .venv/bin/python benchmarks/bench_storm.py   (about a minute; --only 20000 --repeat 5 for the largest alone)
+     ... --gpus 2048,4096,8192,16384   instead: an alert of every GPU of a cluster of that size, in one delivery
 """
 
 from __future__ import annotations
@@ -150,6 +151,14 @@ def each_node(nodes: int, prefix: str) -> Make:
     ]
 
 
+def each_gpu(gpus: int) -> Make:
+    """Return an alert of each of so many GPUs, eight a node, as when the cooling of a hall fails."""
+    return lambda began, ended: [
+        alert("GpuThrottledThermal", began, ended, node=f"g{gpu // 8}", gpu=str(gpu % 8), component="gpu")
+        for gpu in range(gpus)
+    ]
+
+
 def ports(began: float, ended: float | None) -> list[dict[str, Any]]:
     """Return the alerts of a switch's ports."""
     names = {"device": "mlx5_0", "port": "1", "component": "nic"}
@@ -167,17 +176,24 @@ def main() -> None:
     flags = argparse.ArgumentParser(description="Bursts of alerts.")
     flags.add_argument("--only", type=int, choices=(2000, 300, 20000), help="one of the three, by its alerts")
     flags.add_argument("--repeat", type=int, default=1, help="how often (%(default)s)")
+    flags.add_argument("--gpus", default="", help="sizes of clusters whose GPUs all have an alert, such as 2048,16384")
     options = flags.parse_args()
     exit_on_signals()
+    chosen = [what for count, what in BURSTS.items() if options.only in (None, count)]
+    if options.gpus:
+        chosen = [
+            (f"{gpus:,} GPUs of {gpus // 8:,} nodes", each_gpu(gpus)) for gpus in map(int, options.gpus.split(","))
+        ]
     for _ in range(options.repeat):
-        play(options.only)
+        for bursts in [[each] for each in chosen] if options.gpus else [chosen]:
+            play(bursts)
 
 
-def play(only: int | None) -> None:
+def play(bursts: Sequence[tuple[str, Make]]) -> None:
+    """Let a service of its own have the bursts, one after another."""
     with service() as (slack, port):
-        for count, (what, make) in BURSTS.items():
-            if only in (None, count):
-                burst(slack, port, what, make)
+        for what, make in bursts:
+            burst(slack, port, what, make)
 
 
 @contextlib.contextmanager

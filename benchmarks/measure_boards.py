@@ -20,7 +20,7 @@ import threading
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -82,7 +82,7 @@ def main() -> int:
     exit_on_signals()
     with contextlib.ExitStack() as opened:
         url = flags.prometheus_url or opened.enter_context(_started(flags.nodes, flags.warm))
-        table = _table(list(_costs(url)), flags.nodes)
+        table = _table(list(costs_of_panels(url)), flags.nodes)
     if flags.write is None:
         print(table)
     else:
@@ -153,13 +153,22 @@ def _configure(folder: Path, feed: int, port: int) -> list[str]:
     return [f"--config.file={folder}/p.yaml", f"--storage.tsdb.path={folder}/data", *kept]
 
 
-def _costs(url: str) -> Iterator[Cost]:
+def costs_of_panels(url: str, over: int = 0, where: Mapping[str, str] | None = None) -> Iterator[Cost]:
+    """Ask what every panel asks, and yield what it costs.
+
+    Args:
+        url: of a Prometheus.
+        over: the time range of all boards in seconds; 0 for each board's own.
+        where: values of the boards' variables, where the cluster is not that of Plan.
+    """
     for name, text in rendered().items():
         board = json.loads(text)
         shown = [panel["id"] for panel in finding.visible(board)]
         for panel in finding.panels(board):
-            costs = [_cost(url, _asked(board, panel, target)) for target in finding.targets(panel)]
+            costs = [_cost(url, _asked(board, panel, target, over, where)) for target in finding.targets(panel)]
             fold = panel["id"] in shown and panel["gridPos"]["y"] < FOLD_ROWS
+            if not costs:  # a panel that is text
+                continue
             series, size, spent = (sum(each) for each in zip(*costs, strict=True))
             yield Cost(name.removesuffix(".json"), panel["title"], fold, int(series), int(size), spent)
 
@@ -172,7 +181,13 @@ def _all_asked(over: int = 0) -> Iterator[tuple[str, str, Asked]]:
             yield from ((name, panel["title"], _asked(board, panel, target, over)) for target in finding.targets(panel))
 
 
-def _asked(board: finding.Json, panel: finding.Json, target: finding.Json, over: int = 0) -> Asked:
+def _asked(
+    board: finding.Json,
+    panel: finding.Json,
+    target: finding.Json,
+    over: int = 0,
+    where: Mapping[str, str] | None = None,
+) -> Asked:
     """Return the query over the board's range or the panel's own, in its own steps or one point per pixel."""
     own = panel.get("timeFrom")
     seconds = _seconds(own) if own else over or _seconds(board["time"]["from"].removeprefix("now-"))
@@ -187,6 +202,7 @@ def _asked(board: finding.Json, panel: finding.Json, target: finding.Json, over:
     if seconds > 90000:
         filling["mfu"] = "run:pyrometer_train_batch_mfu_ratio:window1m"
         filling["steps"] = "none"
+    filling |= where or {}
     return Asked(interpolate(target["expr"], filling), seconds, step if target.get("range") else 0)
 
 

@@ -55,12 +55,12 @@ class Group:
     alone: float
 
 
-def measured(store: Store, window: str) -> list[Group]:
+def measured(store: Store, window: str, times: int = TIMES) -> list[Group]:
     """Return all groups: first by wall time, then, with all else at rest, by CPU time."""
     walls = {what: _by_group(store, query.format(window=window)) for what, query in _WALLS.items()}
     at = time.time()
     _rest(store)
-    costs = {name: [cost for _, cost in rules] for name, rules in rule_costs(store, at).items()}
+    costs = {name: [cost for _, cost in rules] for name, rules in rule_costs(store, at, times).items()}
     return [
         Group(
             name,
@@ -107,8 +107,8 @@ class Cost:
         return Cost(min(self.cpu, other.cpu), min(self.clock, other.clock))
 
 
-def rule_costs(store: Store, at: float) -> dict[str, list[tuple[str, Cost]]]:
-    """Return every rule's cost by group, the least of TIMES queries.
+def rule_costs(store: Store, at: float, times: int = TIMES) -> dict[str, list[tuple[str, Cost]]]:
+    """Return every rule's cost by group, the least of so many queries.
 
     All rules are queried once before any is queried again: garbage collection takes seconds and counts for the query
     that it interrupts.
@@ -116,7 +116,7 @@ def rule_costs(store: Store, at: float) -> dict[str, list[tuple[str, Cost]]]:
     groups = list(_groups(store.folder / "rules"))
     exprs = [rule["expr"] for group in groups for rule in group["rules"]]
     least = dict.fromkeys(exprs, Cost(math.inf, math.inf))
-    for expr in exprs * TIMES:
+    for expr in exprs * times:
         least[expr] = least[expr].least(_cost(store, expr, at))
     return {
         group["name"]: [(rule.get("record") or rule["alert"], least[rule["expr"]]) for rule in group["rules"]]

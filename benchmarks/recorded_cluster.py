@@ -31,12 +31,14 @@ ROOT = Path(__file__).resolve().parents[1]
 ROUNDS, FACES = 16, 16  # texts per face; nodes with the same face have the same UUIDs
 GPUS, NODES_PER_RACK = 8, 16
 RUN, ATTEMPT, CLUSTER = "llama3-70b", 1, "bench"
+MORE_RUNS = ("llama3-405b", "mixtral-8x22b", "qwen3-235b", "gemma-27b", "nemotron-340b", "olmo-32b", "sft-70b")
 # Gauges of measured values.
 WANDERING = re.compile(
     r"_TEMP$|DEV_SM_CLOCK$|POWER_USAGE|FB_(FREE|USED)|_ACTIVE$|_OCCUPANCY$|_BYTES$|duration|_age_|resident"
 )
 SAMPLE = re.compile(r"^(\w+)(\{.*\})? (\S+)$", re.MULTILINE)
-RANKED = re.compile(r'^\w+\{.*\brank="\d+".*$\n?', re.MULTILINE)
+OF_RUN = re.compile(r'^\w+\{.*\brun=".*$\n?', re.MULTILINE)
+RANK, RANKED = re.compile(r'\brank="(\d+)"'), re.compile(r'^\w+\{.*\brank="\d+".*$\n?', re.MULTILINE)
 TARGET = re.compile(r'(?<=\{)cluster="[^"]*",(node="[^"]*",)?job="[^"]*",(instance="[^"]*",)?')
 
 
@@ -97,14 +99,19 @@ def moved(text: str, round_: int) -> str:
 
 
 class Answers:
-    """The answers of the cluster: /<node>/metrics, with ?consumer=.. its batches, /cluster/metrics."""
+    """The answers of the cluster: /<node>/metrics, with ?consumer=.. its batches, /cluster/metrics.
 
-    def __init__(self, text: str, nodes: int, interval: float) -> None:
+    Its nodes are shared evenly among so many ``runs``, each on consecutive nodes.
+    """
+
+    def __init__(self, text: str, nodes: int, interval: float, runs: int = 1) -> None:
         self._interval = interval
         rounds = [moved(text, round_) for round_ in range(ROUNDS)]
         faces = [[each.replace("GPU-", f"GPU-{face:02x}") for each in rounds] for face in range(FACES)]
-        self._ranks = [["".join(RANKED.findall(each)) for each in face] for face in faces]
-        self._rest = [[gzip.compress(RANKED.sub("", each).encode(), 6) for each in face] for face in faces]
+        self._of_run = [["".join(OF_RUN.findall(each)) for each in face] for face in faces]
+        self._rest = [[gzip.compress(OF_RUN.sub("", each).encode(), 6) for each in face] for face in faces]
+        self._runs = run_names(runs)
+        self._nodes = nodes
         self._plan = Plan(nodes=nodes, cluster=CLUSTER)
         self._services = service_families(self._plan, node_names(nodes))
         self._told: dict[str, float] = {}
@@ -115,21 +122,33 @@ class Answers:
             return self._cluster()
         if "consumer=" not in path:  # the path is a label of the target, and so the same for both jobs
             return self._node(int(who))
-        return self._batches(path) if who == "0" else gzip.compress(b"")
+        run, place = self._place(int(who))
+        return gzip.compress(b"") if place else self._batches(path, run)
+
+    def _place(self, node: int) -> tuple[str, int]:
+        """Return a node's run, and its place in that run."""
+        number = node * len(self._runs) // self._nodes
+        return self._runs[number], node + (-number * self._nodes // len(self._runs))
 
     def _node(self, node: int) -> bytes:
-        """Return two gzip members: the text that nodes of a face share, and the ranks, which are each node's own."""
+        """Return two gzip members: the text that nodes of a face share, and that of the run, each node's own."""
         face, round_ = node % FACES, int(time.time() / self._interval) % ROUNDS
-        ranks = re.sub(
-            r'\brank="(\d+)"', lambda found: f'rank="{node * GPUS + int(found[1])}"', self._ranks[face][round_]
-        )
-        return self._rest[face][round_] + gzip.compress(ranks.encode(), 1)
+        run, place = self._place(node)
+        text = self._of_run[face][round_]
+        if place:  # what is of the whole run is told by its first node
+            text = "".join(RANKED.findall(text))
+        text = RANK.sub(lambda found: f'rank="{place * GPUS + int(found[1])}"', text.replace(RUN, run))
+        return self._rest[face][round_] + gzip.compress(text.encode(), 1)
 
-    def _batches(self, path: str) -> bytes:
+    def _batches(self, path: str, run: str) -> bytes:
         now = time.time()
         start, self._told[path] = self._told.get(path, now - self._interval), now
         found = sorted(batches(self._plan, start, now), key=lambda each: each[0])
-        lines = (f"{TARGET.sub('', series)} {value} {at * 1000:.0f}\n" for series, value, at in found if RUN in series)
+        lines = (
+            f"{TARGET.sub('', series).replace(RUN, run)} {value} {at * 1000:.0f}\n"
+            for series, value, at in found
+            if RUN in series
+        )
         return gzip.compress("".join(lines).encode(), 1)
 
     def _cluster(self) -> bytes:
@@ -164,6 +183,10 @@ def serve(answers: Answers) -> int:
     threading.Thread(target=lambda: asyncio.run(run()), daemon=True).start()
     listening.wait(10)
     return ready[0]
+
+
+def run_names(runs: int) -> list[str]:
+    return [RUN, *MORE_RUNS][:runs]
 
 
 def node_names(nodes: int) -> list[str]:

@@ -14,7 +14,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NoReturn
 
-from pyrometer_dashboards import board_file, boards, grafana_json
+from pyrometer_dashboards import board_file, boards, grafana_json, rule_shards
 from pyrometer_dashboards.lint import run, schema
 from pyrometer_dashboards.model import Board
 from pyrometer_dashboards.prometheus_rules import Wrapping, wrapped
@@ -65,6 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     rules.add_argument("source", type=Path, help="the folder alert_rules of this project")
     rules.add_argument("folder", type=Path)
     _add_prometheus_rules(rules)
+    _add_shards(rules)
     for command in (build, rules):
         _add_jobs(command)
     check = commands.add_parser("check", help="check our boards, or the given files; one line per finding")
@@ -77,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     flags = parser.parse_args(argv)
     commands_of = {
         "build": lambda: _build(flags.folder, _jobs(flags)),
-        "rules": lambda: _rules(flags.source, flags.folder, _jobs(flags), _wrapping(flags)),
+        "rules": lambda: _rules(flags),
         "check": lambda: _check(flags.files),
         "see": lambda: _see(flags),
     }
@@ -136,12 +137,72 @@ def _wrapping(flags: argparse.Namespace) -> Wrapping | None:
     return Wrapping(flags.namespace, {name: value for name, _, value in pairs})
 
 
-def _rules(source: Path, folder: Path, jobs: Mapping[str, str], wrapping: Wrapping | None) -> int:
-    paths = sorted(source.glob("*.rules.yaml"))
+def _add_shards(command: argparse.ArgumentParser) -> None:
+    def add(flag: str, text: str, **more: Any) -> None:  # noqa: ANN401  argparse's own keywords
+        command.add_argument(flag, help=text, **more)
+
+    again = {"action": "append", "default": []}
+    add("--shard", "split this rule group, as it takes longer than 1 s; may be repeated", metavar="GROUP", **again)
+    add(
+        "--shard-nodes",
+        "the nodes of one shard, as a regular expression; may be repeated; one more shard has all others",
+        metavar="PATTERN",
+        **again,
+    )
+    add("--shard-runs", "likewise the runs, for groups that compare a run's ranks", metavar="PATTERN", **again)
+    add(
+        "--shard-racks",
+        "instead of --shard-nodes: COUNT shards of whole racks, from Prometheus' JSON file of targets",
+        metavar="FILE=COUNT",
+    )
+
+
+def _shards(flags: argparse.Namespace) -> list[rule_shards.Shards]:
+    """Return the ways to split a group, by node and by run, as far as they are given."""
+    if flags.shard_racks and flags.shard_nodes:
+        raise _UsageError("--shard-racks and --shard-nodes: either")
+    found = [_by_racks(flags.shard_racks)] if flags.shard_racks else []
+    for flag, label in {"nodes": "node", "runs": "run"}.items():
+        patterns = getattr(flags, f"shard_{flag}")
+        for pattern in patterns:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise _UsageError(f"--shard-{flag}: {pattern!r}: {error}") from None
+        found += [rule_shards.by_patterns(label, patterns)] if patterns else []
+    if flags.shard and not found:
+        raise _UsageError("--shard needs --shard-nodes, --shard-racks or --shard-runs")
+    return found
+
+
+def _by_racks(given: str) -> rule_shards.Shards:
+    name, _, count = given.rpartition("=")
+    if not (name and count.isdigit() and int(count) > 1):
+        raise _UsageError(f"--shard-racks: {given!r} is not FILE=COUNT with two or more")
+    racks: dict[str, set[str]] = {}
+    try:
+        for group in json.loads(Path(name).read_text(encoding="utf-8")):
+            racks.setdefault(group["labels"].get("rack", ""), set()).add(group["labels"]["node"])
+    except OSError as error:
+        raise _UsageError(f"--shard-racks: {name}: {error.strerror}") from None
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise _UsageError(f"--shard-racks: {name} is no JSON list of targets with the label node") from None
+    if len(racks) < int(count):
+        raise _UsageError(f"--shard-racks: {name} has {len(racks)} racks, fewer than {count}")
+    return rule_shards.by_racks(racks, int(count))
+
+
+def _rules(flags: argparse.Namespace) -> int:
+    jobs, wrapping = _jobs(flags), _wrapping(flags)
+    paths = sorted(flags.source.glob("*.rules.yaml"))
     if not paths:
-        raise _UsageError(f"no *.rules.yaml in {source}: give the folder alert_rules of this project")
+        raise _UsageError(f"no *.rules.yaml in {flags.source}: give the folder alert_rules of this project")
     texts = {path.name: with_jobs(path.read_text(encoding="utf-8"), jobs) for path in paths}
-    return _write(folder, wrapped(texts, wrapping) if wrapping else texts)
+    try:
+        texts = rule_shards.split_all(texts, flags.shard, _shards(flags))
+    except rule_shards.NotSplitError as error:
+        raise _UsageError(f"--shard: {error}") from None
+    return _write(flags.folder, wrapped(texts, wrapping) if wrapping else texts)
 
 
 def _add_see(see: argparse.ArgumentParser) -> None:

@@ -207,6 +207,11 @@ class Pair:
         """Both, or the one."""
         return [self.primary] if self.standby is None else [self.primary, self.standby]
 
+    def logged(self) -> str:
+        """Return the logs of both."""
+        logs = sorted(self.folder.glob("*.log"))
+        return "\n".join(f"{log.name}:\n{log.read_text(errors='replace')[-1500:]}" for log in logs)
+
     def fail_over(self) -> None:
         """Kill the primary, promote the standby; the old primary becomes a standby of it."""
         if self.standby is None:

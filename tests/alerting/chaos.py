@@ -95,12 +95,13 @@ class Chaos:
         self._doubtful -= sum(len(waiting) for waiting in self._slack._faults.values())  # never played
         self._slack._faults.clear()
         self.start(0)
-        self._repeat()
+        deadline = time.monotonic() + seconds
+        while self._pending and time.monotonic() < deadline:
+            self._repeat()
         assert not self._pending
         for node, firing in list(self._truth.items()):
             if firing and self._random.random() < 0.5:
                 self._post(node, firing=False)
-        deadline = time.monotonic() + seconds
         while self.depth() and time.monotonic() < deadline:
             time.sleep(0.1)
         time.sleep(2.5)  # the last sweeps

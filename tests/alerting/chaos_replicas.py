@@ -142,8 +142,18 @@ class Replicas(Chaos):
     def _when_leading(self, began: float = 0.0) -> None:
         deadline = time.monotonic() + TAKEN_SECONDS
         while self.leader() is None:
-            assert time.monotonic() < deadline, f"nobody leads {time.monotonic() - began:.0f} s after the fault"
+            seconds = time.monotonic() - began
+            assert time.monotonic() < deadline, f"nobody leads {seconds:.0f} s after the fault:\n{self._sessions()}"
             time.sleep(0.02)
+
+    def _sessions(self) -> str:
+        """Return what the server says of its sessions and standbys, for the message of a failure."""
+        columns = "pid, state, wait_event, now() - state_change, pg_blocking_pids(pid), left(query, 80)"
+        asked = "SELECT " + columns + " FROM pg_stat_activity WHERE datname = 'alerting'"  # noqa: S608 - no input
+        standbys = self._pair.primary.ask("SELECT application_name, state, sync_state FROM pg_stat_replication")
+        return "\n".join(
+            [f"services that run: {self._alive}", self._pair.primary.ask(asked), standbys, self._pair.logged()]
+        )
 
     def leader(self) -> int | None:
         """Return which service says that it leads."""

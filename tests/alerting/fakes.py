@@ -95,7 +95,7 @@ class FakeAlertmanager:
         if self.silent:
             raise AlertmanagerError("Alertmanager did not answer (ConnectionError)")
         self.made.append((tuple(matchers), ends_at, created_by, comment))
-        self.muting.append(Silence(f"s{len(self.made)}", ends_at, created_by, comment))
+        self.muting.append(Silence(f"s{len(self.made)}", ends_at, created_by, comment, matchers=tuple(matchers)))
         return f"s{len(self.made)}"
 
     def expire(self, silence_id: str) -> None:

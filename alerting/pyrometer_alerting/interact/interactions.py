@@ -45,6 +45,7 @@ _JUDGEMENTS = {JUDGE_RIGHT: True, JUDGE_WRONG: False}
 _NOT_LISTED = "You are not on the list of users who may do this (slack-users)."
 _ENVELOPE = "envelope:"
 _MAX_ENVELOPES = 500  # Slack repeats within an hour
+_SAME_CLICK_SECONDS = 600.0  # a click that is done again after a crash, by this or the next leader
 
 
 class EphemeralReplies(Protocol):
@@ -288,13 +289,23 @@ class Interactions:
         )
 
     def _make(self, matchers: tuple[Matcher, ...], ends_at: float, person: str, comment: str) -> str:
-        return self._first(lambda alertmanager: alertmanager.silence(matchers, ends_at, person, comment))
+        """Return the id of a silence: of a new one, or of the one that this click made before a crash cut it off."""
+
+        def make(alertmanager: Alertmanager) -> str:
+            for each in alertmanager.silences():
+                same = (each.created_by, each.comment, set(each.matchers)) == (person, comment, set(matchers))
+                if same and each.active and abs(ends_at - each.ends_at) < _SAME_CLICK_SECONDS:
+                    return each.id
+            return alertmanager.silence(matchers, ends_at, person, comment)
+
+        return self._first(make)
 
     def _remember(self, incident: Incident, person: Person, silence_ids: list[str], hours: int, comment: str) -> None:
-        if not silence_ids:
-            return
         with self._store.transaction() as tx:
             before = json.loads(tx.fact(_fact(incident)) or "[]")
+            silence_ids = [each for each in silence_ids if each not in before]
+            if not silence_ids:
+                return
             tx.save_fact(_fact(incident), json.dumps([*before, *silence_ids]))
             self._tell(
                 tx,

@@ -49,17 +49,6 @@ class ActiveAlert:
 
 
 @dataclass(frozen=True)
-class Silence:
-    """One silence; times are Unix seconds. `active` is false for expired and future ones."""
-
-    id: str
-    ends_at: float
-    created_by: str
-    comment: str
-    active: bool = True
-
-
-@dataclass(frozen=True)
 class Matcher:
     """One matcher of a silence: equality, or an anchored regular expression."""
 
@@ -69,6 +58,18 @@ class Matcher:
 
     def __str__(self) -> str:
         return f"{self.name}{'=~' if self.is_regex else '='}{json.dumps(self.value, ensure_ascii=False)}"
+
+
+@dataclass(frozen=True)
+class Silence:
+    """One silence; times are Unix seconds. `active` is false for expired and future ones."""
+
+    id: str
+    ends_at: float
+    created_by: str
+    comment: str
+    active: bool = True
+    matchers: tuple[Matcher, ...] = ()
 
 
 class Alertmanager(Protocol):
@@ -202,7 +203,12 @@ def _silence(item: Mapping[str, Any]) -> Silence:
         created_by=str(item.get("createdBy", "")),
         comment=str(item.get("comment", "")),
         active=item["status"]["state"] == "active",
+        matchers=tuple(map(_matcher, item.get("matchers", ()))),
     )
+
+
+def _matcher(item: Mapping[str, Any]) -> Matcher:
+    return Matcher(str(item["name"]), str(item["value"]), is_regex=bool(item.get("isRegex")))
 
 
 def _iso(unix: float) -> str:

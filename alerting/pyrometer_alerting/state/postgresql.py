@@ -29,6 +29,7 @@ SERVER_SECONDS = 5.0
 # A statement that takes longer waits for a server that is gone, or for a standby that must confirm it.
 STUCK_SECONDS = 10.0
 _CONNECT_SECONDS = 3
+_GONE_MILLISECONDS = 1000
 _VERSION = str(SCHEMA_VERSION)
 _NOT_REPLICATED = "canceling wait for synchronous replication"
 WRITER, READER, POST = "writer", "reader", "post"
@@ -71,6 +72,9 @@ class Server:
                 db.execute("SET synchronous_commit = on")
             for setting in more:
                 db.execute(f"SET {setting}".encode())
+            # End a session that waits for a lock while its process was killed; not every system notices that.
+            with contextlib.suppress(psycopg.errors.InvalidParameterValue):
+                db.execute(f"SET client_connection_check_interval = {_GONE_MILLISECONDS}".encode())
         except BaseException:
             db.close()
             raise

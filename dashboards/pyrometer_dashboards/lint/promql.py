@@ -60,6 +60,7 @@ class Expression:
         window: the text in the brackets after it, or empty; ``offset`` (with its sign) and ``at`` likewise.
         labels: of an aggregation's by or without; None for neither.
         parts: arguments or operands.
+        end: of a selector: where its name and matchers end in the text.
     """
 
     kind: str
@@ -72,6 +73,7 @@ class Expression:
     labels: tuple[str, ...] = ()
     parts: tuple[Expression, ...] = ()
     extra: dict[str, str] = field(default_factory=dict)
+    end: int = field(default=0, compare=False)
 
     def walk(self, under: tuple[Expression, ...] = ()) -> Iterator[tuple[Expression, tuple[Expression, ...]]]:
         """Yield this part and all parts below it, each with its ancestors, the outermost first."""
@@ -93,7 +95,8 @@ def parse(text: str) -> Expression:
     return node
 
 
-def _tokens(text: str) -> Iterator[tuple[str, str]]:
+def _tokens(text: str) -> Iterator[tuple[str, str, int]]:
+    """Yield each token's kind and text, and where it ends."""
     at = 0
     while at < len(text):
         match = _TOKEN.match(text, at)
@@ -101,11 +104,11 @@ def _tokens(text: str) -> Iterator[tuple[str, str]]:
             raise PromqlError(f"unexpected {text[at]!r}")
         at = match.end()
         if match.lastgroup not in (None, "space"):
-            yield str(match.lastgroup), match[0]
+            yield str(match.lastgroup), match[0], at
 
 
 class _Parser:
-    def __init__(self, tokens: Sequence[tuple[str, str]]) -> None:
+    def __init__(self, tokens: Sequence[tuple[str, str, int]]) -> None:
         self._tokens = tokens
         self._at = 0
 
@@ -113,7 +116,7 @@ class _Parser:
         """Return the next token's text if it is of that kind, else an empty string."""
         if self._at >= len(self._tokens):
             return ""
-        found, text = self._tokens[self._at]
+        found, text, _ = self._tokens[self._at]
         return text if not kind or kind == found else ""
 
     def _next(self) -> str:
@@ -185,7 +188,7 @@ class _Parser:
         if self.peek("string"):
             return Expression("string", self._next()[1:-1])
         if self.peek() == "{":
-            return Expression("selector", matchers=self._matchers())
+            return self._selector("")
         if self.peek("name"):
             return self._named()
         raise PromqlError(f"unexpected {self.peek()!r}" if self.peek() else "it ends too early")
@@ -198,7 +201,11 @@ class _Parser:
             return Expression("call", name, parts=self._arguments())
         if name.lower() in ("inf", "nan"):
             return Expression("number", name)
-        return Expression("selector", name, self._matchers() if self.peek() == "{" else ())
+        return self._selector(name)
+
+    def _selector(self, name: str) -> Expression:
+        matchers = self._matchers() if self.peek() == "{" else ()
+        return Expression("selector", name, matchers, end=self._tokens[self._at - 1][2])
 
     def _aggregation(self, name: str) -> Expression:
         grouping, labels = self._grouping()

@@ -27,7 +27,7 @@ def test_a_store_that_cannot_take_it_now_gets_it_later(running: Running, monkeyp
     assert running.incidents() == []
     monkeypatch.setattr(running.service._intake, "apply", real)
     wait_until(running.incidents)
-    assert list(running.service._store.folder.glob("inbox/*")) == []
+    wait_until(lambda: not list(running.service._store.folder.glob("inbox/*")))  # deleted after it is applied
 
 
 def test_metrics_and_readiness_do_not_wait_for_a_delivery_that_is_being_applied(

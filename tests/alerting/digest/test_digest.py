@@ -286,8 +286,11 @@ def plain(morning: Bench) -> Bench:
     sender.step()
     morning.clock.advance(DAY)
     with morning.store.transaction() as tx:
+        later = morning.clock.time - 7200 - START  # whatever today is
         for incident in incidents():
-            tx.save_incident(replace(incident, started_at=morning.clock.time - 7200), morning.clock.time)
+            ended = incident.resolved_at and incident.resolved_at + later
+            moved = replace(incident, started_at=incident.started_at + later, resolved_at=ended)
+            tx.save_incident(moved, morning.clock.time)
     sender.step()
     morning.deliver()
     return morning

@@ -18,6 +18,7 @@ from pyrometer_alerting.model.incident import Alert, Cause, Diagnosis
 from pyrometer_alerting.model.routing import Routing, Rules
 from pyrometer_alerting.sources.alertmanager import Matcher
 from pyrometer_alerting.state.lifecycle import fold
+from pyrometer_alerting.state.store import StoreError
 
 
 def test_a_stop_waits_for_no_time_out_of_the_connection(talking: Talking, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,6 +80,42 @@ def test_a_silence_is_previewed_made_shown_and_ended(talking: Talking) -> None:
     talking.press("unsilence")
     wait_until(lambda: talking.alertmanager.ended == ["s1"])
     assert [action for action, _user in talking.audit()] == ["unsilence", "silence"]
+
+
+@pytest.mark.parametrize("cut", ["_remember", "note_done"])
+def test_a_silence_that_was_cut_off_from_its_click_is_neither_made_nor_told_again(
+    talking: Talking, monkeypatch: pytest.MonkeyPatch, cut: str
+) -> None:
+    """As when the service is killed there: the click is still in its box, and done again."""
+    talking.receive(FAULT)
+    talking.press("silence_1h")
+    wait_until(lambda: talking.slack.app.views)
+    interactions, cuts = talking.service._interactions, []
+    original = getattr(interactions, cut)
+
+    def once(*given: Any) -> None:
+        cuts.append(given)
+        if len(cuts) == 1:
+            raise StoreError("the connection is gone")
+        original(*given)
+
+    monkeypatch.setattr(interactions, cut, once)
+    talking.slack.app.submit(talking.slack.app.views[0], ALICE, {"reason": {"reason": {"value": "swap"}}})
+    wait_until(lambda: len(cuts) == 2 and talking.whispers())
+    wait_until(lambda: "silenced it for 1 h" in str(talking.message["replies"]))
+    time.sleep(0.5)
+    assert len(talking.alertmanager.made) == 1
+    assert [action for action, _user in talking.audit()] == ["silence"]
+    assert ["silenced it" in reply["text"] for reply in talking.message["replies"]].count(True) == 1
+
+
+def test_two_silences_of_one_person_with_other_words_are_two(talking: Talking) -> None:
+    talking.receive(FAULT)
+    for number, words in enumerate(("swap", "firmware")):
+        talking.press("silence_1h")
+        wait_until(lambda number=number: len(talking.slack.app.views) == number + 1)
+        talking.slack.app.submit(talking.slack.app.views[number], ALICE, {"reason": {"reason": {"value": words}}})
+        wait_until(lambda number=number: len(talking.alertmanager.made) == number + 1)
 
 
 def test_who_is_not_on_the_list_is_refused_and_written_down(talking: Talking) -> None:

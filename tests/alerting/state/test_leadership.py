@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from alerting_fakes import START, training_incident
+from alerting_fakes import START, training_incident, wait_until
 
 from pyrometer_alerting.intake.inbox import SharedInbox
 from pyrometer_alerting.state.outbox import Operation
@@ -125,6 +127,42 @@ def test_one_that_is_paused_while_it_takes_over_keeps_the_lock_from_nobody(repli
     while not second.step():
         assert time.monotonic() - began < 10.0
         time.sleep(0.1)
+
+
+def test_one_that_is_killed_while_it_waits_to_lead_keeps_the_lock_from_nobody(
+    replicas: tuple[Replica, Replica], postgres: Pair
+) -> None:
+    """Its session waits for a change that is open, holds the lock, and nobody is there to hear its answer."""
+    import psycopg
+
+    from pyrometer_alerting.state.leadership import LEADER_LOCK
+
+    first, second = replicas
+    assert first.step()
+    first.leadership._session.disconnect()
+    with psycopg.connect(postgres.url) as open_change, psycopg.connect(postgres.url, autocommit=True) as other:
+        open_change.execute("SELECT epoch FROM leader WHERE id = 1 FOR UPDATE")
+        waiting = threading.Thread(target=failing, args=(second.leadership.step,))
+        waiting.start()
+        wait_until(lambda: not _is_free(other, LEADER_LOCK))
+        time.sleep(0.5)
+        second.leadership._session.sever()
+        waiting.join(10)
+        wait_until(lambda: _is_free(other, LEADER_LOCK), seconds=5)
+
+
+def _is_free(db: Any, lock: int) -> bool:
+    """Take the lock for a moment."""
+    ((free,),) = db.execute("SELECT pg_try_advisory_lock(%s)", (lock,)).fetchall()
+    if free:
+        db.execute("SELECT pg_advisory_unlock(%s)", (lock,))
+    return bool(free)
+
+
+def failing(step: Callable[[], None]) -> None:
+    """Let a step fail."""
+    with contextlib.suppress(Exception):
+        step()
 
 
 def test_a_post_that_a_deposed_leader_made_anyway_is_found_and_its_old_edit_overwritten(

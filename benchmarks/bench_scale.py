@@ -1,0 +1,206 @@
+"""Measure one Prometheus with the rules and boards of a fleet, at several sizes: 2,048 nodes are 16,384 GPUs.
+
+Run: .venv/bin/python benchmarks/bench_scale.py [--sizes 256,512,1024,2048] [--interval 30] [--profile full]
+
+The cluster of recorded_cluster.py with eight runs, and the project's configuration and rules. For each size, one after
+another: it is scraped until every rule has been evaluated, gets the past that its rules look back on, is scraped for
+--minutes more, and then series, samples/s, memory and CPU are read, every panel of every board is asked, and each rule
+with all else at rest, whole and in shards (measure_shards.py). A size that needs more memory than the machine has is
+left out, and said. --into keeps the figures as JSON, a line for each size.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from backfill import lookbacks, write_past
+from bench_capacity import Store, proc, prometheus
+from harness import exit_on_signals
+from measure_boards import costs_of_panels
+from measure_rules import Group, _groups, measured
+from measure_shards import Split, ways
+from measure_shards import measured as shards_measured
+from recorded_cluster import CLUSTER, RUN, Answers, lay_out, record, run_names, serve
+
+from pyrometer_simulator.demo.processes import Processes
+
+RUNS = 8
+SHARDS = 4  # of nodes; of runs one for each
+SETTLED = 150  # after so many seconds every rule has been evaluated, except those of five minutes
+BYTES_A_SERIES = {"full": 4.5e3 * 3130, "standard": 4.5e3 * 1760, "minimal": 4.5e3 * 1495}  # docs/sizing.md
+BYTES_A_SAMPLE = 2.8  # on disk, docs/sizing.md
+RULE_TIMES = 3
+Row = dict[str, Any]
+
+
+def memory_left() -> float:
+    """Return the bytes that are free for programs."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    (found,) = (line.split()[1] for line in lines if line.startswith("MemAvailable:"))
+    return float(found) * 1024
+
+
+def measure(folder: Path, nodes: int, flags: argparse.Namespace) -> Row:
+    """Return the figures of one size."""
+    text = record(folder, f"--metrics.profile={flags.profile}")
+    lay_out(folder, nodes, flags.interval, serve(Answers(text, nodes, flags.interval, RUNS)))
+    with Processes(folder) as processes:
+        store = Store(folder, processes)
+        begins = time.time()
+        queries = prometheus(store, flags.interval)
+        _say(f"{nodes} nodes: {store.url}, process {store.pids['prometheus']}")
+        time.sleep(SETTLED)
+        exprs = [rule["expr"] for group in _groups(folder / "rules") for rule in group["rules"]]
+        write_past([reach for expr in exprs for reach in lookbacks(expr)], store.url, begins, folder / "data")
+        found = _watched(store, flags.minutes * 60)
+        found |= {what: store.value(query) for what, query in queries.items()}
+        found["disk a day, GB"] = found["samples/s"] * 86_400 * BYTES_A_SAMPLE / 1e9
+        found |= _boards(store, nodes)
+        at = time.time()
+        groups = measured(store, f"{round(flags.minutes * 40)}s", RULE_TIMES)
+        chosen = ways(folder / "targets/nodes.yaml", SHARDS, run_names(RUNS))
+        found["shards"] = [vars(each) for each in shards_measured(store.url, folder / "rules", chosen, at)]
+    found |= {"groups": [vars(group) for group in groups], "nodes": nodes, "runs": RUNS, "profile": flags.profile}
+    return found | {"interval": flags.interval, "load": os.getloadavg()[1], "at": time.strftime("%Y-%m-%d %H:%M")}
+
+
+def _watched(store: Store, seconds: float) -> Row:
+    """Return memory and CPU of Prometheus over so many seconds."""
+    (pid,) = store.pids.values()
+    before, began = proc(pid)[1], time.monotonic()
+    most = 0.0
+    while time.monotonic() - began < seconds:
+        time.sleep(2)
+        most = max(most, proc(pid)[0])
+    memory, cpu = proc(pid)
+    return {"MB": memory, "most MB": most, "cores": (cpu - before) / (time.monotonic() - began)}
+
+
+def _boards(store: Store, nodes: int) -> Row:
+    """Return the time of all panels by board, the slowest panel and the largest."""
+    where = {"cluster": CLUSTER, "node": f"gpu-{nodes // 2:04d}", "run": RUN}
+    panels = list(costs_of_panels(store.url, 900, where))
+    boards: dict[str, float] = {}
+    for panel in panels:
+        boards[panel.board] = boards.get(panel.board, 0.0) + panel.milliseconds
+    slow, large = max(panels, key=lambda each: each.milliseconds), max(panels, key=lambda each: each.size)
+    return {
+        "boards": boards,
+        "slow panel": [slow.board, slow.panel, slow.milliseconds],
+        "large panel": [large.board, large.panel, large.size],
+        "panels over 1 s": [[each.board, each.panel, each.milliseconds] for each in panels if each.milliseconds > 1000],
+    }
+
+
+FIGURES = {
+    "series": "{series:,.0f}",
+    "samples/s": "{samples/s:,.0f}",
+    "memory, at most": "{GB:.1f} GB, {most GB:.1f} GB",
+    "CPU, rules included": "{cores:.2f} cores",
+    "disk a day": "{disk a day, GB:.1f} GB",
+    "slowest scrape": "{slowest scrape, s:.2f} s",
+    "missed evaluations": "{missed rule evaluations:.0f}",
+    "slowest group alone": "{group} {alone:.2f} s",
+    "all groups alone, one after another": "{all alone:.1f} s",
+    "groups above 1 s alone": "{slow groups}",
+    "slowest board, all panels": "{board} {board ms:,.0f} ms",
+    "slowest panel": "{panel} {panel ms:,.0f} ms",
+    "largest answer": "{size MB:.2f} MB",
+    "panels above 1 s": "{slow panels}",
+    "load": "{load:.0f}",
+}
+
+
+def table(rows: list[Row]) -> str:
+    """Return the sizes side by side."""
+    heads = [f"{row['nodes']:,} nodes, {row['profile']}, each {row['interval']} s" for row in rows]
+    lines = [f"| | {' | '.join(heads)} |", f"|---|{'---|' * len(rows)}"]
+    shown = [_shown(row) for row in rows]
+    lines += [f"| {what} | {' | '.join(form.format(**row) for row in shown)} |" for what, form in FIGURES.items()]
+    return "\n".join([*lines, "", *_groups_table(rows, heads), "", *_shards_table(rows[-1], heads[-1])])
+
+
+def _shown(row: Row) -> Row:
+    slowest = max(row["groups"], key=lambda group: group["alone"])
+    board = max(row["boards"], key=lambda name: row["boards"][name])
+    over = sorted(row["groups"], key=lambda group: -group["alone"])
+    return row | {
+        "GB": row["MB"] / 1e3, "most GB": row["most MB"] / 1e3, "group": f"`{slowest['name']}`",
+        "alone": slowest["alone"], "all alone": sum(group["alone"] for group in row["groups"]),
+        "slow groups": ", ".join(f"`{each['name']}`" for each in over if each["alone"] > 1) or "none",
+        "board": board.removesuffix(".json"), "board ms": row["boards"][board],
+        "panel": " ".join(row["slow panel"][:2]), "panel ms": row["slow panel"][2],
+        "size MB": row["large panel"][2] / 1e6, "slow panels": len(row["panels over 1 s"]),
+    }  # fmt: skip
+
+
+def _groups_table(rows: list[Row], heads: list[str]) -> list[str]:
+    """Return the groups that take 100 ms or more at the last size: alone by the clock, and while scraping."""
+    by_name = [{group["name"]: Group(**group) for group in row["groups"]} for row in rows]
+    last = sorted(by_name[-1].values(), key=lambda group: -group.alone)
+    lines = [f"| group: alone, while scraping | {' | '.join(heads)} |", f"|---|{'---|' * len(rows)}"]
+    for name in (group.name for group in last if group.alone >= 0.1):
+        each = [f"{groups[name].alone * 1000:.0f}, {groups[name].median * 1000:.0f} ms" for groups in by_name]
+        lines.append(f"| `{name}` | {' | '.join(each)} |")
+    return lines
+
+
+def _shards_table(row: Row, head: str) -> list[str]:
+    """Return what the groups of a size take whole and in shards, the dearest first; and what differs."""
+    found = sorted((Split(**each) for each in row["shards"]), key=lambda each: -each.whole)
+    lines = [f"| {head} | split by | whole | slowest shard | all shards | values |", "|---|---|---|---|---|---|"]
+    for each in (each for each in found if each.whole >= 0.1):
+        times = " | ".join(f"{seconds * 1000:.0f} ms" for seconds in (each.whole, each.slowest, each.together))
+        lines.append(f"| `{each.name}` | {each.label} | {times} | {each.values:,} |")
+    differing = [f"{each.name}: {what}" for each in found for what in each.differing]
+    values = sum(each.values for each in found)
+    told = f"{len(found)} groups in shards, {values:,} values compared, {len(differing)} differ"
+    return [*lines, "", told, *differing[:5]]
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sizes", default="256,512,1024,2048", help="numbers of nodes (%(default)s)")
+    parser.add_argument("--interval", type=int, default=30, help="of scrapes and rules, in seconds (%(default)s)")
+    parser.add_argument("--profile", choices=BYTES_A_SERIES, default="full", help="of the exporter (%(default)s)")
+    parser.add_argument("--minutes", type=float, default=3.0, help="of scraping that are measured (%(default)s)")
+    parser.add_argument("--into", type=Path, help="append the figures to this file")
+    parser.add_argument("--show", type=Path, help="print the table of such a file and end")
+    flags = parser.parse_args()
+    exit_on_signals()
+    if flags.show:
+        print(table([json.loads(line) for line in flags.show.read_text().splitlines()]))
+        return
+    rows = []
+    for nodes in map(int, flags.sizes.split(",")):
+        needed, left = nodes * BYTES_A_SERIES[flags.profile], memory_left()
+        if needed > left:
+            _say(f"{nodes} nodes left out: they need {needed / 1e9:.0f} GB, and {left / 1e9:.0f} GB are free")
+            continue
+        folder = Path(tempfile.mkdtemp(prefix="bench-scale-"))
+        try:
+            rows.append(measure(folder, nodes, flags))
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        if flags.into:
+            with flags.into.open("a") as file:
+                file.write(json.dumps(rows[-1]) + "\n")
+    if rows:
+        print(table(rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""Ask a Prometheus at rest for every rule group whole and in shards: are the answers equal, and how long do they take.
+
+Used by bench_scale.py. A group is split by racks of nodes where it can be, else by runs, as
+`pyrometer-dashboards rules --shard` does.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from pyrometer_dashboards.rule_shards import (
+    NotSplitError,
+    Shards,
+    by_patterns,
+    by_racks,
+    groups_of,
+    restricted,
+    split_all,
+)
+
+TRIES = 3
+Answer = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Split:
+    """A group: by which label it is split, seconds of the whole, of the slowest shard and of all, and what differs."""
+
+    name: str
+    label: str
+    whole: float
+    slowest: float
+    together: float
+    values: int
+    differing: list[str]
+
+
+def ways(targets: Path, shards: int, runs: Sequence[str]) -> list[Shards]:
+    """Return shards of whole racks, and one for each run."""
+    racks: dict[str, set[str]] = {}
+    for group in json.loads(targets.read_text()):
+        racks.setdefault(group["labels"]["rack"], set()).add(group["labels"]["node"])
+    return [by_racks(racks, shards), by_patterns("run", runs[:-1], apart=True)]
+
+
+def measured(url: str, rules: Path, chosen: Sequence[Shards], at: float) -> Iterator[Split]:
+    """Yield every group that can be split."""
+    texts = {path.name: path.read_text() for path in sorted(rules.glob("*.rules.yaml"))}
+    for name, group in (each for text in texts.values() for each in groups_of(text)):
+        for way in chosen:
+            try:
+                split_all(texts, [name], [way])
+            except NotSplitError:
+                continue
+            (parsed,) = yaml.safe_load("groups:\n" + group)["groups"]
+            yield _measured(url, name, [rule["expr"] for rule in parsed["rules"]], way, at)
+            break
+
+
+def _measured(url: str, name: str, exprs: Sequence[str], way: Shards, at: float) -> Split:
+    differing, values, whole = [], 0, 0.0
+    of_shards = [0.0] * len(way.matchers)
+    for expr in exprs:
+        answer = _answer(url, expr, at)
+        whole += _seconds(url, expr, at)
+        values += len(answer)
+        union: Answer = {}
+        for number, matcher in enumerate(way.matchers):
+            part = restricted(expr, way.label, matcher)
+            found = _answer(url, part, at)
+            differing += [f"twice: {series}" for series in union.keys() & found.keys()]
+            union |= found
+            of_shards[number] += _seconds(url, part, at)
+        differing += _differences(answer, union)
+    return Split(name, way.label, whole, max(of_shards), sum(of_shards), values, differing)
+
+
+def _differences(one: Mapping[str, float], other: Mapping[str, float]) -> list[str]:
+    lost = [f"lost: {series}" for series in one.keys() - other.keys()]
+    more = [f"more: {series}" for series in other.keys() - one.keys()]
+    wrong = [series for series in one.keys() & other.keys() if not _alike(one[series], other[series])]
+    return [*lost, *more, *(f"other value: {series}" for series in wrong)]
+
+
+def _alike(one: float, other: float) -> bool:
+    return math.isclose(one, other, rel_tol=1e-9) or (math.isnan(one) and math.isnan(other))
+
+
+def _answer(url: str, expr: str, at: float) -> Answer:
+    found = json.loads(_ask(url, expr, at))["data"]["result"]
+    return {json.dumps(each["metric"], sort_keys=True): float(each["value"][1]) for each in found}
+
+
+def _seconds(url: str, expr: str, at: float) -> float:
+    """Return the least of TRIES by the clock; count() keeps the answer's text small."""
+    seconds = []
+    for _ in range(TRIES):
+        begins = time.perf_counter()
+        _ask(url, f"count({expr}\n)", at)
+        seconds.append(time.perf_counter() - begins)
+    return min(seconds)
+
+
+def _ask(url: str, expr: str, at: float) -> bytes:
+    asked = urllib.parse.urlencode({"query": expr, "time": at}).encode()
+    with urllib.request.urlopen(f"{url}/api/v1/query", data=asked, timeout=300) as answer:  # noqa: S310 - our own
+        return bytes(answer.read())
