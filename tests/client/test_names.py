@@ -121,7 +121,7 @@ def test_values_without_names(rings: str, seen: ReadRing, capfd: pytest.CaptureF
         with run.step():
             run.record(*values)
     assert [r.loss for r in seen(run.path).records] == [3.0, 4.0, 5.0, None]
-    assert capfd.readouterr().err.count("give values by name") == 1
+    assert capfd.readouterr().err.count("pass values by keyword") == 1
 
 
 def test_values_given_twice_or_by_any_name(rings: str, seen: ReadRing, capfd: pytest.CaptureFixture[str]) -> None:
@@ -132,7 +132,7 @@ def test_values_given_twice_or_by_any_name(rings: str, seen: ReadRing, capfd: py
     run.tick()
     run.tick(3.0, self=1)
     assert [r.loss for r in seen(run.path).records] == [2.0, 3.0]
-    assert capfd.readouterr().err.count("value 1.0 is not recorded: give values by name") == 1
+    assert capfd.readouterr().err.count("value 1.0 is not recorded: pass values by keyword") == 1
     run.close()
 
 

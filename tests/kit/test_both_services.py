@@ -174,7 +174,7 @@ def test_client_certificates_required_by_a_reload_are_required_of_every_new_conn
     assert not service.is_served(anonymous)
     errors = [line for line in service.log.splitlines() if "level=error" in line]
     assert len(errors) == 2
-    assert all("the old configuration stays in force" in line for line in errors)
+    assert all("keeping the previous configuration" in line for line in errors)
     service.write(TLS + CLIENT_CA + REQUIRED)
     until(lambda: f"\n{service.metric} 1" in service.get("/metrics", known))
     assert not service.is_served(anonymous)

@@ -105,7 +105,7 @@ BAD = {
     f"{TLS}, client_auth_type: RequireAndVerifyClientCert}}": "needs client_ca_file: no certificate could be verified",
     f"{TLS}, client_auth_type: VerifyClientCertIfGiven}}": "needs client_ca_file",
     f"{TLS}, client_ca_file: cert.pem}}": "the client CA would verify no client: set client_auth_type",
-    f"{TLS}, client_ca: text, client_auth_type: NoClientCert}}": "the client CA would verify nobody",
+    f"{TLS}, client_ca: text, client_auth_type: NoClientCert}}": "the client CA would verify no client",
     f"{TLS}, client_allowed_sans: [a]}}": "client_allowed_sans needs client_auth_type RequireAndVerifyClientCert",
     f"{TLS}, client_auth_type: RequireAndVerifyClientCert, client_ca_file: empty.pem}}": "can't load the client CA",
     f"{TLS}, client_auth_type: RequireAndVerifyClientCert, client_ca_file: key.pem}}": "can't load the client CA",

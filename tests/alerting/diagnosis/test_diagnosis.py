@@ -212,7 +212,7 @@ def test_a_silent_prometheus_is_said_and_asked_only_once() -> None:
     assert result.missing == ("Prometheus did not answer (ConnectTimeout)",)
     assert len(prometheus.queries) == 1
     assert result.causes[0].part == "unknown"
-    assert "unknown whether the run uses it" in result.causes[0].evidence[0]
+    assert "it is not known whether the run uses it" in result.causes[0].evidence[0]
 
 
 def test_the_next_look_begins_with_what_the_last_one_did_not_come_to(cluster: Cluster) -> None:

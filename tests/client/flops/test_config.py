@@ -68,10 +68,10 @@ def test_a_file_gives_the_published_number_of_parameters(config: dict[str, Any],
             {"model_type": "llama4_text", "no_rope_layers": "all", "num_local_experts": 16, "num_experts_per_tok": 1},
             "no_rope_layers is not a list of whole numbers",
         ),
-        ({"model_type": "opt", "word_embed_proj_dim": 512, "max_position_embeddings": 2048}, "such an opt"),
+        ({"model_type": "opt", "word_embed_proj_dim": 512, "max_position_embeddings": 2048}, "this variant of opt"),
         ({"model_type": "deepseek_v32", "n_routed_experts": 8, "num_experts_per_tok": 2}, "index_n_heads is missing"),
         ({"model_type": "gemma3", "text_config": {"model_type": "gemma9"}}, "unknown model_type gemma9"),
-        ({"num_hidden_layers": 10**9, "model_type": "qwen2"}, "no model has as many"),
+        ({"num_hidden_layers": 10**9, "model_type": "qwen2"}, "no model has that many"),
     ],
 )
 def test_what_is_not_known_is_never_guessed(change: dict[str, Any], message: str) -> None:

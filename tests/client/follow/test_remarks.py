@@ -20,7 +20,7 @@ def test_within_thirty_seconds_the_nearest_format_and_what_it_lacks_is_said() ->
     line = "iteration 42/ 500 | global batch size: 256 | lm loss: 3.2"
     assert LATER <= 30
     assert unknown("hello", line).remark(LATER) == (
-        f"no training step in 2 lines so far: nearest is format megatron, but {line!r} lacks 'elapsed time per iteration'; "
+        f"no training step in 2 lines so far: the most similar format is megatron, but {line!r} lacks 'elapsed time per iteration'; "
         "describe its lines with --pattern, or choose a --format"
     )
 

@@ -40,7 +40,7 @@ def test_a_bad_host_is_named(program: Path, capsys: pytest.CaptureFixture[str]) 
     assert main(flags(program)) == 1
     out, err = capsys.readouterr()
     assert out.splitlines()[0] == "BAD HOST gpu-03 (100.0%)"
-    assert "sure that this is all and right" in out
+    assert "probability that this answer is complete and correct" in out
     assert "pyrometer-bisect: round 1: 4 tests of 2 to 2 hosts" in err
 
 
@@ -107,7 +107,7 @@ def test_an_interrupted_search_runs_only_the_tests_that_are_missing(program: Pat
         (("--hosts=a",), "--hosts: 1 hosts; at least 2 are needed"),
         (("--command=true",), "--command: it has no {hosts}, which is replaced by the names of a group"),
         (("--command=/nowhere/x {hosts}",), "--command: /nowhere/x: No such file or directory"),
-        (("--command=sh -c 'exit 127' {hosts}",), "--command: sh ended with 127: it could not be started"),
+        (("--command=sh -c 'exit 127' {hosts}",), "--command: sh exited with 127: it could not be started"),
         (("--command=sh -c 'exit 75' {hosts}",), ("--command: no test of this round returned a result; run the "
                                                  "command by hand")),
         (("--command=true {hosts}", "--min-bandwidth=1"),
@@ -134,7 +134,7 @@ def test_a_file_that_is_none_of_ours_is_refused(program: Path, capsys: pytest.Ca
 def test_the_file_of_another_search_is_refused(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(flags(program)) == 1
     assert main(flags(program, "--seed=1")) == 2
-    assert "is of another search" in capsys.readouterr().err
+    assert "belongs to another search" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("more", ["--timeout=599", "--min-bandwidth=100"])
@@ -143,7 +143,7 @@ def test_another_measure_of_failure_is_another_search(
 ) -> None:
     assert main(flags(program)) == 1
     assert main(flags(program, more)) == 2
-    assert "is of another search" in capsys.readouterr().err
+    assert "belongs to another search" in capsys.readouterr().err
 
 
 def test_an_answer_that_is_there_is_repeated_and_said_to_be_old(

@@ -134,7 +134,7 @@ def test_versions_that_differ_are_both_named(bench: Bench) -> None:
     [
         (
             lambda gpus: gpus.fail_init(4),
-            "no_permission (nvmlInit returned 4: not for this user, or /dev/nvidia*",
+            "no_permission (nvmlInit returned 4: this user lacks permission, or can't open /dev/nvidia*",
         ),
         (lambda gpus: gpus.fail_init(999), "unknown_error (nvmlInit returned 999: "),
         (lambda gpus: gpus.fail_init(12), "no_driver (nvmlInit returned 12: no libnvidia-ml.so.1"),
@@ -209,7 +209,7 @@ def test_drivers_without_counters_of_heat_that_can_be_trusted_are_named(
     bench.make(driver=driver)
     status, report = bench.json()
     assert status == 0
-    assert any(f"are sampled, as driver {driver}" in note for note in report["notes"]) is sampled
+    assert any(f"are sampled, because driver {driver}" in note for note in report["notes"]) is sampled
 
 
 def test_what_needs_a_newer_driver_is_said_to(bench: Bench) -> None:

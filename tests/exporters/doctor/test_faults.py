@@ -21,12 +21,12 @@ if TYPE_CHECKING:
         (lambda gpu: gpu.hide(), "is on the PCI bus, but the driver doesn't list it", "dmesg | grep", "GpuLost"),
         (
             lambda gpu: gpu.set(remapped={"pending": 1}),
-            "memory rows wait for a reset",
+            "memory rows are waiting for a reset",
             "--gpu-reset -i 1",
             "GpuEccUncorrected",
         ),
         (lambda gpu: gpu.set(remapped={"failure": 1}), "could not be remapped", "replace the GPU", "GpuRowRemapFailed"),
-        (lambda gpu: gpu.set(recovery_action=2), "asks for recovery (2)", "reboot it", "GpuRecoveryNeeded"),
+        (lambda gpu: gpu.set(recovery_action=2), "requests recovery (2)", "reboot it", "GpuRecoveryNeeded"),
     ],
 )
 def test_a_sick_node_is_never_called_well_and_each_fault_has_a_next_step(

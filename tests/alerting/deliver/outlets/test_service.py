@@ -127,7 +127,7 @@ def test_check_outlets_sends_a_test_incident_to_each(
     (tmp_path / "config.yaml").write_text(stand.config(tmp_path))
     flags = ["check-outlets", f"--config.file={tmp_path / 'config.yaml'}"]
     assert main.run(flags, {}) == 0
-    assert capsys.readouterr().out.count("took a test incident") == 5
+    assert capsys.readouterr().out.count("accepted a test incident") == 5
     ((page,),) = stand.pagerduty.alerts.values()
     assert (page.severity, page.status) == ("info", "resolved")
     assert [each["test"] for each in stand.webhook.documents] == [True, True]

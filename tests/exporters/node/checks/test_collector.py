@@ -70,7 +70,7 @@ def test_what_could_not_be_run_is_absent_with_its_reason(node: Any, tmp_path: Pa
     made = ChecksCollector(context(tmp_path), lambda: json.loads(as_json(look, fail_open=False)))
     made.look()
     (reason,) = collected(made)
-    assert reason.startswith("pyrometer_check_reason_info hca_links no `hcas` stated")
+    assert reason.startswith("pyrometer_check_reason_info hca_links `hcas` is not configured")
 
 
 def test_a_look_that_fails_takes_the_old_answers_away(tmp_path: Path) -> None:

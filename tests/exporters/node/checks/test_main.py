@@ -80,7 +80,7 @@ def test_what_could_not_be_run(command: Command, node: Any, policy: tuple[str, .
     node.config.write_text("")  # nothing stated, nothing learned: are all cables there?
     status, out = command(*policy)
     assert status == expected
-    assert "UNKNOWN hca_links: no `hcas` stated" in out
+    assert "UNKNOWN hca_links: `hcas` is not configured" in out
 
 
 def test_json_has_every_check(command: Command, node: Any) -> None:
@@ -152,7 +152,7 @@ def test_gpus_that_are_excluded_are_not_judged(command: Command, node: Any) -> N
     [
         (
             ("--only=gpu_cuont",),
-            "pyrometer-check: --only: there is no check gpu_cuont; pyrometer-check --list shows all\n",
+            "pyrometer-check: --only: unknown check gpu_cuont; pyrometer-check --list shows all\n",
         ),
         (
             ("--config.file=/nowhere/checks.yaml",),

@@ -194,10 +194,10 @@ FAULTS: dict[str, tuple[Plant, str]] = {
     ),
     "stuck_processes": (stick, "python[4711] has been in state D for"),
     "container_runtime": (
-        lambda n: end(n, "containerd", learned=True), "containerd does not run (it did on the last healthy day)",
+        lambda n: end(n, "containerd", learned=True), "containerd is not running (it was on the last healthy day)",
     ),
-    "node_agent": (lambda n: end(n, "slurmd", learned=True), "slurmd does not run (it did on the last healthy day)"),
-    "services": (lambda n: end(n, "slurmd"), "slurmd does not run"),
+    "node_agent": (lambda n: end(n, "slurmd", learned=True), "slurmd is not running (it was on the last healthy day)"),
+    "services": (lambda n: end(n, "slurmd"), "slurmd is not running"),
     "kernel_errors": (
         lambda n: n.log.xid("0000:5d:00", 79, "GPU has fallen off the bus."), "Xid 79 of 0000:5d:00.0",
     ),
