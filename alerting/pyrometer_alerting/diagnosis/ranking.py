@@ -310,7 +310,7 @@ def _weigh_own_wait(candidate: Candidate, features: dict[str, float], against: l
 
 
 def _apart(one: Fact, other: Fact) -> bool:
-    """Return whether one of two states was over, as far as was looked, before the other was first seen."""
+    """Return whether one of two states was over, within the examined period, before the other was first seen."""
     return any(
         first.ended is not None and first.ended < second.first_at for first, second in ((one, other), (other, one))
     )

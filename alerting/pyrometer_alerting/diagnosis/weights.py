@@ -107,7 +107,7 @@ FEATURES: Mapping[str, float] = {
 
 # An alert weighs as the severity that its rule has as a cause (model/named_causes.py, 0 to 120), on this scale.
 ALERT_MIDDLE, ALERT_SCALE = 70.0, 40.0
-# A cause is told with this confidence from this probability on; below `medium` it does not convince.
+# A cause is reported with this confidence from this probability on; below `medium` it is not convincing.
 CONFIDENCE: Mapping[str, float] = {"high": 0.93, "medium": 0.6}
 # `high` also takes this distance, in logits, from the best cause on another part.
 CLEAR = 1.0
