@@ -136,7 +136,7 @@ def tried(
     try:
         status, text = run(tool, program, asked, seconds)
     except TimeoutError:
-        return Tried(ok=False, reason=f"no answer within {seconds:.0f} s: it hangs", at=wall())
+        return Tried(ok=False, reason=f"no answer in {seconds:.0f} s: it hangs", at=wall())
     except OSError as error:
         return Tried(ok=None, reason=f"{error.filename or program}: {error.strerror}", at=wall())
     try:

@@ -178,7 +178,7 @@ class Asker:
             process.kill()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.communicate(timeout=1)
-            raise PartError(LATE, f"no answer within {self._deadline:.0f} s") from None
+            raise PartError(LATE, f"no answer in {self._deadline:.0f} s") from None
         try:
             told: Mapping[str, Any] = json.loads(out)
         except ValueError:

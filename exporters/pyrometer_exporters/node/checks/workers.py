@@ -135,7 +135,7 @@ class _Worker:
             if not data or not self.todo:
                 self._end(died=not data)
         elif time.monotonic() >= self.due:
-            self._give_up(failed(f"no answer within {self.deadline:.0f} s: it hangs"), hung=True)
+            self._give_up(failed(f"no answer in {self.deadline:.0f} s: it hangs"), hung=True)
 
     def _start(self) -> None:
         if not self.todo:

@@ -46,7 +46,7 @@ NETWORK = frozenset(
 PATIENCE_SECONDS: Final = 3.0
 # The unit of systemd allows the exporter and its children 64 tasks.
 MOST_THREADS: Final = 12
-HANGS: Final = f"hangs: no answer within {PATIENCE_SECONDS:.0f} s"
+HANGS: Final = f"hangs: no answer in {PATIENCE_SECONDS:.0f} s"
 SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108  the place of shared memory
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
