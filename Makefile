@@ -190,7 +190,8 @@ test-compose: stack
 # Several clusters in one view, and what is beside or above one Prometheus. Parts without their engine say how to get it.
 SCALE := tests/alert_rules/test_rule_clusters.py tests/alerting/test_clusters.py tests/alerting/digest/test_digest_clusters.py \
 	tests/dashboards/test_clusters_board.py tests/exporters/node/test_profiles.py tests/e2e/test_consumers.py \
-	tests/dashboards/test_real_prometheus.py tests/e2e/test_victoria_cluster.py tests/alerting/test_two_services.py \
+	tests/dashboards/test_real_prometheus.py tests/e2e/test_victoria_cluster.py tests/docs/test_pair_pages.py \
+	tests/e2e/test_thanos.py tests/e2e/test_mimir.py tests/e2e/test_keep_batches.py tests/alerting/test_two_services.py \
 	tests/alerting/test_three_alertmanagers.py tests/alerting/test_two_services_page.py tests/alerting/test_chaos.py \
 	tests/alert_rules/test_rule_shards.py tests/dashboards/test_rule_shards.py
 test-scale: stack

@@ -155,7 +155,10 @@ static unsigned turn;
 static void give(W to, const B *first, const B *last, unsigned size) {{
   memcpy((void *)to, ++turn & 8 ? first : last, size);
 }}
-int {_WAIT}(W set, W data, W milliseconds) {{ usleep(1000 * (unsigned)milliseconds); return {_TIMEOUT}; }}
+int {_WAIT}(W set, W data, W milliseconds) {{
+  if ((unsigned)milliseconds) usleep(1000 * (unsigned)milliseconds);
+  return {_TIMEOUT};
+}}
 """
 
 

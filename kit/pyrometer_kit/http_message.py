@@ -67,7 +67,9 @@ class Response:
     headers: Mapping[str, str] = field(default_factory=dict)
     delivered: Callable[[bool], None] | None = None
     zipped: Callable[[], bytes] | None = None
-    """Returns the body compressed by gzip, where that is cheaper than compressing it whole."""
+    """Returns the body compressed by gzip, where that is cheaper than compressing it whole. A client that takes gzip
+    gets this and nothing of ``body``.
+    """
 
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -158,7 +160,7 @@ def render(response: Response, extra: Mapping[str, str], *, keep: bool, head: bo
 
     ``keep``: the connection stays open; ``head``: without the body; ``zipped``: compressed if that pays off.
     """
-    zipped = zipped and len(response.body) >= GZIP_FROM
+    zipped = zipped and (response.zipped is not None or len(response.body) >= GZIP_FROM)
     # Level 1: the higher ones take many times as long for little less.
     compressed = response.zipped or partial(gzip.compress, response.body, 1)
     body = compressed() if zipped else response.body

@@ -14,15 +14,15 @@ from pyrometer_kit.piecewise_gzip import PiecewiseGzip
 _PIECES = st.lists(st.sampled_from([b"", b"a", b"line 1\n" * 900, b"line 2\n" * 900, bytes(range(256))]), max_size=6)
 
 
-@given(st.lists(_PIECES, max_size=5))
-def test_every_text_reads_back_the_same(texts: list[list[bytes]]) -> None:
+@given(st.lists(_PIECES, max_size=5), st.sampled_from([b"", b"last\n", b"line 2\n" * 900]))
+def test_every_text_reads_back_the_same(texts: list[list[bytes]], last: bytes) -> None:
     compress = PiecewiseGzip().compress
     for pieces in texts:
-        zipped = compress(pieces)
-        assert gzip.decompress(zipped) == b"".join(pieces)
+        zipped = compress(pieces).ended(last)
+        assert gzip.decompress(zipped) == b"".join([*pieces, last])
         # Readers that stop after the first member get all of it.
         reader = zlib.decompressobj(zlib.MAX_WBITS | 16)
-        assert reader.decompress(zipped) == b"".join(pieces)
+        assert reader.decompress(zipped) == b"".join([*pieces, last])
         assert reader.eof
         assert not reader.unused_data
 
@@ -33,7 +33,7 @@ def test_only_pieces_that_changed_are_compressed() -> None:
     one.compress([steady, b"before\n" * 1000])
     deflate = _Counting()
     with patch("pyrometer_kit.piecewise_gzip.zlib.compressobj", return_value=deflate):
-        assert gzip.decompress(one.compress([steady, moved])) == steady + moved
+        assert gzip.decompress(one.compress([steady, moved]).ended()) == steady + moved
     assert deflate.given == [moved]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pyrometer_dashboards import hardware_panels, log_panels, node_panels, palette, panels
 from pyrometer_dashboards.common import CLUSTERS, DEPLOYS, GPUS, NODE, NODE_IS, NODES, RESTARTS, RUN_OF_SERIES, fired
 from pyrometer_dashboards.detail_links import gpu_of_this_node, leading_to
@@ -35,11 +37,11 @@ def board() -> Board:
         time_from="now-1h",
         refresh="30s",
         variables=[CLUSTERS, NODES, GPUS],
-        annotations=[_HERE, RESTARTS, DEPLOYS],
+        annotations=[_HERE, *(replace(mark, switch=False) for mark in (RESTARTS, DEPLOYS))],
         rows=[
             Row([_answers(), node_panels.gpus(), _alerts(), _straggler()], height=3),
             Row([_throttled_time(), _losses(), _memory(), node_panels.missing()], height=4),
-            Row([_deviations(), _temperature()], height=10),
+            Row([_deviations(), _temperature()], height=15),
             Row(panels.tiles(_clock(), _power(), _tensor()), height=8),
             Row(panels.tiles(_throttling(), _flaps(), _traffic()), height=8),
             Row(panels.tiles(_waits(), _errors(), node_panels.kernel()), height=8),

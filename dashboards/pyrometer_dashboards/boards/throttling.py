@@ -44,10 +44,10 @@ def board() -> Board:
         annotations=[*MARKS, FIRING],
         rows=[
             Row([_count(), _lost(), _worst(), _capped()], height=4),
-            Row([_table(), _lines()], height=12),
-            Row([_reasons(), _power_cap(), _clock()], height=8),
+            Row([_table(), _lines()], height=11),
+            Row(panels.tiles(_reasons(), _clock()), height=7),
             Row([_racks(), _slowest()], height=10),
-            Row([power_panels.cluster_power()], height=7),
+            Row(panels.tiles(power_panels.cluster_power(), _power_cap()), height=7),
         ],
     )
 

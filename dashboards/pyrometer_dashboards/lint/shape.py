@@ -14,6 +14,10 @@ _SCHEMA = 42
 _REFRESH = ("30s", "1m", "5m", "")
 MOST_PANELS = 25
 MOST_QUERIES = 60
+# Rows of the grid on a screen of 900 pixels. A panel on it costs the browser 60 to 80 ms before the board is drawn, a
+# panel of which only the title can be seen as much as any.
+FIRST_SCREEN, TITLE = 22, 2
+MOST_FIRST = 10
 
 
 def check(name: str, board: Json, context: LintContext) -> Iterator[Finding]:  # noqa: ARG001  all checks look alike
@@ -66,6 +70,12 @@ def _amount(board: Json) -> Iterator[tuple[str, str]]:
         yield f"{len(shown)} panels at once", f"Fold rows until {MOST_PANELS} are left."
     if queries > MOST_QUERIES:
         yield f"{queries} queries at once", f"Fold rows until {MOST_QUERIES} are left."
+    tops = [panel["gridPos"]["y"] for panel in shown if _placed(panel.get("gridPos", {}))]
+    first = [top for top in tops if top < FIRST_SCREEN]
+    if len(first) > MOST_FIRST:
+        yield f"{len(first)} panels on the first screen", f"Make rows taller until {MOST_FIRST} are left."
+    if any(top >= FIRST_SCREEN - TITLE for top in first):
+        yield "of some panels the first screen shows only the title", "Make a row above them taller."
 
 
 def _words(panel: Json) -> Iterator[tuple[str, str]]:

@@ -24,6 +24,8 @@ CHANGED = {"VICTORIA_REPLICATION": "2"}
 # A vmstorage takes nothing below 100 MB of free disk (-storage.minFreeDiskSpaceBytes).
 SMALL_DISK_BYTES = 384 << 20
 FULL_BYTES = 50 << 20
+# Those that have something on a disk: data, what could not be sent yet, results too large for memory.
+SMALL = ("vmstorage-2", "vmagent-0", "vmselect")
 ORDER = ("vmstorage", "vminsert", "vmselect", "vmauth", "vmagent", "vmalert")
 
 
@@ -32,9 +34,10 @@ class Cluster:
 
     Attributes:
         names: services, in the order in which they are started.
+        rules: the rules that it evaluates, those of the map each 15 s instead of each minute.
         url: where people read, through vmauth.
         write_url: where others than vmagent write, through vmauth.
-        small: the vmstorage that has a small disk of its own; empty where it can't be mounted.
+        small: those that have a small disk of their own; none where it can't be mounted.
     """
 
     def __init__(self, folder: Path, outside: Mapping[str, int], settings: Mapping[str, str]) -> None:
@@ -53,17 +56,22 @@ class Cluster:
         self._ports: dict[tuple[str, int], int] = {}
         self._relays: dict[tuple[str, str, int], Relay] = {}
         self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._down: set[str] = set()
         (folder / "logs").mkdir(parents=True)
         self._processes = Processes(folder / "logs")
         self._configuration = folder / "etc"
         shutil.copytree(project_folder() / "compose/victoria", self._configuration)
-        (self._configuration / "rules").symlink_to(project_folder() / "alert_rules")
+        self.rules = self._configuration / "rules"
+        shutil.copytree(project_folder() / "alert_rules", self.rules, ignore=shutil.ignore_patterns("tests"))
+        # The map's records build on each other ten deep, and vmalert's come an evaluation later for each.
+        slow = self.rules / "fleet_map.rules.yaml"
+        slow.write_text(slow.read_text().replace("interval: 1m", "interval: 15s"))
         (self._configuration / "targets").mkdir()
         auth = self._configuration / "vmauth.yaml"
         auth.write_text(self._local("vmauth", auth.read_text()))
         self.url = self._local("people", addresses()["VICTORIA_READ_URL"])
         self.write_url = self._local("people", addresses()["VICTORIA_WRITE_URL"])
-        self.small = self._mount("vmstorage-2")
+        self.small = tuple(name for name in SMALL if self._mount(name))
 
     @property
     def targets(self) -> Path:
@@ -100,6 +108,10 @@ class Cluster:
 
     def start(self, name: str) -> None:
         """Start one service and wait until it answers. Raises DemoError."""
+        self._launch(name)
+        self._processes.wait_until_ready({name: f"http://127.0.0.1:{self.port(name)}/health"})
+
+    def _launch(self, name: str) -> None:
         program = program_of(name)
         flags = [self._local(name, flag) for flag in self._commands[name]]
         flags.append(f"-httpListenAddr=127.0.0.1:{self.port(name)}")
@@ -114,12 +126,20 @@ class Cluster:
         self._running[name] = self._processes.start(
             name, [str(self._programs[program]), *flags], {"GOMAXPROCS": "2"}, dispensable=True
         )
-        self._processes.wait_until_ready({name: f"http://127.0.0.1:{self.port(name)}/health"})
+        self._down.discard(name)
 
     def kill(self, name: str) -> None:
-        """SIGKILL."""
+        """SIGKILL, and no start by ``revive`` until ``start``."""
+        self._down.add(name)
         self._running[name].kill()
         self._running[name].wait()
+
+    def revive(self) -> list[str]:
+        """Start again what has ended on its own, as ``restart: unless-stopped`` does; return which."""
+        ended = [name for name, each in self._running.items() if name not in self._down and each.poll() is not None]
+        for name in ended:
+            self._launch(name)
+        return ended
 
     def pause(self, name: str) -> None:
         """SIGSTOP: nothing is answered, nothing is closed."""
@@ -141,16 +161,17 @@ class Cluster:
             if name in relay.ends:
                 relay.heal()
 
-    def fill(self) -> None:
-        """Leave the small vmstorage less of its disk than it wants free."""
-        folder = self._data(self.small)
+    def fill(self, name: str) -> None:
+        """Leave a vmstorage less of its small disk than it wants free, and another service nothing."""
+        folder = self._data(name)
+        left = FULL_BYTES if program_of(name) == "vmstorage" else 0
         free = shutil.disk_usage(folder).free
         with (folder / "filler").open("wb") as filler:
-            filler.write(bytes(max(0, free - FULL_BYTES)))
+            filler.write(bytes(max(0, free - left)))
 
-    def empty(self) -> None:
-        """Give the small vmstorage its disk back."""
-        (self._data(self.small) / "filler").unlink()
+    def empty(self, name: str) -> None:
+        """Give a service its disk back."""
+        (self._data(name) / "filler").unlink()
 
     def log(self, name: str) -> str:
         """Return everything that a service has written."""
@@ -169,18 +190,16 @@ class Cluster:
         self._processes.end_all()
         for relay in self._relays.values():
             relay.close()
-        if self.small:
-            subprocess.run(["umount", "--lazy", str(self._data(self.small))], check=False)
+        for name in self.small:
+            subprocess.run(["umount", "--lazy", str(self._data(name))], check=False)
 
     def _data(self, name: str) -> Path:
         return self._folder / "victoria" / name
 
-    def _mount(self, name: str) -> str:
+    def _mount(self, name: str) -> bool:
         self._data(name).mkdir(parents=True)
         command = ["mount", "-t", "tmpfs", "-o", f"size={SMALL_DISK_BYTES}", "pyrometer", str(self._data(name))]
-        if os.geteuid() or subprocess.run(command, check=False, capture_output=True).returncode:
-            return ""
-        return name
+        return not os.geteuid() and not subprocess.run(command, check=False, capture_output=True).returncode
 
     def _local(self, client: str, text: str) -> str:
         """Return a flag or a configuration with what is here for what is in the containers."""

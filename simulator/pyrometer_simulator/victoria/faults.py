@@ -1,24 +1,33 @@
-"""Faults of the cluster version's parts, and their cost: batches lost, twice or wrong, alerts, seconds blind."""
+"""Faults of the cluster version's parts, and their cost: batches lost, twice or wrong, alerts, boards, time."""
 
 from __future__ import annotations
 
 import json
+import math
 import secrets
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from pyrometer_simulator.demo.observe import Prometheus
 from pyrometer_simulator.demo.scenario import HOT_CELSIUS, HOT_CLOCK_MHZ
-from pyrometer_simulator.victoria.scene import GPUS, NODES, STEPS, Notifications, Scene
+from pyrometer_simulator.training_nodes import GPUS, STEPS
+from pyrometer_simulator.victoria.boards import Boards
+from pyrometer_simulator.victoria.scene import NODES, Scene
 
 PLANTED = "GpuThrottledThermal"
 # The newest batches are on their way: an interval, a second in vmagent's block, and what a busy machine adds.
 ON_THEIR_WAY_SECONDS = 15.0
 # vmagent tries again after at most a minute, and has a minute for each try; vminsert waits a minute for an answer.
 COMPLETE_SECONDS = 200.0
+# Boards show windows of minutes, in which a gap of records is seen until they have passed it.
+BOARDS_SECONDS = 150.0
+HEADINGS = (
+    "component", "fault", "s", "lost", "twice", "wrong", "s blind", "s until complete", "s alert later",
+    "boards' queries without answer", "s until boards are alike", "alerts",
+)  # fmt: skip
 
 
 @dataclass
@@ -33,6 +42,9 @@ class Outcome:
         blind: how many seconds older than at rest the newest batch was, at worst, of the node with the oldest.
         later: how many seconds after Prometheus' Alertmanager ours told of the planted alert.
         complete: how many seconds after the fault ended everything of its time was stored.
+        unanswered, asked: queries of boards that had no answer while it lasted, and how many were asked.
+        alike: how many seconds after it ended all boards showed the same series and the same marks as Prometheus'.
+        restarts: services that ended on their own meanwhile, each as often as it did.
     """
 
     component: str
@@ -44,6 +56,10 @@ class Outcome:
     blind: float = 0.0
     later: float = 0.0
     complete: float = 0.0
+    unanswered: int = 0
+    asked: int = 0
+    alike: float = 0.0
+    restarts: list[str] = field(default_factory=list)
     alert: str = ""
     problems: list[str] = field(default_factory=list)
 
@@ -51,9 +67,10 @@ class Outcome:
 class Watch(threading.Thread):
     """Asks every half second how old the newest batch is, of the run where it is oldest."""
 
-    def __init__(self, asked: Prometheus) -> None:
+    def __init__(self, asked: Prometheus, runs: int) -> None:
         super().__init__(daemon=True)
         self._asked = asked
+        self._runs = runs
         self._newest = time.time()
         self._stopped = threading.Event()
         self.ages: list[float] = []
@@ -62,7 +79,7 @@ class Watch(threading.Thread):
         """Ask until stopped."""
         while not self._stopped.wait(0.5):
             newest = self._asked.values(f"timestamp({STEPS})")
-            if len(newest) == len(NODES):
+            if len(newest) == self._runs:
                 self._newest = max(self._newest, min(newest.values()))
             self.ages.append(time.time() - self._newest)
 
@@ -75,22 +92,40 @@ class Watch(threading.Thread):
 class Play:
     """Faults one after the other on a scene; each with a GPU that gets too hot while it lasts."""
 
-    def __init__(self, scene: Scene, seconds: float, progress: Callable[[str], object] = print) -> None:
-        """``seconds`` is how long a pause, a cut and a full disk last; a killed service is started again after 5 s."""
+    def __init__(
+        self,
+        scene: Scene,
+        seconds: float,
+        expressions: Sequence[tuple[str, str]] = (),
+        progress: Callable[[str], object] = print,
+    ) -> None:
+        """Prepare; nothing happens before ``run``.
+
+        Args:
+            scene: what the faults fall on.
+            seconds: how long a pause, a cut and a full disk last; a killed service is started again after 5 s.
+            expressions: of the boards, each with where it is asked.
+            progress: called with a row of the table after each fault.
+        """
         self._scene = scene
         self._seconds = seconds
         self._progress = progress
         self._places = ((node, gpu) for gpu in range(GPUS) for node in NODES)
-        self._watch = Watch(scene.victoria)
+        self._watch = Watch(scene.victoria, len(NODES))
+        self.boards = Boards(scene.victoria.url, scene.prometheus.url, expressions)
         self._rest = 0.0
         self.outcomes: list[Outcome] = []
 
-    def run(self, faults: list[tuple[str, str]]) -> list[Outcome]:
-        """Play (component, fault) one after the other; return a row for each."""
+    def run(self, faults: list[tuple[str, str]], until: float = math.inf) -> list[Outcome]:
+        """Play (component, fault) one after the other; return a row for each that began before a Unix time."""
+        self._scene.lose_a_node()
+        self._until_marked()
         self._watch.start()
         time.sleep(25.0)
         self._rest = max(self._watch.ages[-30:])
         for component, fault in faults:
+            if time.time() > until:
+                break
             self.outcomes.append(self._one(component, fault))
             self._progress(row(self.outcomes[-1]))
         self._compare_alerts()
@@ -109,24 +144,53 @@ class Play:
         time.sleep(min(2.0, seconds / 2))
         hot = self._scene.nodes[node].gpus[gpu]
         hot.throttle("hw_thermal", sm_clock=HOT_CLOCK_MHZ, temperature=HOT_CELSIUS)
-        time.sleep(max(0.0, begin + seconds - time.time()))
+        outcome.unanswered, outcome.asked = self.boards.unanswered(begin + seconds)
+        self._revive_until(begin + seconds, outcome)
         undo()
         ended = time.time()
+        outcome.seconds = ended - begin
+        outcome.restarts += self._scene.cluster.revive()
         self._until_complete(outcome, ended)
         # Hot for as long as whoever was blind needs to see it.
         outcome.alert = self._told(node, gpu, ended)
         hot.recover()
         outcome.later = self._later(outcome.alert)
         outcome.blind = max(0.0, max(self._watch.ages[before:]) - self._rest)
+        self._until_alike(outcome, ended)
         return outcome
+
+    def _until_marked(self) -> None:
+        """Wait until the map marks the dead node's GPUs; find out what is alike without a fault."""
+        if not self.boards.expressions:
+            return
+        deadline = time.time() + 400.0
+        while self.boards.marks() != GPUS and time.time() < deadline:
+            time.sleep(2.0)
+        self.boards.settle(BOARDS_SECONDS)
+
+    def _revive_until(self, until: float, outcome: Outcome) -> None:
+        while True:
+            outcome.restarts += self._scene.cluster.revive()
+            if time.time() >= until:
+                return
+            time.sleep(min(1.0, max(0.0, until - time.time())))
+
+    def _until_alike(self, outcome: Outcome, ended: float) -> None:
+        if not self.boards.expressions:
+            return
+        for where in self.boards.until_alike(BOARDS_SECONDS):
+            outcome.problems.append(f"{where} differs")
+        outcome.alike = time.time() - ended
+        if self.boards.marks() != GPUS:
+            outcome.problems.append(f"{self.boards.marks()} of {GPUS} GPUs of a dead node are marked")
 
     def _do(self, component: str, fault: str) -> Callable[[], None]:
         cluster = self._scene.cluster
         if fault == "none":
             return lambda: None
         if fault == "full":
-            cluster.fill()
-            return cluster.empty
+            cluster.fill(component)
+            return lambda: cluster.empty(component)
         undo = {"killed": cluster.start, "paused": cluster.resume, "cut off": cluster.heal}[fault]
         {"killed": cluster.kill, "paused": cluster.pause, "cut off": cluster.cut}[fault](component)
         return lambda: undo(component)
@@ -161,15 +225,11 @@ class Play:
         """Wait until both Alertmanagers have told of the planted alert; its labels."""
         labels = {"alertname": PLANTED, "cluster": "simulated", "component": "gpu", "gpu": str(gpu), "node": node}
         while time.time() < ended + 120.0:
-            known = [self._find(told, labels) for told in self._scene.told.values()]
+            known = [told.find(**labels) for told in self._scene.told.values()]
             if all(known):
-                return known[0]
+                return known[0][0]
             time.sleep(0.5)
         return json.dumps(labels)
-
-    @staticmethod
-    def _find(told: Notifications, labels: dict[str, str]) -> str:
-        return next((each for each in list(told.begins) if labels.items() <= json.loads(each).items()), "")
 
     def _later(self, alert: str) -> float:
         ours, theirs = (self._scene.told[name].begins.get(alert, [0.0])[0] for name in ("victoria", "prometheus"))
@@ -196,18 +256,28 @@ class Play:
         }
 
 
-def every(names: list[str], small: str) -> Iterator[tuple[str, str]]:
-    """Yield each kind of fault on one service of each kind."""
+def every(names: Sequence[str], small: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield each kind of fault on one service of each kind, and a full disk for each that has one."""
     yield "-", "none"
-    for name in names:
-        yield from ((name, fault) for fault in ("killed", "paused", "cut off"))
-    if small:
-        yield small, "full"
+    for fault in ("killed", "paused"):
+        yield from ((name, fault) for name in names)
+    yield from ((name, "full") for name in small)
+    yield from ((name, "cut off") for name in names)
+
+
+def table(outcomes: Iterable[Outcome]) -> Iterator[str]:
+    """Yield the lines of the table in docs/scale.md."""
+    yield f"| {' | '.join(HEADINGS)} |"
+    yield "|---" * len(HEADINGS) + "|"
+    yield from map(row, outcomes)
 
 
 def row(outcome: Outcome) -> str:
     """Return the outcome as a row of the table in docs/scale.md."""
-    cells = (outcome.component, outcome.fault, f"{outcome.seconds:.0f}", outcome.lost, outcome.twice, outcome.wrong,
-             f"{outcome.blind:.0f}", f"{outcome.complete:.0f}", f"{outcome.later:.0f}",
-             "; ".join(outcome.problems))  # fmt: skip
+    words = [*outcome.problems, *(f"{name} ended and was started again" for name in outcome.restarts)]
+    cells = (
+        outcome.component, outcome.fault, f"{outcome.seconds:.0f}", outcome.lost, outcome.twice, outcome.wrong,
+        f"{outcome.blind:.0f}", f"{outcome.complete:.0f}", f"{outcome.later:.0f}",
+        f"{outcome.unanswered} of {outcome.asked}", f"{outcome.alike:.0f}", "; ".join(words) or "once, in both",
+    )  # fmt: skip
     return "| " + " | ".join(str(cell) for cell in cells) + " |"

@@ -6,7 +6,6 @@ up the thread that made it and no other. Nothing here is called at import time.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import struct
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ import pynvml
 
 from pyrometer_exporters.framework.outcome import PartError
 from pyrometer_exporters.node.gpu.field_values import FieldRequests
+from pyrometer_exporters.node.gpu.number_calls import NumberCall, NumberCalls, missing
 from pyrometer_exporters.node.gpu.nvml import (
     ABOUT_ONE_VALUE,
     Code,
@@ -27,28 +27,20 @@ from pyrometer_exporters.node.gpu.nvml import (
     NvmlError,
 )
 
-_TEMPERATURE_CALLS = "nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature"
 _CLOCK_EVENT_CALLS = "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"
 
 # Calls whose last argument receives one unsigned int. Made without the binding, which costs more, above all where a
 # board doesn't have the value, as it raises an exception of its own.
 _NUMBERS = frozenset(
     {
-        "nvmlDeviceGetClockInfo",
-        "nvmlDeviceGetCurrPcieLinkGeneration",
-        "nvmlDeviceGetCurrPcieLinkWidth",
-        "nvmlDeviceGetEnforcedPowerLimit",
-        "nvmlDeviceGetFanSpeed",
         "nvmlDeviceGetNvLinkState",
         "nvmlDeviceGetPcieReplayCounter",
-        "nvmlDeviceGetPerformanceState",
         "nvmlDeviceGetPowerManagementLimit",
-        "nvmlDeviceGetPowerUsage",
     }
 )
 
 # The same, with two numbers.
-_SHARES = frozenset({"nvmlDeviceGetDecoderUtilization", "nvmlDeviceGetEncoderUtilization"})
+_PAIRS = frozenset({"nvmlDeviceGetMigMode"})
 # nvmlUtilization_t: gpu, memory; nvmlMemory_v2_t: version, total, reserved, free, used.
 _RATES, _MEMORY = struct.Struct("=II"), struct.Struct("=I4xQQQQ")
 
@@ -100,25 +92,9 @@ class Pynvml:
         found = _call(pynvml.nvmlDeviceGetPciInfo, handle).busId
         return found.decode() if isinstance(found, bytes) else str(found)  # bytes in older releases of the binding
 
-    def sm_clock_mhz(self, handle: Handle) -> int:
-        """nvmlDeviceGetClockInfo(NVML_CLOCK_SM)."""
-        return _number("nvmlDeviceGetClockInfo", handle, pynvml.NVML_CLOCK_SM)
-
-    def memory_clock_mhz(self, handle: Handle) -> int:
-        """nvmlDeviceGetClockInfo(NVML_CLOCK_MEM)."""
-        return _number("nvmlDeviceGetClockInfo", handle, pynvml.NVML_CLOCK_MEM)
-
-    def temperature_celsius(self, handle: Handle) -> int:
-        """Call nvmlDeviceGetTemperatureV (driver 570 on), or nvmlDeviceGetTemperature where that is missing."""
-        return int(_newer_or_older(*_TEMPERATURE_CALLS, handle, pynvml.NVML_TEMPERATURE_GPU))
-
-    def power_milliwatts(self, handle: Handle) -> int:
-        """Call nvmlDeviceGetPowerUsage."""
-        return _number("nvmlDeviceGetPowerUsage", handle)
-
-    def enforced_power_limit_milliwatts(self, handle: Handle) -> int:
-        """Call nvmlDeviceGetEnforcedPowerLimit."""
-        return _number("nvmlDeviceGetEnforcedPowerLimit", handle)
+    def numbers(self, handle: Handle, calls: Sequence[NumberCall]) -> Callable[[], list[int | NvmlError]]:
+        """Bind the calls to the library; see NumberCalls."""
+        return NumberCalls(handle, calls).read
 
     def utilisation_percent(self, handle: Handle) -> tuple[int, int]:
         """Call nvmlDeviceGetUtilizationRates."""
@@ -133,15 +109,11 @@ class Pynvml:
         _call_directly("nvmlDeviceGetMemoryInfo_v2", handle, ctypes.byref(found))
         return Memory(*_MEMORY.unpack(found)[1:])
 
-    def clock_event_reasons(self, handle: Handle) -> int:
-        """nvmlDeviceGetCurrentClocksEventReasons; before driver 535, ...ClocksThrottleReasons, the same bits."""
-        return int(_newer_or_older(*_CLOCK_EVENT_CALLS, handle))
-
     def clock_event_reader(self, handle: Handle) -> Callable[[], int]:
         """Return a reader that makes these calls on one reused number: the binding makes two objects for each call."""
         newer, older = _CLOCK_EVENT_CALLS
         library, mask = pynvml.nvmlLib, ctypes.c_ulonglong()
-        function = getattr(library, newer, getattr(library, older, _missing))
+        function = getattr(library, newer, getattr(library, older, missing))
         pointer = ctypes.byref(mask)
 
         def read() -> int:
@@ -155,7 +127,7 @@ class Pynvml:
     def event(self, event_set: object, milliseconds: int) -> EventData | None:
         """Call nvmlEventSetWait_v2 directly: usually there is no event, for which the binding raises an exception."""
         data = pynvml.c_nvmlEventData_t()
-        wait = getattr(pynvml.nvmlLib, "nvmlEventSetWait_v2", _missing)
+        wait = getattr(pynvml.nvmlLib, "nvmlEventSetWait_v2", missing)
         code = wait(event_set, ctypes.byref(data), ctypes.c_uint(milliseconds))
         if code == Code.TIMEOUT:
             return None
@@ -167,8 +139,8 @@ class Pynvml:
         """Call a function; one that this release of the binding lacks counts as one that the driver lacks."""
         if function in _NUMBERS:
             return _number(function, *arguments)
-        if function in _SHARES:
-            return _share(function, *arguments)
+        if function in _PAIRS:
+            return _pair(function, *arguments)
         try:
             found = getattr(pynvml, function)
         except AttributeError:
@@ -177,7 +149,7 @@ class Pynvml:
 
     def fields(self, handle: Handle, keys: Sequence[FieldKey]) -> dict[FieldKey, float]:
         """nvmlDeviceGetFieldValues: one call, and a return code of its own in every entry."""
-        function = getattr(pynvml.nvmlLib, "nvmlDeviceGetFieldValues", _missing)
+        function = getattr(pynvml.nvmlLib, "nvmlDeviceGetFieldValues", missing)
         code, found = self._requests.ask(tuple(keys), partial(function, handle))
         if code != pynvml.NVML_SUCCESS and code not in ABOUT_ONE_VALUE:
             raise NvmlError(code, "nvmlDeviceGetFieldValues")
@@ -191,23 +163,18 @@ def _number(function: str, *arguments: object) -> int:
     return number.value
 
 
-def _share(function: str, handle: object) -> tuple[int, int]:
-    """Make a call of :data:`_SHARES`; return percent, and of how many microseconds."""
-    share, period = ctypes.c_uint(), ctypes.c_uint()
-    _call_directly(function, handle, ctypes.byref(share), ctypes.byref(period))
-    return share.value, period.value
+def _pair(function: str, handle: object) -> tuple[int, int]:
+    """Make a call of :data:`_PAIRS` and return its numbers."""
+    first, second = ctypes.c_uint(), ctypes.c_uint()
+    _call_directly(function, handle, ctypes.byref(first), ctypes.byref(second))
+    return first.value, second.value
 
 
 def _call_directly(function: str, *arguments: object) -> None:
     """Make a call without the binding."""
-    code = getattr(pynvml.nvmlLib, function, _missing)(*arguments)
+    code = getattr(pynvml.nvmlLib, function, missing)(*arguments)
     if code != pynvml.NVML_SUCCESS:
         raise NvmlError(code, function)
-
-
-def _missing(*_arguments: object) -> int:
-    """Stand in for a function that the library doesn't have, or for all while there is no library."""
-    return Code.UNINITIALIZED if pynvml.nvmlLib is None else Code.FUNCTION_NOT_FOUND
 
 
 def _call(function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN401  pynvml is untyped
@@ -218,14 +185,3 @@ def _call(function: Callable[..., Any], *arguments: object) -> Any:  # noqa: ANN
         raise NvmlError(error.value, function.__name__) from None  # pyright: ignore[reportAttributeAccessIssue]
     except UnicodeDecodeError:
         raise PartError("implausible", f"{function.__name__} returned no text") from None
-
-
-def _newer_or_older(newer: str, older: str, *arguments: object) -> Any:  # noqa: ANN401  pynvml is untyped
-    """Make the newer of two calls for one value, or the older where library, binding or board lack the newer."""
-    with contextlib.suppress(AttributeError):
-        try:
-            return _call(getattr(pynvml, newer), *arguments)
-        except NvmlError as error:
-            if not error.about_one_value:
-                raise
-    return _call(getattr(pynvml, older), *arguments)

@@ -20,7 +20,7 @@ from pyrometer_exporters.node.gpu.driver import Driver, Link
 from pyrometer_exporters.node.gpu.identity import Identity, read_identity
 from pyrometer_exporters.node.gpu.inventory import Candidate, Selection
 from pyrometer_exporters.node.gpu.nvml import FieldKey, Handle, NvmlError
-from pyrometer_exporters.node.gpu.readings import READ_FIELDS, Readings, read_all
+from pyrometer_exporters.node.gpu.readings import READ_FIELDS, Everyday, Readings
 from pyrometer_exporters.node.gpu.sampler import Sampler
 from pyrometer_exporters.node.gpu.subject import OpenGpu, Subject, SubjectContext, SubjectSpec
 from pyrometer_exporters.node.gpu.throttling import Throttling
@@ -74,6 +74,7 @@ class Gpu:
         self._candidate = candidate
         self._shared = shared
         self._handle: Handle | None = None
+        self._everyday: Everyday | None = None
         self._generation = 0
         self._throttling = Throttling()
         self._subjects = {spec.name: spec.make() for spec in shared.subjects}
@@ -183,10 +184,10 @@ class Gpu:
         began = time.monotonic()
         was_open = self._is_open(link)
         try:
-            handle = self._open(link)
-            if handle is None:
+            everyday = self._open(link)
+            if everyday is None:
                 return []
-            readings = read_all(self._shared.context.nvml, handle, self._wanted_fields())
+            readings = everyday.read(self._wanted_fields())
             of_subjects = self._subject_samples(readings)
         except PartError as error:
             self.timeout.failed()
@@ -203,10 +204,10 @@ class Gpu:
     def _is_open(self, link: Link) -> bool:
         return self._handle is not None and self._generation == link.generation
 
-    def _open(self, link: Link) -> Handle | None:
-        """Return the GPU's handle; None if it turns out that the GPU is not to be read."""
+    def _open(self, link: Link) -> Everyday | None:
+        """Open the GPU, if it isn't open; return None if it turns out that the GPU is not to be read."""
         if self._is_open(link):
-            return self._handle
+            return self._everyday
         if link.generation != self.numbered_for:
             raise PartError(self._shared.driver.error.reason, "reconnected a moment ago")
         nvml = self._shared.context.nvml
@@ -221,8 +222,9 @@ class Gpu:
         self.identity, self.state = identity, State.KNOWN
         self._throttling.open(nvml, handle, link, self._shared.sampler)
         self._open_subjects(OpenGpu(handle, identity, self._shared.context, link.generation))
+        self._everyday = Everyday(nvml, handle)
         self._handle, self._generation = handle, link.generation
-        return handle
+        return self._everyday
 
     def _find(self) -> Handle:
         # By address where it is known: indexes shift when a neighbour is lost.

@@ -90,7 +90,7 @@ class FieldSubject:
         kept = self._kept
         return (self._always.read(fields), *self.now(fields), *kept)
 
-    def now(self, _fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
+    def now(self, _fields: Mapping[FieldKey, float]) -> Iterable[Sample | Columns]:
         """Return samples that a subclass reads on its own with every collection."""
         return ()
 

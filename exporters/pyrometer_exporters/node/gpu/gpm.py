@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import struct
 from collections.abc import Sequence
+from itertools import compress
 from typing import Any, cast
 
 import pynvml
@@ -18,7 +19,7 @@ from pyrometer_exporters.node.gpu.nvml import Handle, Nvml, NvmlError, optional
 from pyrometer_exporters.node.gpu.rate_window import RateWindow
 from pyrometer_exporters.node.gpu.subject import OpenGpu
 
-# c_nvmlGpmMetric_t: metricId, nvmlReturn, value, and three pointers to names that nobody reads here. Unpacked at once:
+# c_nvmlGpmMetric_t: metricId, nvmlReturn, value, and three pointers to names that nobody reads here. Read by column:
 # field by field through ctypes is slow for sixty metrics.
 _ENTRY = struct.Struct("=IId24x")
 _set = ctypes.Structure.__setattr__
@@ -43,6 +44,11 @@ class Gpm:
         self._asked: Sequence[int] = ()
         self._answers = (0, 0)
         """Where in the request the answers lie: their address and how many bytes."""
+        self._heads: list[int] = []
+        """The first eight bytes of each answer: metric and code."""
+        self._metrics: list[int] = []
+        self._good: list[bool] = []
+        """Of each answer, whether it has a value."""
         self._last: dict[int, float] | None = None
 
     def open(self, gpu: OpenGpu, instance: int | None = None) -> bool:
@@ -116,9 +122,17 @@ class Gpm:
         _set(request, "sample2", sample)
         if optional(lambda: nvml.ask("nvmlGpmMetricsGet", request)) is None:
             return None
-        answered = ctypes.string_at(*self._answers)
-        # A metric that is not a number (unequal to itself) is one that wasn't counted.
-        return {m: value for m, code, value in _ENTRY.iter_unpack(answered) if code == 0 and value == value}  # noqa: PLR0124
+        answered = memoryview(ctypes.string_at(*self._answers))
+        heads = answered.cast("Q")[:: _ENTRY.size // 8].tolist()
+        if heads != self._heads:  # hardly ever: which metrics a GPU has stays as it is
+            self._heads = heads
+            split = [struct.unpack("=II", struct.pack("=Q", head)) for head in heads]
+            self._metrics, self._good = [metric for metric, _ in split], [code == 0 for _, code in split]
+        values: Sequence[float] = answered.cast("d")[1 :: _ENTRY.size // 8].tolist()
+        found = dict(compress(zip(self._metrics, values, strict=True), self._good))
+        # A metric that is not a number (unequal to itself, as the sum then is) is one that wasn't counted.
+        total = sum(found.values())
+        return found if total == total else {m: value for m, value in found.items() if value == value}  # noqa: PLR0124
 
     def _free(self, sample: Any) -> None:  # noqa: ANN401
         with contextlib.suppress(NvmlError):  # the memory is the library's; there is nothing else to be done with it

@@ -166,24 +166,11 @@ class Nvml(Protocol):
         """Return the PCI address in NVML's spelling, ``00000000:18:00.0``."""
         ...
 
-    def sm_clock_mhz(self, handle: Handle) -> int:
-        """Return the streaming multiprocessors' clock now."""
-        ...
+    def numbers(self, handle: Handle, calls: Sequence[Any]) -> Callable[[], list[int | NvmlError]]:
+        """Return a reader of these calls (number_calls.NumberCall): their numbers, errors in place of some.
 
-    def memory_clock_mhz(self, handle: Handle) -> int:
-        """Return the memory's clock now."""
-        ...
-
-    def temperature_celsius(self, handle: Handle) -> int:
-        """Read the GPU die's sensor."""
-        ...
-
-    def power_milliwatts(self, handle: Handle) -> int:
-        """Return the mean of the last second on Ampere (but GA100) and newer, the present value on older GPUs."""
-        ...
-
-    def enforced_power_limit_milliwatts(self, handle: Handle) -> int:
-        """Return the lowest of all limits in force."""
+        One thread at a time may read; until the library is initialised again.
+        """
         ...
 
     def utilisation_percent(self, handle: Handle) -> tuple[int, int]:
@@ -194,12 +181,8 @@ class Nvml(Protocol):
         """Return the sizes of the frame buffer."""
         ...
 
-    def clock_event_reasons(self, handle: Handle) -> int:
-        """Return the bitmask of the reasons for the present clocks."""
-        ...
-
     def clock_event_reader(self, handle: Handle) -> Callable[[], int]:
-        """Return a function that reads :meth:`clock_event_reasons` at the least cost; one call at a time."""
+        """Return a function that reads the bitmask of the reasons for the present clocks; one call at a time."""
         ...
 
     def fields(self, handle: Handle, keys: Sequence[FieldKey]) -> dict[FieldKey, float]:
@@ -244,3 +227,16 @@ def optional(read: Callable[[], T]) -> T | None:
         if isinstance(error, NvmlError) and error.about_whole_gpu:
             raise
         return None
+
+
+def number_or_none(answer: int | NvmlError) -> int | None:
+    """Return the number of an answer from :meth:`Nvml.numbers`; None where it is unavailable, as :func:`optional`.
+
+    Raises:
+        NvmlError: no call on the GPU will do.
+    """
+    if not isinstance(answer, NvmlError):
+        return answer
+    if answer.about_whole_gpu:
+        raise answer
+    return None

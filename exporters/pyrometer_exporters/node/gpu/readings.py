@@ -14,7 +14,8 @@ from typing import TypeVar
 
 from pyrometer_exporters.framework.metrics import Family
 from pyrometer_exporters.framework.outcome import PartError
-from pyrometer_exporters.node.gpu import families
+from pyrometer_exporters.node.gpu import families, number_calls
+from pyrometer_exporters.node.gpu.number_calls import NumberCall
 from pyrometer_exporters.node.gpu.nvml import FieldKey, Handle, Nvml, NvmlError
 
 MEMORY_TEMP_FIELD = 82  # NVML_FI_DEV_MEMORY_TEMP, degrees Celsius
@@ -53,13 +54,32 @@ class Readings:
         try:
             value = read()
         except NvmlError as error:
-            if error.about_whole_gpu:
-                raise
-            if not error.about_one_value:
-                self.failed.append(error)
+            self._note(error)
             return None
         self._answered += 1
         return value
+
+    def _note(self, error: NvmlError) -> None:
+        if error.about_whole_gpu:
+            raise error
+        if not error.about_one_value:
+            self.failed.append(error)
+
+    def add_number(self, gauge: Gauge, number: int | NvmlError) -> None:
+        """Add the answer to a gauge's call.
+
+        Raises:
+            NvmlError: no call on the GPU will do.
+        """
+        if isinstance(number, NvmlError):
+            self._note(number)
+            return
+        self._answered += 1
+        value = number / gauge.scale if gauge.scale != 1 else number
+        if 0 <= value <= gauge.most:
+            self.by_family[gauge.family] = value
+        else:
+            self.doubts.append(_doubt(gauge.family, value))
 
     def check_answers(self) -> None:
         """Raise the first error if more calls failed than answered.
@@ -72,7 +92,7 @@ class Readings:
 
     def add(self, values: Mapping[Family, float], most: float) -> bool:
         """Add the values of one call if each lies between 0 and ``most``; return whether they do."""
-        wrong = [f"{family.name} reads {value:g}" for family, value in values.items() if not 0 <= value <= most]
+        wrong = [_doubt(family, value) for family, value in values.items() if not 0 <= value <= most]
         if wrong:
             self.doubts += wrong[:1]
         else:
@@ -82,57 +102,65 @@ class Readings:
 
 @dataclass(frozen=True)
 class Gauge:
-    """A family whose value is one NVML call, and the largest value that can be true."""
+    """A family whose value is one NVML call divided by ``scale``, and the largest value that can be true."""
 
     family: Family
-    read: Callable[[Nvml, Handle], float]
+    call: NumberCall
     most: float
+    scale: int = 1
 
 
 GAUGES = (
-    Gauge(families.SM_CLOCK, lambda nvml, handle: nvml.sm_clock_mhz(handle), MOST_MEGAHERTZ),
-    Gauge(families.MEM_CLOCK, lambda nvml, handle: nvml.memory_clock_mhz(handle), MOST_MEGAHERTZ),
-    Gauge(families.GPU_TEMP, lambda nvml, handle: nvml.temperature_celsius(handle), MOST_CELSIUS),
-    Gauge(families.POWER_USAGE, lambda nvml, handle: nvml.power_milliwatts(handle) / 1000, MOST_WATTS),
-    Gauge(
-        families.ENFORCED_POWER_LIMIT,
-        lambda nvml, handle: nvml.enforced_power_limit_milliwatts(handle) / 1000,
-        MOST_WATTS,
-    ),
-    Gauge(families.CLOCKS_EVENT_REASONS, lambda nvml, handle: nvml.clock_event_reasons(handle), MOST_REASONS),
+    Gauge(families.SM_CLOCK, number_calls.SM_CLOCK, MOST_MEGAHERTZ),
+    Gauge(families.MEM_CLOCK, number_calls.MEMORY_CLOCK, MOST_MEGAHERTZ),
+    Gauge(families.GPU_TEMP, number_calls.TEMPERATURE, MOST_CELSIUS),
+    Gauge(families.POWER_USAGE, number_calls.POWER, MOST_WATTS, 1000),
+    Gauge(families.ENFORCED_POWER_LIMIT, number_calls.ENFORCED_POWER_LIMIT, MOST_WATTS, 1000),
+    Gauge(families.CLOCKS_EVENT_REASONS, number_calls.CLOCK_EVENT_REASONS, MOST_REASONS),
 )
 
 
 READ_FIELDS: tuple[FieldKey, ...] = (MEMORY_TEMP_FIELD, TOTAL_ENERGY_FIELD)
-"""The field values that :func:`read_all` itself wants."""
+"""The field values that :class:`Everyday` itself wants."""
 
 
-def read_all(nvml: Nvml, handle: Handle, wanted: Sequence[FieldKey]) -> Readings:
-    """Read all values of a GPU, the field values in one call: ``wanted``, :data:`READ_FIELDS` among them.
+class Everyday:
+    """The values that every GPU has, read from an open one. Valid for as long as its handle."""
 
-    Raises:
-        PartError: the GPU as a whole can't be read; ``implausible`` if more than one call returned what can't be true.
-    """
-    # Before the bitmask: a counter that grew while the bit is off by now shows a pulse that is over.
-    readings = Readings({})
-    readings.fields = readings.attempt(lambda: nvml.fields(handle, wanted)) or {}
-    for gauge in GAUGES:
-        value = readings.attempt(lambda gauge=gauge: gauge.read(nvml, handle))  # type: ignore[misc]
-        if value is not None:
-            readings.add({gauge.family: value}, gauge.most)
-    if families.CLOCKS_EVENT_REASONS in readings.by_family:
-        readings.by_family[families.CLOCK_THROTTLE_REASONS] = readings.by_family[families.CLOCKS_EVENT_REASONS]
-    rates = readings.attempt(lambda: nvml.utilisation_percent(handle))
-    if rates is not None:
-        readings.add({families.GPU_UTIL: rates[0], families.MEM_COPY_UTIL: rates[1]}, MOST_PERCENT)
-    _add_memory(nvml, handle, readings)
-    readings.check_answers()
-    if not readings.by_family and not readings.fields and not readings.doubts:
-        nvml.text(handle, "UUID")  # a GPU that returns nothing at all is broken; this call raises the reason
-    _add_fields(readings)
-    if len(readings.doubts) > 1:
-        raise PartError("implausible", ", ".join(readings.doubts))
-    return readings
+    def __init__(self, nvml: Nvml, handle: Handle) -> None:
+        self._nvml, self._handle = nvml, handle
+        self._numbers = nvml.numbers(handle, [gauge.call for gauge in GAUGES])
+
+    def read(self, wanted: Sequence[FieldKey]) -> Readings:
+        """Read them, and the field values in one call: ``wanted``, :data:`READ_FIELDS` among them.
+
+        Raises:
+            PartError: the GPU as a whole can't be read; ``implausible`` if more than one call returned what can't be
+                true.
+        """
+        nvml, handle = self._nvml, self._handle
+        # Before the bitmask: a counter that grew while the bit is off by now shows a pulse that is over.
+        readings = Readings({})
+        readings.fields = readings.attempt(lambda: nvml.fields(handle, wanted)) or {}
+        for gauge, number in zip(GAUGES, self._numbers(), strict=True):
+            readings.add_number(gauge, number)
+        if families.CLOCKS_EVENT_REASONS in readings.by_family:
+            readings.by_family[families.CLOCK_THROTTLE_REASONS] = readings.by_family[families.CLOCKS_EVENT_REASONS]
+        rates = readings.attempt(lambda: nvml.utilisation_percent(handle))
+        if rates is not None:
+            readings.add({families.GPU_UTIL: rates[0], families.MEM_COPY_UTIL: rates[1]}, MOST_PERCENT)
+        _add_memory(nvml, handle, readings)
+        readings.check_answers()
+        if not readings.by_family and not readings.fields and not readings.doubts:
+            nvml.text(handle, "UUID")  # a GPU that returns nothing at all is broken; this call raises the reason
+        _add_fields(readings)
+        if len(readings.doubts) > 1:
+            raise PartError("implausible", ", ".join(readings.doubts))
+        return readings
+
+
+def _doubt(family: Family, value: float) -> str:
+    return f"{family.name} reads {value:g}"
 
 
 def _add_memory(nvml: Nvml, handle: Handle, readings: Readings) -> None:

@@ -11,6 +11,7 @@ import pynvml
 import pytest
 
 from pyrometer_exporters.node.gpu.binding import Pynvml
+from pyrometer_exporters.node.gpu.number_calls import DECODER_UTILISATION, ENCODER_UTILISATION
 from pyrometer_exporters.node.gpu.nvml import Handle, NvmlError
 from pyrometer_simulator.nvml import SimulatedGpu, SimulatedGpus, installed
 from pyrometer_simulator.nvml.features.events import XID_EVENT, report_xid
@@ -38,15 +39,14 @@ def test_the_answers_are_those_of_the_binding(handle: Handle) -> None:
     assert nvml.utilisation_percent(handle) == (rates.gpu, rates.memory)
     assert nvml.utilisation_percent(handle)[0] > 0
     assert nvml.memory(handle) == (memory.total, memory.reserved, memory.free, memory.used)
-    assert nvml.ask("nvmlDeviceGetEncoderUtilization", handle)[0] == 12
-    assert nvml.ask("nvmlDeviceGetDecoderUtilization", handle)[0] == 34
+    assert nvml.numbers(handle, [ENCODER_UTILISATION, DECODER_UTILISATION])() == [12, 34]
 
 
 CALLS: dict[str, Callable[[Pynvml, Handle], object]] = {
     "nvmlDeviceGetUtilizationRates": lambda nvml, handle: nvml.utilisation_percent(handle),
     "nvmlDeviceGetMemoryInfo_v2": lambda nvml, handle: nvml.memory(handle),
-    "nvmlDeviceGetEncoderUtilization": lambda nvml, handle: nvml.ask("nvmlDeviceGetEncoderUtilization", handle),
-    "nvmlDeviceGetPowerUsage": lambda nvml, handle: nvml.power_milliwatts(handle),
+    "nvmlDeviceGetMigMode": lambda nvml, handle: nvml.ask("nvmlDeviceGetMigMode", handle),
+    "nvmlDeviceGetPowerManagementLimit": lambda nvml, handle: nvml.ask("nvmlDeviceGetPowerManagementLimit", handle),
 }
 
 

@@ -100,6 +100,7 @@ class Profiling:
         self._pcie = PcieCounters()
         self._pcie_from_gpm: bool | None = False  # None while that isn't known
         self._ratios: list[_Bound] = []
+        self._engines: list[_Bound] = []
         self._rates: list[_Bound] = []
         self._totals = BoundSamples({})
         self._worked: set[int] = set()
@@ -114,7 +115,8 @@ class Profiling:
         self._metrics = (*_AVERAGES, *_SINCE_BOOT) if has_totals else _AVERAGES
         self._pcie = PcieCounters()
         self._pcie_from_gpm = None if has_totals else False
-        self._ratios = [_bound(metric, gpu.dcgm(family, 0)) for metric, family in (RATIOS | ENGINES).items()]
+        self._ratios = [_bound(metric, gpu.dcgm(family, 0)) for metric, family in RATIOS.items()]
+        self._engines = [_bound(metric, gpu.dcgm(family, 0)) for metric, family in ENGINES.items()]
         self._rates = [_bound(metric, gpu.dcgm(family, 0)) for metric, family in RATES.items()]
         self._totals = BoundSamples({metric: gpu.own(family, 0, *more) for metric, family, more in _TOTALS})
 
@@ -143,10 +145,12 @@ class Profiling:
             yield PCIE_RECEIVED.sample(traffic.received, *gpu.labels)
 
     def _averages(self, found: Mapping[int, float]) -> Iterable[Row]:
-        self._worked.update(metric for metric in ENGINES.keys() & found.keys() if found[metric] > 0)
-        for metric, family, labels in self._ratios:
+        worked = self._worked
+        worked.update(metric for metric in ENGINES if found.get(metric, 0) > 0)
+        shown = [*self._ratios, *(each for each in self._engines if each.metric in worked)] if worked else self._ratios
+        for metric, family, labels in shown:
             ratio = found.get(metric, -1) / 100
-            if 0 <= ratio <= _MOST_RATIO and (metric in RATIOS or metric in self._worked):
+            if 0 <= ratio <= _MOST_RATIO:
                 yield family, labels, ratio
         for metric, family, labels in self._rates:
             if found.get(metric, -1) >= 0:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from pyrometer_exporters.framework.metrics import Family, Sample
+from pyrometer_exporters.framework.metrics import Columns, Family, Row, columns_of
+from pyrometer_exporters.node.gpu import number_calls
 from pyrometer_exporters.node.gpu.families import DCGM_LABELS
-from pyrometer_exporters.node.gpu.nvml import FieldKey, Handle, Nvml, optional
+from pyrometer_exporters.node.gpu.number_calls import NumberCall
+from pyrometer_exporters.node.gpu.nvml import FieldKey, NvmlError, number_or_none, optional
 from pyrometer_exporters.node.gpu.readings import MOST_CELSIUS, MOST_COUNT, MOST_MEGAHERTZ, MOST_PERCENT, MOST_WATTS
 from pyrometer_exporters.node.gpu.subject import OpenGpu, SubjectSpec
 
@@ -114,10 +116,10 @@ PCIE_REPLAY_COUNTER = Family(
 
 @dataclass(frozen=True)
 class _Call:
-    """A family whose value is one call, and the most and the least that can be true."""
+    """A family whose value is one call's number, and the most and the least that can be true."""
 
     family: Family
-    read: Callable[[Nvml, Handle], float]
+    call: NumberCall
     most: float
     least: float = 0
 
@@ -135,28 +137,23 @@ class _Field:
     """Which of the call's numbers, where it has several."""
 
 
-# nvml.h: nvmlClockType_t, nvmlTemperatureThresholds_t.
-_SM, _MEMORY, _VIDEO = 1, 2, 3
-_SHUTDOWN, _SLOWDOWN = 0, 1
 _MOST_PSTATE = 32  # NVML_PSTATE_UNKNOWN
 _MOST_FAN_PERCENT = 200  # of the speed that is quiet enough, so above 100 is possible (nvml.h)
 
 _CALLS = (
-    _Call(VIDEO_CLOCK, lambda nvml, gpu: nvml.ask("nvmlDeviceGetClockInfo", gpu, _VIDEO), MOST_MEGAHERTZ),
-    _Call(PSTATE, lambda nvml, gpu: nvml.ask("nvmlDeviceGetPerformanceState", gpu), _MOST_PSTATE),
-    _Call(ENC_UTIL, lambda nvml, gpu: nvml.ask("nvmlDeviceGetEncoderUtilization", gpu)[0], MOST_PERCENT),
-    _Call(DEC_UTIL, lambda nvml, gpu: nvml.ask("nvmlDeviceGetDecoderUtilization", gpu)[0], MOST_PERCENT),
-    _Call(
-        GPU_TEMP_LIMIT, lambda nvml, gpu: nvml.ask("nvmlDeviceGetMarginTemperature", gpu), MOST_CELSIUS, -MOST_CELSIUS
-    ),
-    _Call(FAN_SPEED, lambda nvml, gpu: nvml.ask("nvmlDeviceGetFanSpeed", gpu), _MOST_FAN_PERCENT),
+    _Call(VIDEO_CLOCK, number_calls.VIDEO_CLOCK, MOST_MEGAHERTZ),
+    _Call(PSTATE, number_calls.PERFORMANCE_STATE, _MOST_PSTATE),
+    _Call(ENC_UTIL, number_calls.ENCODER_UTILISATION, MOST_PERCENT),
+    _Call(DEC_UTIL, number_calls.DECODER_UTILISATION, MOST_PERCENT),
+    _Call(GPU_TEMP_LIMIT, number_calls.MARGIN_TEMPERATURE, MOST_CELSIUS, -MOST_CELSIUS),
+    _Call(FAN_SPEED, number_calls.FAN_SPEED, _MOST_FAN_PERCENT),
 )
-# Limits of the board; read when the GPU is opened.
+# Limits of the board; read when the GPU is opened. nvml.h: nvmlClockType_t, nvmlTemperatureThresholds_t.
 _CONSTANTS = (
-    _Call(MAX_SM_CLOCK, lambda nvml, gpu: nvml.ask("nvmlDeviceGetMaxClockInfo", gpu, _SM), MOST_MEGAHERTZ),
-    _Call(MAX_MEM_CLOCK, lambda nvml, gpu: nvml.ask("nvmlDeviceGetMaxClockInfo", gpu, _MEMORY), MOST_MEGAHERTZ),
-    _Call(SHUTDOWN_TEMP, lambda nvml, gpu: nvml.ask("nvmlDeviceGetTemperatureThreshold", gpu, _SHUTDOWN), MOST_CELSIUS),
-    _Call(SLOWDOWN_TEMP, lambda nvml, gpu: nvml.ask("nvmlDeviceGetTemperatureThreshold", gpu, _SLOWDOWN), MOST_CELSIUS),
+    _Call(MAX_SM_CLOCK, NumberCall("nvmlDeviceGetMaxClockInfo", (1,)), MOST_MEGAHERTZ),
+    _Call(MAX_MEM_CLOCK, NumberCall("nvmlDeviceGetMaxClockInfo", (2,)), MOST_MEGAHERTZ),
+    _Call(SHUTDOWN_TEMP, NumberCall("nvmlDeviceGetTemperatureThreshold", (0,)), MOST_CELSIUS),
+    _Call(SLOWDOWN_TEMP, NumberCall("nvmlDeviceGetTemperatureThreshold", (1,)), MOST_CELSIUS),
 )
 _FIELDS = (
     _Field(POWER_USAGE_INSTANT, 186, 1000, MOST_WATTS),
@@ -174,35 +171,38 @@ class SingleValues:
 
     def __init__(self) -> None:
         self._gpu: OpenGpu | None = None
-        self._constants: list[tuple[Family, float]] = []
+        self._numbers: Callable[[], list[int | NvmlError]] = list
+        self._constants: list[Row] = []
 
     def open(self, gpu: OpenGpu) -> None:
         """Read what never changes."""
         self._gpu = gpu
-        self._constants = list(_asked(gpu, _CONSTANTS))
+        self._numbers = gpu.nvml.numbers(gpu.handle, [each.call for each in _CALLS])
+        constants = gpu.nvml.numbers(gpu.handle, [each.call for each in _CONSTANTS])()
+        self._constants = list(_plausible(gpu, _CONSTANTS, constants))
 
     def fields(self) -> Sequence[FieldKey]:
         """NVML_FI_DEV_PCIE_REPLAY_COUNTER and NVML_FI_DEV_POWER_*: the same ids since R525."""
         return _WANTED
 
-    def read(self, fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
+    def read(self, fields: Mapping[FieldKey, float]) -> Iterable[Columns]:
         """DCGM's samples."""
         gpu = self._gpu
         if gpu is None:
             return
-        for family, value in (*self._constants, *_asked(gpu, _CALLS)):
-            yield gpu.dcgm(family, value)
+        rows = [*self._constants, *_plausible(gpu, _CALLS, self._numbers())]
         for field in _FIELDS:
             found = fields[field.key] if field.key in fields else _by_call(gpu, field)
             if found is not None and 0 <= found / field.scale <= field.most:
-                yield gpu.dcgm(field.family, found / field.scale)
+                rows.append(gpu.dcgm(field.family, found / field.scale))
+        yield columns_of(rows)
 
 
-def _asked(gpu: OpenGpu, calls: Iterable[_Call]) -> Iterable[tuple[Family, float]]:
-    for call in calls:
-        value = optional(lambda call=call: call.read(gpu.nvml, gpu.handle))  # type: ignore[misc]
-        if value is not None and call.least <= value <= call.most:
-            yield call.family, value
+def _plausible(gpu: OpenGpu, calls: Iterable[_Call], numbers: Iterable[int | NvmlError]) -> Iterator[Row]:
+    for call, answer in zip(calls, numbers, strict=True):
+        number = number_or_none(answer)
+        if number is not None and call.least <= number <= call.most:
+            yield gpu.dcgm(call.family, number)
 
 
 def _by_call(gpu: OpenGpu, field: _Field) -> float | None:

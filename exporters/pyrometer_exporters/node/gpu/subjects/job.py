@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from pyrometer_exporters.framework.metrics import Family, Sample
+from pyrometer_exporters.framework.metrics import NO_SAMPLES, Columns, Family, Sample, columns_of
 from pyrometer_exporters.node.gpu.families import GPU_LABELS
 from pyrometer_exporters.node.gpu.jobs import Job
 from pyrometer_exporters.node.gpu.nvml import FieldKey, optional
@@ -43,22 +43,28 @@ class JobSubject:
 
     def __init__(self) -> None:
         self._gpu: OpenGpu | None = None
+        self._none = NO_SAMPLES
+        """The samples while no process computes on the GPU."""
 
     def open(self, gpu: OpenGpu) -> None:
         """See Subject."""
         self._gpu = gpu
+        self._none = columns_of(PROCESSES.sample(0, *gpu.labels, attribution) for attribution in ATTRIBUTIONS)
 
     def fields(self) -> Sequence[FieldKey]:
         """Return none: processes have a call of their own."""
         return ()
 
-    def read(self, fields: Mapping[FieldKey, float]) -> Iterable[Sample]:  # noqa: ARG002  it has none
+    def read(self, fields: Mapping[FieldKey, float]) -> Iterable[Sample | Columns]:  # noqa: ARG002  it has none
         """Yield the present jobs."""
         gpu = self._gpu
         if gpu is None:
             return
         running = _running(gpu)
         if running is None:
+            return
+        if not running:  # as on every idle GPU
+            yield self._none
             return
         jobs: set[tuple[Job, str]] = set()
         attributions = Counter(_attribution(gpu, pid, instances, jobs) for pid, instances in running.items())

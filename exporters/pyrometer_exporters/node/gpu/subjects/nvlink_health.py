@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from pyrometer_exporters.framework.metrics import Sample
+from pyrometer_exporters.framework.metrics import NO_SAMPLES, Columns, Sample, columns_of
 from pyrometer_exporters.node.gpu.clock_events import version_numbers
 from pyrometer_exporters.node.gpu.field_subject import FieldSample, FieldSubject, dcgm_family, own_family
 from pyrometer_exporters.node.gpu.nvml import FieldKey
@@ -112,8 +112,8 @@ class _NvlinkHealth(FieldSubject):
         self._wanted_with_states: list[FieldKey] = []
         self._believed = False
         """Whether the fields said the same as the calls when both were asked."""
-        self._shown: list[tuple[Sample, Sample]] = []
-        """Of each link: down and up."""
+        self._shown: tuple[dict[int, bool], Columns] = {}, NO_SAMPLES
+        """Which links were up, and what said so."""
 
     def open(self, gpu: OpenGpu) -> None:
         """See FieldSubject."""
@@ -126,7 +126,7 @@ class _NvlinkHealth(FieldSubject):
         self._links = list(range(int(found))) if 0 <= found <= MOST_LINKS else []
         self._link_fields = {**_HOPPER_LINK_ERRORS, **_newer(gpu.identity.driver)}
         self._states = [(STATE_FIELD, link) for link in self._links]
-        self._shown = [(gpu.own(UP, 0, str(link)), gpu.own(UP, 1, str(link))) for link in self._links]
+        self._shown = {}, NO_SAMPLES
         return (_TOTALS, ()) if self._links else ((), ())
 
     def fields(self) -> Sequence[FieldKey]:
@@ -144,13 +144,13 @@ class _NvlinkHealth(FieldSubject):
                 for link, count in counts.items():
                     yield self.gpu.own(LINK_ERRORS, count, str(link), error)
 
-    def now(self, fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
+    def now(self, fields: Mapping[FieldKey, float]) -> Iterable[Columns]:
         """Which links are up."""
         known = self._up(fields)
-        for link, up in known.items():
-            yield self._shown[link][up]
-        if known:
-            yield self.gpu.own(LINKS_UP, sum(known.values()))
+        if known != self._shown[0]:
+            rows = [self.gpu.own(UP, int(up), str(link)) for link, up in known.items()]
+            self._shown = known, columns_of([*rows, *([self.gpu.own(LINKS_UP, sum(known.values()))] if known else [])])
+        return (self._shown[1],)
 
     def _up(self, fields: Mapping[FieldKey, float]) -> dict[int, bool]:
         """By link, as far as the driver says."""

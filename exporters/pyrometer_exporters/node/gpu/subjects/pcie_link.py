@@ -6,12 +6,13 @@ NVML_FI_DEV_PCIE_*).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from pyrometer_exporters.framework.metrics import Sample
+from pyrometer_exporters.node.gpu import number_calls
 from pyrometer_exporters.node.gpu.field_subject import FieldSample, FieldSubject, dcgm_family, own_family
-from pyrometer_exporters.node.gpu.nvml import FieldKey
-from pyrometer_exporters.node.gpu.subject import SubjectSpec
+from pyrometer_exporters.node.gpu.nvml import FieldKey, NvmlError, number_or_none
+from pyrometer_exporters.node.gpu.subject import OpenGpu, SubjectSpec
 
 LINK_WIDTH = dcgm_family(
     "DCGM_FI_DEV_PCIE_LINK_WIDTH", "gauge", "Lanes of the PCIe link in use, from nvmlDeviceGetCurrPcieLinkWidth."
@@ -57,16 +58,25 @@ _ERRORS = {
 }
 # No link has more; 0 and -1 in an unsigned mean that there is no link, or that the driver doesn't know.
 _MOST_LANES, _MOST_GENERATION = 32, 15
+_NOW = ((LINK_WIDTH, _MOST_LANES), (LINK_GEN, _MOST_GENERATION))
 
 
 class _PcieLink(FieldSubject):
     def __init__(self) -> None:
         super().__init__(seldom=[FieldSample(field, ERRORS, (error,)) for field, error in _ERRORS.items()])
+        self._numbers: Callable[[], list[int | NvmlError]] = list
+
+    def open(self, gpu: OpenGpu) -> None:
+        """See FieldSubject."""
+        super().open(gpu)
+        self._numbers = gpu.nvml.numbers(gpu.handle, [number_calls.LINK_WIDTH, number_calls.LINK_GENERATION])
 
     def now(self, _fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
         """Yield the present width and generation."""
-        yield from self.dcgm_number(LINK_WIDTH, "nvmlDeviceGetCurrPcieLinkWidth", _MOST_LANES)
-        yield from self.dcgm_number(LINK_GEN, "nvmlDeviceGetCurrPcieLinkGeneration", _MOST_GENERATION)
+        for (family, most), answer in zip(_NOW, self._numbers(), strict=True):
+            number = number_or_none(answer)
+            if number is not None and 1 <= number <= most:
+                yield self.gpu.dcgm(family, number)
 
     def rare(self, _fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
         """Yield the largest width and generation."""

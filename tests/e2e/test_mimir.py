@@ -1,0 +1,81 @@
+"""The page about Mimir: its blocks as they are, on a real pair of Prometheis, of which each is killed once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from pyrometer_simulator.demo.scenario import HOT_CELSIUS, HOT_CLOCK_MHZ
+from pyrometer_simulator.pair import above
+from pyrometer_simulator.pair.mimir import TRACKED, Mimir
+from pyrometer_simulator.pair.pair import NODES, REPLICAS, kept, until_complete
+from pyrometer_simulator.stack import StackError, find_stack
+from pyrometer_simulator.training_nodes import STEPS
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+
+WARM_SECONDS = 30.0
+# Mimir waits 30 s before it takes the other replica's samples.
+DOWN_SECONDS = 50.0
+BACK_SECONDS = 20.0
+
+
+@pytest.fixture(scope="module")
+def mimir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mimir]:
+    """All of it, after each Prometheus was killed and was away for longer than the tracker waits."""
+    program = above.program("mimir")
+    if program is None:
+        pytest.skip(above.missing("mimir"))
+    try:
+        stack = find_stack(lambda _: None)
+    except StackError as error:
+        pytest.skip(str(error))
+    mimir = Mimir(tmp_path_factory.mktemp("mimir") / "scene", stack, program)
+    try:
+        time.sleep(WARM_SECONDS)
+        for name in REPLICAS:
+            mimir.pair.kill(name)
+            time.sleep(DOWN_SECONDS)
+            mimir.pair.start(name)
+            time.sleep(BACK_SECONDS)
+        yield mimir
+    finally:
+        mimir.close()
+
+
+def test_every_batch_is_there_once_after_each_prometheus_was_away(mimir: Mimir) -> None:
+    assert until_complete(mimir.query, mimir.pair, time.time(), 90.0) == (0, 0)
+    assert min(mimir.pair.trained(time.time()).values()) > 600
+    assert len(mimir.query.values(STEPS)) == len(NODES)  # one series a run: the replicas' label is gone
+
+
+def test_the_tracker_alone_would_lose_batches(mimir: Mimir) -> None:
+    """Why the page writes batches beside it; if this fails, the page asks for more than is needed."""
+    until = time.time() - 30.0
+    for run, trained in mimir.pair.trained(until).items():
+        tracked = {step for _, step in kept(mimir.query, run, until, TRACKED)}
+        assert 100 < trained - len(tracked) < trained
+
+
+def test_everything_else_is_taken_from_one_replica(mimir: Mimir) -> None:
+    """Twelve scrapes a minute, not twice as many."""
+    counts = mimir.query.values('count_over_time(pyrometer_gpu_up{job="node"}[1m])')
+    assert len(counts) == len(NODES) * 8
+    assert max(counts.values()) <= 13
+
+
+def test_alerts_of_ours_are_told_once_and_mimirs_ruler_tells_the_same(mimir: Mimir) -> None:
+    hot = mimir.pair.nodes.nodes[NODES[0]].gpus[3]
+    hot.throttle("hw_thermal", sm_clock=HOT_CLOCK_MHZ, temperature=HOT_CELSIUS)
+    where = {"alertname": "GpuThrottledThermal", "node": NODES[0], "gpu": "3"}
+    deadline = time.monotonic() + 150.0
+    told = mimir.pair.told, mimir.told
+    while not all(each.find(**where) for each in told) and time.monotonic() < deadline:
+        time.sleep(1.0)
+    hot.recover()
+    ours, theirs = (each.find(**where) for each in told)
+    assert len(ours) == 1
+    assert theirs == ours
+    assert [len(each.begins[ours[0]]) for each in told] == [1, 1]

@@ -1,0 +1,107 @@
+"""The page about Thanos: its blocks as they are, on a real pair of Prometheis, of which each is killed once."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from pyrometer_simulator.demo.scenario import HOT_CELSIUS, HOT_CLOCK_MHZ
+from pyrometer_simulator.pair import above, history
+from pyrometer_simulator.pair.pair import NODES, REPLICAS, until_complete
+from pyrometer_simulator.pair.thanos import Thanos
+from pyrometer_simulator.stack import StackError, find_stack
+from pyrometer_simulator.training_nodes import STEPS
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+
+WARM_SECONDS = 30.0
+DOWN_SECONDS = 20.0
+
+
+@pytest.fixture(scope="module")
+def thanos(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Thanos]:
+    """All of it, after each Prometheus was killed and was away for a while."""
+    program = above.program("thanos")
+    if program is None:
+        pytest.skip(above.missing("thanos"))
+    try:
+        stack = find_stack(lambda _: None)
+    except StackError as error:
+        pytest.skip(str(error))
+    thanos = Thanos(tmp_path_factory.mktemp("thanos") / "scene", stack, program)
+    try:
+        time.sleep(WARM_SECONDS)
+        for name in REPLICAS:
+            thanos.pair.kill(name)
+            time.sleep(DOWN_SECONDS)
+            thanos.pair.start(name)
+        yield thanos
+    finally:
+        thanos.close()
+
+
+def test_every_batch_is_there_once_after_each_prometheus_was_away(thanos: Thanos) -> None:
+    assert until_complete(thanos.query, thanos.pair, time.time(), 90.0) == (0, 0)
+    assert min(thanos.pair.trained(time.time()).values()) > 300
+    assert len(thanos.query.values(STEPS)) == len(NODES)  # one series a run: the replicas' label is gone
+
+
+def test_alerts_of_ours_are_told_once_and_a_ruler_above_tells_the_same(thanos: Thanos) -> None:
+    hot = thanos.pair.nodes.nodes[NODES[0]].gpus[3]
+    hot.throttle("hw_thermal", sm_clock=HOT_CLOCK_MHZ, temperature=HOT_CELSIUS)
+    where = {"alertname": "GpuThrottledThermal", "node": NODES[0], "gpu": "3"}
+    deadline = time.monotonic() + 150.0
+    told = thanos.pair.told, thanos.told
+    while not all(each.find(**where) for each in told) and time.monotonic() < deadline:
+        time.sleep(1.0)
+    hot.recover()
+    ours, theirs = (each.find(**where) for each in told)
+    assert len(ours) == 1
+    assert theirs == ours
+    assert [len(each.begins[ours[0]]) for each in told] == [1, 1]
+
+
+def test_a_gap_of_one_replica_is_filled_from_the_bucket_without_losing_a_batch(thanos: Thanos) -> None:
+    """Chain keeps all; penalty, Thanos' default, would skip batches where it goes from one replica to the other."""
+    stack, old = find_stack(lambda _: None), history.histories()
+    for each in old:
+        for name in REPLICAS:
+            each.write(stack.promtool, thanos.pair.data(name), gap=name == "a")
+    wanted = {each.run: each.count for each in old}
+    deadline = time.monotonic() + 200.0
+    while time.monotonic() < deadline:
+        found = [thanos.lost_in_bucket(thanos.query, each) for each in old]
+        if found == [0, 0]:
+            break
+        time.sleep(3.0)
+    assert found == [0, 0], wanted
+    eaten = [thanos.lost_in_bucket(thanos.other, each) for each in old]
+    assert all(0 < each < 20 for each in eaten), eaten
+
+
+def test_no_counter_goes_back_where_the_samples_of_both_replicas_are_put_together(thanos: Thanos) -> None:
+    names = thanos.counters()
+    assert len(names) > 20
+    pair = [thanos.pair.prometheus(name) for name in REPLICAS]
+    more = {}
+    for name in names:
+        asked, at = f'sum(resets({name}{{job="node"}}[2m]))', time.time()
+        most = max(each.value(asked, at) or 0.0 for each in pair)
+        found = thanos.query.value(asked, at)
+        if found is not None and found > most:
+            more[name] = (found, most)
+    assert more == {}
+
+
+def test_the_compactor_takes_the_pages_flags(thanos: Thanos) -> None:
+    flags = [flag for flag in thanos.command("compact") if flag != "--wait"]
+    done = subprocess.run(flags, check=False, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert len(list(thanos.bucket.glob("*/meta.json"))) >= len(REPLICAS)
+    # Both replicas' blocks are there, each for itself.
+    metas = [json.loads(path.read_text()) for path in thanos.bucket.glob("*/meta.json")]
+    assert {meta["thanos"]["labels"]["replica"] for meta in metas} >= set(REPLICAS)
