@@ -140,7 +140,7 @@ def test_one_that_does_not_end_is_the_last_one(monkeypatch: pytest.MonkeyPatch) 
 
     made = asker(monkeypatch, "print('{}')")
     monkeypatch.setattr(made, "_left", InStateD())
-    with pytest.raises(PartError, match="has not ended"):
+    with pytest.raises(PartError, match="has not exited"):
         made.ask()
 
 
