@@ -76,8 +76,8 @@ SUBJECTS = {
         "pyrometer_exporters.framework.exposition", ("tests/exporters/framework/test_exposition.py",)
     ),
 }
-# What a subject imports from its own package, and every module of WHOLE, is a subject or has a reason here: where one
-# is divided, its new part is neither, and a test fails.
+# Each module that a subject imports from its own package, and every one of WHOLE, is a subject or has a reason here:
+# where one is divided, its new part is neither, and a test fails.
 WHOLE = ("pyrometer_alerting.state",)
 BESIDE = {
     "pyrometer_alerting.state.actions": "what the policy did, which a limit of its own holds back",

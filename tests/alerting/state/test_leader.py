@@ -163,7 +163,7 @@ def test_an_older_database_is_known_by_what_the_last_leader_wrote(leaders: list[
     first, second = leaders
     take(first)
     first.step()
-    second.step()  # stands by, and sees that
+    second.step()  # is not the leader, and sees that
     first._session.disconnect()
     ask(postgres, "UPDATE beat SET at = at - 0.5")  # as on a standby that lagged half a second
     take(second)

@@ -180,6 +180,7 @@ def test_the_password_of_the_file_is_used_and_never_in_the_name() -> None:
 def test_a_server_that_is_too_old_is_refused_and_its_connection_closed(
     server: Server, monkeypatch: pytest.MonkeyPatch, postgres: Pair
 ) -> None:
+    assert postgresql.OLDEST_VERSION == 14, "the first with idle_session_timeout"
     version = int(postgres.primary.ask("SHOW server_version_num"))
     monkeypatch.setattr(postgresql, "OLDEST_VERSION", version / 10_000)
     server.connect().close()
