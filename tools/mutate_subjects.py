@@ -57,7 +57,7 @@ SUBJECTS = {
     ),
     "store's server": Subject(
         "pyrometer_alerting.state.postgresql",
-        (f"{_STATE}/test_postgresql.py", f"{_STATE}/test_leadership.py"),
+        (f"{_STATE}/test_postgresql_address.py", f"{_STATE}/test_postgresql.py", f"{_STATE}/test_leadership.py"),
         on_server=True,
     ),
     "leader": Subject(
