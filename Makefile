@@ -194,7 +194,7 @@ SCALE := tests/alert_rules/test_rule_clusters.py tests/alerting/test_clusters.py
 	tests/dashboards/test_real_prometheus.py tests/e2e/test_victoria_cluster.py tests/docs/test_pair_pages.py \
 	tests/e2e/test_thanos.py tests/e2e/test_mimir.py tests/e2e/test_keep_batches.py tests/alerting/test_two_services.py \
 	tests/alerting/test_three_alertmanagers.py tests/alerting/test_two_services_page.py tests/alerting/test_chaos.py \
-	tests/alert_rules/test_rule_shards.py tests/dashboards/test_rule_shards.py
+	tests/alert_rules/test_rule_shards.py tests/dashboards/test_rule_shards.py tests/benchmarks/test_bench_scale.py
 test-scale: stack
 	@echo ">> past one machine"; $(BIN)/pytest -rs $(SCALE)
 	@$(BIN)/python benchmarks/bench_profiles.py

@@ -172,6 +172,7 @@ def node_runs(interval: float, scrapes: int) -> Iterator[dict[str, float]]:
         node, library = stack.enter_context(node_of_files(folder))
         sets = [stack.enter_context(one_set(folder, node.tree, library, n)) for n in range(SIDE_BY_SIDE)]
         in_turn(node, sets, WARM_UP, QUICK_SECONDS)
+        time.sleep(2 * QUICK_SECONDS)  # what is gathered once more, ahead of a scrape that does not come
         measure_rest([found[OURS] for found in sets], 5.0)
         runs = []
         for pace, count in ((QUICK_SECONDS, QUICK_SCRAPES), (interval, scrapes)):

@@ -18,6 +18,13 @@ from pyrometer_alerting.state.engine import Loss, StoreError, reason
 from pyrometer_alerting.state.postgresql import LEASE_SECONDS, SERVER_SECONDS, Server, Session, make_tables
 
 LEADER_LOCK = 0x5079726F0002
+# End the sessions of a leader that was paused: PostgreSQL has been seen to leave one open past its own time limit.
+_END_FORGOTTEN = """
+SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+WHERE datname = current_database() AND usename = current_user AND application_name = current_setting('application_name')
+    AND state LIKE 'idle in transaction%' AND state_change < now() - make_interval(secs => ?)
+"""
+_LOCK_SECONDS = 2.0  # one that waits longer to lead tries again, and ends what has been forgotten meanwhile
 BEAT_SECONDS = 1.0
 TRY_SECONDS = 0.5
 WENT_BACK = "the database is older than it was: a copy was put back, or a standby that lagged was promoted"
@@ -68,12 +75,14 @@ class Leadership:
             if not taken:
                 self._watch()
                 return
+            self._session.execute(_END_FORGOTTEN, (SERVER_SECONDS,))
             make_tables(self._session)
             # Waits for a change that the last leader has open, until the server ends that one.
             rows = self._session.execute(
                 "UPDATE leader SET epoch = epoch + 1, since = ? WHERE id = 1 RETURNING epoch", (time.time(),)
             )
             (epoch,) = rows.fetchone()
+            self._session.execute("SET lock_timeout = 0")  # who leads goes on, or is cut off by `check`
             self._compare()
             self._confirmed = started
             self.epoch = int(epoch)
@@ -138,7 +147,9 @@ class _LockSession(Session):
             silence = int(SERVER_SECONDS * 1000)
             # Both: a process that is paused while it makes the tables is in a transaction.
             self._db = self._server.connect(
-                f"idle_session_timeout = {silence}", f"idle_in_transaction_session_timeout = {silence}"
+                f"idle_session_timeout = {silence}",
+                f"idle_in_transaction_session_timeout = {silence}",
+                f"lock_timeout = {int(_LOCK_SECONDS * 1000)}",
             )
         return self
 
