@@ -7,14 +7,14 @@ STAMP := .venv/.installed
 export PYTHONDONTWRITEBYTECODE :=
 mutate: export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: help gpu-check gpu-page setup constraints wheels sbom demo test aside-unit aside-types aside-e2e lint style types unit e2e smoke diagnosis test-recipes test-systems test-wheels test-pythons test-compose test-integrations test-scale fuzz mutate pins release-pins reliability reference packages image command-files kubernetes chart-programs docs bench stack clean situations
+.PHONY: help gpu-check gpu-page setup constraints wheels sbom demo test aside-unit aside-types aside-e2e lint style types unit e2e smoke diagnosis test-recipes test-systems test-wheels test-pythons test-compose test-integrations test-scale fuzz mutate pins release-pins reliability reference packages image command-files kubernetes chart-programs cluster-programs docs bench stack clean situations
 
 help:
 	@echo "make demo    a simulated cluster end to end: exporters, Prometheus, Alertmanager, alerting (DEMO_FLAGS=... are passed on)"
 	@echo "make test    lint, types, unit tests, rule tests and the demo scenario"
 	@echo "make test-recipes  the recipes of CONTRIBUTING.md, followed in a scratch copy (minutes)"
 	@echo "make test-compose  the same scenario in containers (9 minutes; root, or an engine that runs)"
-	@echo "make test-integrations    the hooks with the real PyTorch, Hugging Face, Lightning, Composer, Ray, verl and others (6 GB)"
+	@echo "make test-integrations    the hooks with the real PyTorch, Hugging Face, Lightning, Composer, Ray, torchtune, verl and others (11 GB)"
 	@echo "make test-scale  several clusters, two Prometheus servers and VictoriaMetrics; what is skipped says how to get it (minutes)"
 	@echo "make test-systems    demo and smoke tests in chroots of Debian and Ubuntu, as root (SYSTEMS_FLAGS=--help for the choices)"
 	@echo "make test-wheels    every distribution, installed alone on the oldest and the newest Python"
@@ -29,6 +29,7 @@ help:
 	@echo "make command-files   man pages and completions of bash, zsh and fish, in dist/share"
 	@echo "make kubernetes      the files for kustomize, from the Helm chart"
 	@echo "make chart-programs  Helm, kubeconform, kustomize, nfpm and schemas, for chart and packages (Go; minutes)"
+	@echo "make cluster-programs  kube-apiserver, its controllers and kubectl, for the tests of the Kubernetes pages (Go; minutes)"
 	@echo "make packages    .deb and .rpm of the exporters for amd64 and arm64, the chart and the wheels, in dist/"
 	@echo "make image   the images for amd64 and arm64 (docker buildx; IMAGE_REGISTRY=registry.example.org/gpu IMAGE_FLAGS=--push)"
 	@echo "make docs    the same, the tables of docs/signatures.md, and the manual as a site in site/"
@@ -193,23 +194,34 @@ SCALE := tests/alert_rules/test_rule_clusters.py tests/alerting/test_clusters.py
 	tests/dashboards/test_real_prometheus.py tests/e2e/test_victoria_cluster.py tests/docs/test_pair_pages.py \
 	tests/e2e/test_thanos.py tests/e2e/test_mimir.py tests/e2e/test_keep_batches.py tests/alerting/test_two_services.py \
 	tests/alerting/test_three_alertmanagers.py tests/alerting/test_two_services_page.py tests/alerting/test_chaos.py \
-	tests/alert_rules/test_rule_shards.py tests/dashboards/test_rule_shards.py
+	tests/alert_rules/test_rule_shards.py tests/dashboards/test_rule_shards.py tests/benchmarks/test_bench_scale.py
 test-scale: stack
 	@echo ">> past one machine"; $(BIN)/pytest -rs $(SCALE)
 	@$(BIN)/python benchmarks/bench_profiles.py
 
 # PyTorch and the frameworks are gigabytes: an environment of their own. torchtitan and verl without what only their trainers
-# need; Composer without its old PyTorch.
+# need; Composer without its old PyTorch. torchtune's last version needs an old one: an environment for that pair.
 INTEGRATIONS := .venv-integrations
-test-integrations: $(INTEGRATIONS)/.installed
+TORCHTUNE := .venv-torchtune
+test-integrations: $(INTEGRATIONS)/.installed $(TORCHTUNE)/.installed
 	@echo ">> tests with the real frameworks"; $(INTEGRATIONS)/bin/python -m pytest -m integrations tests/integrations
+	@echo ">> torchtune"; $(TORCHTUNE)/bin/python -m pytest -m integrations tests/integrations/test_torchtune.py
+
+$(TORCHTUNE)/.installed: pyproject.toml $(PARTS:%=%/pyproject.toml)
+	@echo ">> creating $(TORCHTUNE) and installing torchtune with its PyTorch (5 GB, minutes)"
+	@$(PYTHON) -m venv $(TORCHTUNE)
+	@set -o pipefail; { $(TORCHTUNE)/bin/python $(PIP) install 'pip>=25.1' \
+		&& $(TORCHTUNE)/bin/python $(PIP) install --group torchtune --editable ./kit --editable ./client --editable ./exporters \
+		&& $(TORCHTUNE)/bin/python $(PIP) install --no-deps --editable ./simulator; } \
+		| $(SHORT) || $(NO_PIP)
+	@touch $@
 
 $(INTEGRATIONS)/.installed: pyproject.toml $(PARTS:%=%/pyproject.toml)
 	@echo ">> creating $(INTEGRATIONS) and installing PyTorch, transformers, lightning, composer, ray and others (6 GB, minutes)"
 	@$(PYTHON) -m venv $(INTEGRATIONS)
 	@set -o pipefail; { $(INTEGRATIONS)/bin/python $(PIP) install 'pip>=25.1' \
 		&& $(INTEGRATIONS)/bin/python $(PIP) install --group integrations --editable ./kit --editable ./client --editable ./exporters \
-		&& $(INTEGRATIONS)/bin/python $(PIP) install --no-deps torchtitan==0.3.0 mosaicml==0.32.1 verl==0.9.1 --editable ./simulator; } \
+		&& $(INTEGRATIONS)/bin/python $(PIP) install --no-deps torchtitan==0.3.0 mosaicml==0.32.1 verl==0.9.1 TransferQueue==0.1.11 --editable ./simulator; } \
 		| $(SHORT) || $(NO_PIP)
 	@touch $@
 
@@ -241,6 +253,10 @@ kubernetes: $(STAMP)
 
 chart-programs: $(STAMP)
 	@$(BIN)/python tools/chart.py programs
+
+# kube-apiserver, kube-controller-manager and kubectl: tests/compose/test_real_*.py, which need etcd besides (etcd-server).
+cluster-programs: $(STAMP)
+	@$(BIN)/python tools/chart.py cluster
 
 docs: reference
 	@$(BIN)/python benchmarks/signature_confusion.py --write >/dev/null

@@ -18,6 +18,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from backfill import lookbacks, write_past
 from bench_capacity import Store, proc, prometheus
 from harness import exit_on_signals
 from measure_boards import costs_of_panels
-from measure_rules import Group, _groups, measured
+from measure_rules import Group, _groups, measured, rest
 from measure_shards import Split, ways
 from measure_shards import measured as shards_measured
 from recorded_cluster import CLUSTER, RUN, Answers, lay_out, record, run_names, serve
@@ -34,10 +35,13 @@ from pyrometer_simulator.demo.processes import Processes
 
 RUNS = 8
 SHARDS = 4  # of nodes; of runs one for each
-SETTLED = 150  # after so many seconds every rule has been evaluated, except those of five minutes
 BYTES_A_SERIES = {"full": 4.5e3 * 3130, "standard": 4.5e3 * 1760, "minimal": 4.5e3 * 1495}  # docs/sizing.md
 BYTES_A_SAMPLE = 2.8  # on disk, docs/sizing.md
-RULE_TIMES = 3
+# The groups that pass 1 s first.
+SLOW = (
+    "pyrometer_nic_slow", "pyrometer_gpu_health", "pyrometer_gpu_memory", "pyrometer_train_straggler",
+    "pyrometer_train_stalled",
+)  # fmt: skip
 Row = dict[str, Any]
 
 
@@ -57,19 +61,39 @@ def measure(folder: Path, nodes: int, flags: argparse.Namespace) -> Row:
         begins = time.time()
         queries = prometheus(store, flags.interval)
         _say(f"{nodes} nodes: {store.url}, process {store.pids['prometheus']}")
-        time.sleep(SETTLED)
-        exprs = [rule["expr"] for group in _groups(folder / "rules") for rule in group["rules"]]
-        write_past([reach for expr in exprs for reach in lookbacks(expr)], store.url, begins, folder / "data")
+        time.sleep(flags.settled)
+        if not flags.quick:
+            exprs = [rule["expr"] for group in _groups(folder / "rules") for rule in group["rules"]]
+            write_past([reach for expr in exprs for reach in lookbacks(expr)], store.url, begins, folder / "data")
         found = _watched(store, flags.minutes * 60)
         found |= {what: store.value(query) for what, query in queries.items()}
         found["disk a day, GB"] = found["samples/s"] * 86_400 * BYTES_A_SAMPLE / 1e9
-        found |= _boards(store, nodes)
-        at = time.time()
-        groups = measured(store, f"{round(flags.minutes * 40)}s", RULE_TIMES)
-        chosen = ways(folder / "targets/nodes.yaml", SHARDS, run_names(RUNS))
-        found["shards"] = [vars(each) for each in shards_measured(store.url, folder / "rules", chosen, at)]
-    found |= {"groups": [vars(group) for group in groups], "nodes": nodes, "runs": RUNS, "profile": flags.profile}
+        found |= _quickly(store, flags) if flags.quick else _asked(store, nodes, flags)
+    found |= {"nodes": nodes, "runs": RUNS, "profile": flags.profile}
     return found | {"interval": flags.interval, "load": os.getloadavg()[1], "at": time.strftime("%Y-%m-%d %H:%M")}
+
+
+def _asked(store: Store, nodes: int, flags: argparse.Namespace) -> Row:
+    """Return what boards, rules and shards take."""
+    found = _boards(store, nodes, flags.tries)
+    at = time.time()
+    groups = measured(store, f"{round(flags.minutes * 40)}s", flags.tries)
+    found["groups"] = [vars(group) for group in groups]
+    _say(f"{nodes} nodes: rules were asked one by one")
+    return found | _shards(store, (at, flags.tries))
+
+
+def _quickly(store: Store, flags: argparse.Namespace) -> Row:
+    """Return what the groups of SLOW take, whole and in shards."""
+    at = time.time()
+    rest(store)
+    return _shards(store, (at, flags.tries), SLOW)
+
+
+def _shards(store: Store, asked: tuple[float, int], only: Collection[str] = ()) -> Row:
+    chosen = ways(store.folder / "targets/nodes.yaml", SHARDS, run_names(RUNS))
+    found = shards_measured(store.url, store.folder / "rules", chosen, asked, only)
+    return {"shards": [vars(each) for each in found]}
 
 
 def _watched(store: Store, seconds: float) -> Row:
@@ -84,10 +108,10 @@ def _watched(store: Store, seconds: float) -> Row:
     return {"MB": memory, "most MB": most, "cores": (cpu - before) / (time.monotonic() - began)}
 
 
-def _boards(store: Store, nodes: int) -> Row:
+def _boards(store: Store, nodes: int, tries: int) -> Row:
     """Return the time of all panels by board, the slowest panel and the largest."""
     where = {"cluster": CLUSTER, "node": f"gpu-{nodes // 2:04d}", "run": RUN}
-    panels = list(costs_of_panels(store.url, 900, where))
+    panels = list(costs_of_panels(store.url, 900, where, tries))
     boards: dict[str, float] = {}
     for panel in panels:
         boards[panel.board] = boards.get(panel.board, 0.0) + panel.milliseconds
@@ -124,17 +148,32 @@ def table(rows: list[Row]) -> str:
     heads = [f"{row['nodes']:,} nodes, {row['profile']}, each {row['interval']} s" for row in rows]
     lines = [f"| | {' | '.join(heads)} |", f"|---|{'---|' * len(rows)}"]
     shown = [_shown(row) for row in rows]
-    lines += [f"| {what} | {' | '.join(form.format(**row) for row in shown)} |" for what, form in FIGURES.items()]
-    return "\n".join([*lines, "", *_groups_table(rows, heads), "", *_shards_table(rows[-1], heads[-1])])
+    lines += [f"| {what} | {' | '.join(_figure(form, row) for row in shown)} |" for what, form in FIGURES.items()]
+    whole = [(row, head) for row, head in zip(rows, heads, strict=True) if "groups" in row]
+    if whole:
+        lines += ["", *_groups_table([row for row, _ in whole], [head for _, head in whole])]
+    for row, head in zip(rows, heads, strict=True):
+        lines += ["", *_shards_table(row, head)]
+    return "\n".join(lines)
+
+
+def _figure(form: str, row: Row) -> str:
+    try:
+        return form.format(**row)
+    except KeyError:  # not asked: --quick
+        return "-"
 
 
 def _shown(row: Row) -> Row:
+    row = row | {"GB": row["MB"] / 1e3, "most GB": row["most MB"] / 1e3}
+    if "groups" not in row:
+        return row
     slowest = max(row["groups"], key=lambda group: group["alone"])
     board = max(row["boards"], key=lambda name: row["boards"][name])
     over = sorted(row["groups"], key=lambda group: -group["alone"])
     return row | {
-        "GB": row["MB"] / 1e3, "most GB": row["most MB"] / 1e3, "group": f"`{slowest['name']}`",
-        "alone": slowest["alone"], "all alone": sum(group["alone"] for group in row["groups"]),
+        "group": f"`{slowest['name']}`", "alone": slowest["alone"],
+        "all alone": sum(group["alone"] for group in row["groups"]),
         "slow groups": ", ".join(f"`{each['name']}`" for each in over if each["alone"] > 1) or "none",
         "board": board.removesuffix(".json"), "board ms": row["boards"][board],
         "panel": " ".join(row["slow panel"][:2]), "panel ms": row["slow panel"][2],
@@ -157,7 +196,7 @@ def _shards_table(row: Row, head: str) -> list[str]:
     """Return what the groups of a size take whole and in shards, the dearest first; and what differs."""
     found = sorted((Split(**each) for each in row["shards"]), key=lambda each: -each.whole)
     lines = [f"| {head} | split by | whole | slowest shard | all shards | values |", "|---|---|---|---|---|---|"]
-    for each in (each for each in found if each.whole >= 0.1):
+    for each in (each for each in found if each.whole >= 0.1 or each.name in SLOW):
         times = " | ".join(f"{seconds * 1000:.0f} ms" for seconds in (each.whole, each.slowest, each.together))
         lines.append(f"| `{each.name}` | {each.label} | {times} | {each.values:,} |")
     differing = [f"{each.name}: {what}" for each in found for what in each.differing]
@@ -177,6 +216,13 @@ def main() -> None:
     parser.add_argument("--interval", type=int, default=30, help="of scrapes and rules, in seconds (%(default)s)")
     parser.add_argument("--profile", choices=BYTES_A_SERIES, default="full", help="of the exporter (%(default)s)")
     parser.add_argument("--minutes", type=float, default=3.0, help="of scraping that are measured (%(default)s)")
+    parser.add_argument(
+        "--settled", type=float, default=150.0, help="seconds until each rule was evaluated, but those of 5 min"
+    )
+    parser.add_argument("--tries", type=int, default=3, help="of each panel and rule (%(default)s)")
+    parser.add_argument(
+        "--quick", action="store_true", help="no past, no boards, and only the rules that pass 1 s first"
+    )
     parser.add_argument("--into", type=Path, help="append the figures to this file")
     parser.add_argument("--show", type=Path, help="print the table of such a file and end")
     flags = parser.parse_args()
@@ -198,8 +244,11 @@ def main() -> None:
         if flags.into:
             with flags.into.open("a") as file:
                 file.write(json.dumps(rows[-1]) + "\n")
-    if rows:
-        print(table(rows))
+    if not rows:
+        sys.exit("no size was measured")
+    print(table(rows))
+    if any(each["differing"] for row in rows for each in row["shards"]):
+        sys.exit("shards and whole groups differ")
 
 
 if __name__ == "__main__":

@@ -12,9 +12,9 @@ between scrapes first, which warms everything up, then at 15 s. The processes ar
 side: a run is a set, and its scrapes are apart from those of the other sets.
 
 The table has min, median and max of the runs; ratios are of CPU within one run. A scrape's CPU is all that the process
-takes from 0.4 s before its request to the answer, what is gathered ahead included, less what it takes at rest. The
-sampler's work between scrapes is in no scrape but in the share of a core. How long an MFU drop takes is measured by
-``make demo``.
+takes from a quarter of the interval before its request to the answer, which has all that is gathered ahead, less what
+it takes at rest. The sampler's work between scrapes is in no scrape but in the share of a core. How long an MFU drop
+takes is measured by ``make demo``.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from compiled_driver import compile_driver
 from harness import exit_on_signals, node_exporter, p99, replace_between_marks
 
 import pyrometer
+from pyrometer_exporters.framework.ahead import MOST_LEAD_SHARE
 from pyrometer_simulator.nvml import SimulatedGpus
 from pyrometer_simulator.stack import StackError
 from pyrometer_simulator.stack.node_exporter import find_node_exporter, running
@@ -50,8 +51,8 @@ from pyrometer_simulator.sysfs import SysfsTree
 WARM_UP = 5
 # The dearest of so many scrapes in turn is compared with the cheapest: tiers are 5, 30 and 60 s.
 TURNS = 4
-# A scrape's CPU is counted from so long before it.
-BEFORE_SECONDS = 0.4
+# A scrape's CPU is counted from so long before it, or so large a share of the interval: nothing is gathered earlier.
+BEFORE_SECONDS, BEFORE_SHARE = 0.4, 1.05 * MOST_LEAD_SHARE
 HEADERS = {"Accept-Encoding": "gzip", "X-Prometheus-Scrape-Timeout-Seconds": "1", "User-Agent": "Prometheus/3.5.0"}
 STARTS, SIDE_BY_SIDE = 2, 3
 QUICK_SECONDS, QUICK_SCRAPES = 1.0, 16
@@ -171,6 +172,7 @@ def node_runs(interval: float, scrapes: int) -> Iterator[dict[str, float]]:
         node, library = stack.enter_context(node_of_files(folder))
         sets = [stack.enter_context(one_set(folder, node.tree, library, n)) for n in range(SIDE_BY_SIDE)]
         in_turn(node, sets, WARM_UP, QUICK_SECONDS)
+        time.sleep(2 * QUICK_SECONDS)  # what is gathered once more, ahead of a scrape that does not come
         measure_rest([found[OURS] for found in sets], 5.0)
         runs = []
         for pace, count in ((QUICK_SECONDS, QUICK_SCRAPES), (interval, scrapes)):
@@ -196,15 +198,17 @@ def measure_rest(targets: Sequence[Target], seconds: float) -> None:
 def in_turn(node: Node, sets: Sequence[Mapping[str, Target]], scrapes: int, interval: float) -> None:
     """Scrape each target of each set once in every interval, evenly apart."""
     targets = [target for found in sets for target in found.values()]
-    begins = time.monotonic() + BEFORE_SECONDS
+    before = max(BEFORE_SECONDS, BEFORE_SHARE * interval)
+    begins = time.monotonic() + before
+    steps: list[tuple[float, Callable[[], None]]] = []
     for number in range(scrapes):
-        node.work()
-        dues = [begins + interval * (number + place / len(targets)) for place in range(len(targets))]
-        steps = [(due - BEFORE_SECONDS, target.prepare) for due, target in zip(dues, targets, strict=True)]
-        steps += [(due, target.scrape) for due, target in zip(dues, targets, strict=True)]
-        for due, step in sorted(steps, key=lambda each: each[0]):
-            time.sleep(max(0.0, due - time.monotonic()))
-            step()
+        steps.append((begins + interval * (number - 0.5 / len(targets)), node.work))
+        for place, target in enumerate(targets):
+            due = begins + interval * (number + place / len(targets))
+            steps += [(due - before, target.prepare), (due, target.scrape)]
+    for due, step in sorted(steps, key=lambda each: each[0]):
+        time.sleep(max(0.0, due - time.monotonic()))
+        step()
 
 
 def _scrape_rows(found: Mapping[str, Target], share: float, interval: float) -> dict[str, float]:

@@ -75,8 +75,8 @@ def _words(play: Play, left: list[tuple[str, str]]) -> list[str]:
     compared, answered = len(play.boards.compared()), play.boards.answered
     words = (
         f"Played on {time.strftime('%Y-%m-%d', time.gmtime())} ({os.cpu_count()} cores, {platform.machine()}, load "
-        f"{os.getloadavg()[2]:.0f}), {len(NODES)} runs. Of {len(play.boards.expressions)} queries of boards {compared} "
-        f"are compared, of which {answered} show something; those that differ without a fault: "
+        f"{os.getloadavg()[2]:.0f}), {len(NODES)} runs. The boards have {len(play.boards.expressions)} queries: "
+        f"{compared} are compared, of which {answered} show something; those that differ without a fault: "
         f"{'; '.join(sorted(play.boards.differ)) or 'none'}. Alerts that only VictoriaMetrics told of: "
         f"{', '.join(sorted(ours)) or 'none'}; only Prometheus: {', '.join(sorted(theirs)) or 'none'}."
     )

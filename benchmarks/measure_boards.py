@@ -153,19 +153,22 @@ def _configure(folder: Path, feed: int, port: int) -> list[str]:
     return [f"--config.file={folder}/p.yaml", f"--storage.tsdb.path={folder}/data", *kept]
 
 
-def costs_of_panels(url: str, over: int = 0, where: Mapping[str, str] | None = None) -> Iterator[Cost]:
+def costs_of_panels(
+    url: str, over: int = 0, where: Mapping[str, str] | None = None, tries: int = TRIES
+) -> Iterator[Cost]:
     """Ask what every panel asks, and yield what it costs.
 
     Args:
         url: of a Prometheus.
         over: the time range of all boards in seconds; 0 for each board's own.
         where: values of the boards' variables, where the cluster is not that of Plan.
+        tries: of each query, of which the shortest counts.
     """
     for name, text in rendered().items():
         board = json.loads(text)
         shown = [panel["id"] for panel in finding.visible(board)]
         for panel in finding.panels(board):
-            costs = [_cost(url, _asked(board, panel, target, over, where)) for target in finding.targets(panel)]
+            costs = [_cost(url, _asked(board, panel, target, over, where), tries) for target in finding.targets(panel)]
             fold = panel["id"] in shown and panel["gridPos"]["y"] < FOLD_ROWS
             if not costs:  # a panel that is text
                 continue
@@ -210,14 +213,14 @@ def _seconds(text: str) -> int:
     return 0 if text.endswith("ms") else int(text[:-1]) * SECONDS[text[-1]]
 
 
-def _cost(url: str, asked: Asked) -> tuple[int, int, float]:
-    """Return series, bytes and the shortest of TRIES in ms of one query."""
+def _cost(url: str, asked: Asked, tries: int) -> tuple[int, int, float]:
+    """Return series, bytes and the shortest of so many tries in ms of one query."""
     now = time.time()
     form: dict[str, object] = {"query": asked.expr, "time": now}
     if asked.step:
         form |= {"start": now - asked.seconds, "end": now, "step": asked.step}
     path = f"{url}/api/v1/query{'_range' if asked.step else ''}"
-    best, body = min((_ask(path, form) for _ in range(TRIES)), key=lambda each: each[0])
+    best, body = min((_ask(path, form) for _ in range(tries)), key=lambda each: each[0])
     return len(json.loads(body)["data"]["result"]), len(body), best
 
 

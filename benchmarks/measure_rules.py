@@ -59,7 +59,7 @@ def measured(store: Store, window: str, times: int = TIMES) -> list[Group]:
     """Return all groups: first by wall time, then, with all else at rest, by CPU time."""
     walls = {what: _by_group(store, query.format(window=window)) for what, query in _WALLS.items()}
     at = time.time()
-    _rest(store)
+    rest(store)
     costs = {name: [cost for _, cost in rules] for name, rules in rule_costs(store, at, times).items()}
     return [
         Group(
@@ -89,7 +89,7 @@ def _by_group(store: Store, query: str) -> dict[str, float]:
     return {each["metric"]["rule_group"].rpartition(";")[2]: float(each["value"][1]) for each in found}
 
 
-def _rest(store: Store) -> None:
+def rest(store: Store) -> None:
     """Stop all scraping and evaluation."""
     (store.folder / "prometheus.yaml").write_text("global: {}\n")
     urllib.request.urlopen(urllib.request.Request(f"{store.url}/-/reload", method="POST"), timeout=60).close()

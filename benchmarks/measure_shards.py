@@ -11,7 +11,7 @@ import math
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +27,6 @@ from pyrometer_dashboards.rule_shards import (
     split_all,
 )
 
-TRIES = 3
 Answer = dict[str, float]
 
 
@@ -52,26 +51,39 @@ def ways(targets: Path, shards: int, runs: Sequence[str]) -> list[Shards]:
     return [by_racks(racks, shards), by_patterns("run", runs[:-1], apart=True)]
 
 
-def measured(url: str, rules: Path, chosen: Sequence[Shards], at: float) -> Iterator[Split]:
-    """Yield every group that can be split."""
+def measured(
+    url: str, rules: Path, chosen: Sequence[Shards], asked: tuple[float, int], only: Collection[str] = ()
+) -> Iterator[Split]:
+    """Yield every group that can be split.
+
+    Args:
+        url: of a Prometheus.
+        rules: the folder of the rule files.
+        chosen: ways to split a group, the first that is possible.
+        asked: the moment that is asked for, and the tries of each query, of which the shortest counts.
+        only: names of groups; none is all.
+    """
     texts = {path.name: path.read_text() for path in sorted(rules.glob("*.rules.yaml"))}
     for name, group in (each for text in texts.values() for each in groups_of(text)):
+        if only and name not in only:
+            continue
         for way in chosen:
             try:
                 split_all(texts, [name], [way])
             except NotSplitError:
                 continue
             (parsed,) = yaml.safe_load("groups:\n" + group)["groups"]
-            yield _measured(url, name, [rule["expr"] for rule in parsed["rules"]], way, at)
+            yield _measured(url, name, [rule["expr"] for rule in parsed["rules"]], way, asked)
             break
 
 
-def _measured(url: str, name: str, exprs: Sequence[str], way: Shards, at: float) -> Split:
+def _measured(url: str, name: str, exprs: Sequence[str], way: Shards, asked: tuple[float, int]) -> Split:
+    at, tries = asked
     differing, values, whole = [], 0, 0.0
     of_shards = [0.0] * len(way.matchers)
     for expr in exprs:
         answer = _answer(url, expr, at)
-        whole += _seconds(url, expr, at)
+        whole += _seconds(url, expr, at, tries)
         values += len(answer)
         union: Answer = {}
         for number, matcher in enumerate(way.matchers):
@@ -79,7 +91,7 @@ def _measured(url: str, name: str, exprs: Sequence[str], way: Shards, at: float)
             found = _answer(url, part, at)
             differing += [f"twice: {series}" for series in union.keys() & found.keys()]
             union |= found
-            of_shards[number] += _seconds(url, part, at)
+            of_shards[number] += _seconds(url, part, at, tries)
         differing += _differences(answer, union)
     return Split(name, way.label, whole, max(of_shards), sum(of_shards), values, differing)
 
@@ -100,10 +112,10 @@ def _answer(url: str, expr: str, at: float) -> Answer:
     return {json.dumps(each["metric"], sort_keys=True): float(each["value"][1]) for each in found}
 
 
-def _seconds(url: str, expr: str, at: float) -> float:
-    """Return the least of TRIES by the clock; count() keeps the answer's text small."""
+def _seconds(url: str, expr: str, at: float, tries: int) -> float:
+    """Return the least of so many tries by the clock; count() keeps the answer's text small."""
     seconds = []
-    for _ in range(TRIES):
+    for _ in range(tries):
         begins = time.perf_counter()
         _ask(url, f"count({expr}\n)", at)
         seconds.append(time.perf_counter() - begins)

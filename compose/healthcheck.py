@@ -4,8 +4,9 @@
     healthcheck [URL]        else $PYROMETER_HEALTH_URL
 
 The URL is that of readiness, /-/ready: a program that can write nothing still answers /-/healthy. With passwords in
---web.config.file the answer is 401, which shows only that the program lives. A certificate is not verified, as it names
-the host and not 127.0.0.1. A socket and not urllib, which takes ten times as long to import.
+--web.config.file the answer is 401, which shows only that the program lives. A port that answers http by no HTTP is
+asked by https: that file may ask for TLS. A certificate is not verified, as it names the host and not 127.0.0.1. A
+socket and not urllib, which takes ten times as long to import.
 """
 
 import os
@@ -23,12 +24,31 @@ def main() -> int:
         sys.stderr.write(f"healthcheck: {url!r} is not http://host:port/path; give it or set PYROMETER_HEALTH_URL\n")
         return 1
     try:
-        status = ask(scheme, host.strip("[]"), int(port), f"/{path}")
+        status = ask_either(scheme, host.strip("[]"), int(port), f"/{path}")
     except (OSError, ValueError) as error:
         sys.stderr.write(f"healthcheck: {url}: {error}\n")
         return 1
     sys.stdout.write(f"{url}: {status}\n")
     return 0 if status < 400 or status in (401, 403) else 1
+
+
+def ask_either(scheme: str, host: str, port: int, path: str) -> int:
+    """Return the HTTP status, by https where http finds another protocol.
+
+    Raises:
+        OSError, ValueError: There was none.
+    """
+    try:
+        return ask(scheme, host, port, path)
+    except ConnectionRefusedError:
+        raise
+    except (OSError, ValueError) as error:
+        if scheme == "https":
+            raise
+        try:
+            return ask("https", host, port, path)
+        except (OSError, ValueError):
+            raise error from None
 
 
 def ask(scheme: str, host: str, port: int, path: str) -> int:

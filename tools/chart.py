@@ -4,6 +4,7 @@
     python tools/chart.py boards dashboards/json        make reference: the list of boards
     python tools/chart.py package dist                  make packages
     python tools/chart.py programs                      make chart-programs: those, nfpm, and schemas
+    python tools/chart.py cluster                       make cluster-programs: a Kubernetes for tests, and kubectl
 
 The chart is the truth. Each rendered file names the digest of the chart that it was rendered from, so that one that is
 stale is found where there is no Helm as well. Programs are built from the Go module proxy, schemas of Kubernetes come
@@ -41,6 +42,9 @@ PROGRAMS = {
 }
 OPERATOR = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
 VALIDATE = "kubernetes-validate==1.37.0"
+SERVER = "k8s.io/kubernetes"
+SERVER_VERSION = "1.34.1"
+SERVER_PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kubectl")
 
 
 def folder() -> Path:
@@ -112,17 +116,55 @@ def fetch() -> None:
     """Build the programs and put the schemas in order, into the cache."""
     if shutil.which("go") is None:
         raise SystemExit("chart: no go: install Go 1.24 or newer, or put helm, kubeconform, kustomize and nfpm on PATH")
-    bin_folder = folder() / "bin"
     for name, module in PROGRAMS.items():
-        if not (bin_folder / name).exists():
-            sys.stdout.write(f">> building {name} ({module}; minutes)\n")
-            sys.stdout.flush()
-            environment = {**os.environ, "GOBIN": str(bin_folder), "CGO_ENABLED": "0"}
-            subprocess.run(["go", "install", module], env=environment, check=True)
+        if not (folder() / "bin" / name).exists():
+            _install(module)
     if not (folder() / "kubernetes").is_dir():
         _kubernetes_schemas(folder() / "kubernetes")
     if not (folder() / "operator").is_dir():
         _operator_schemas(folder() / "operator")
+
+
+def fetch_cluster() -> None:
+    """Build kube-apiserver, its controllers and kubectl, and fetch the operator's definitions, into the cache."""
+    if shutil.which("go") is None:
+        raise SystemExit(f"chart: no go: install Go 1.24 or newer, or put {', '.join(SERVER_PROGRAMS)} on PATH")
+    wanted = [name for name in SERVER_PROGRAMS if not (folder() / "bin" / name).exists()]
+    if wanted:
+        with tempfile.TemporaryDirectory() as scratch:
+            _server_module(Path(scratch))
+            variable = "k8s.io/component-base/version.git"
+            major, minor, _ = SERVER_VERSION.split(".")
+            said = {"Version": f"v{SERVER_VERSION}", "Major": major, "Minor": minor}
+            flags = " ".join(["-s", "-w", *(f"-X {variable}{name}={value}" for name, value in said.items())])
+            _install("-p=2", f"-ldflags={flags}", *(f"{SERVER}/cmd/{name}" for name in wanted), cwd=Path(scratch))
+    if not (folder() / "definitions").is_dir():
+        shutil.copytree(_definitions(), folder() / "definitions")
+
+
+def _server_module(into: Path) -> None:
+    """Write a module that needs Kubernetes: its own names its parts by folders that only its repository has."""
+    version = f"v{SERVER_VERSION}"
+    own = Path(json.loads(_go("mod", "download", "-json", f"{SERVER}@{version}"))["GoMod"]).read_text(encoding="utf-8")
+    parts = re.findall(r"^\t(k8s\.io/\S+) => \./staging", own, re.MULTILINE)
+    replaced = [f"replace {part} => {part} v0.{SERVER_VERSION.partition('.')[2]}" for part in parts]
+    language = re.search(r"^go \S+$", own, re.MULTILINE)
+    lines = ["module cluster", language[0] if language else "", f"require {SERVER} {version}", *replaced]
+    (into / "go.mod").write_text("\n".join([*lines, ""]), encoding="utf-8")
+    imports = "".join(f'import _ "{SERVER}/cmd/{name}"\n' for name in SERVER_PROGRAMS)
+    (into / "programs.go").write_text(f"//go:build programs\n\npackage programs\n\n{imports}", encoding="utf-8")
+    subprocess.run(["go", "mod", "tidy"], cwd=into, check=True)
+
+
+def _install(*what: str, cwd: Path | None = None) -> None:
+    sys.stdout.write(f">> building {what[-1]} (minutes)\n")
+    sys.stdout.flush()
+    environment = {**os.environ, "GOBIN": str(folder() / "bin"), "CGO_ENABLED": "0"}
+    subprocess.run(["go", "install", *what], env=environment, cwd=cwd, check=True)
+
+
+def _go(*arguments: str) -> str:
+    return subprocess.run(["go", *arguments], capture_output=True, text=True, check=True).stdout
 
 
 def _kubernetes_schemas(into: Path) -> None:
@@ -146,15 +188,18 @@ _Definitions.add_constructor("tag:yaml.org,2002:value", lambda _loader, node: st
 
 
 def _operator_schemas(into: Path) -> None:
-    answer = subprocess.run(["go", "mod", "download", "-json", OPERATOR], capture_output=True, text=True, check=True)
-    definitions = Path(json.loads(answer.stdout)["Dir"]) / "example/prometheus-operator-crd"
     into.mkdir(parents=True)
-    for path in sorted(definitions.glob("monitoring.coreos.com_*.yaml")):
+    for path in sorted(_definitions().glob("monitoring.coreos.com_*.yaml")):
         definition = yaml.load(path.read_text(encoding="utf-8"), _Definitions)  # noqa: S506  a SafeLoader
         kind = definition["spec"]["names"]["kind"].lower()
         for version in definition["spec"]["versions"]:
             schema = strict(version["schema"]["openAPIV3Schema"])
             (into / f"{kind}-{version['name']}.json").write_text(json.dumps(schema), encoding="utf-8")
+
+
+def _definitions() -> Path:
+    """Return the folder of the operator's CustomResourceDefinitions."""
+    return Path(json.loads(_go("mod", "download", "-json", OPERATOR))["Dir"]) / "example/prometheus-operator-crd"
 
 
 def strict(schema: Any) -> Any:  # noqa: ANN401  JSON
@@ -186,9 +231,11 @@ def written(into: Path) -> Iterator[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run one of the two commands; return the exit status."""
+    """Run one of the commands; return the exit status."""
     if list(arguments) == ["programs"]:
         fetch()
+    elif list(arguments) == ["cluster"]:
+        fetch_cluster()
     elif len(arguments) == 2 and arguments[0] == "package":
         helm("package", str(CHART), f"--destination={arguments[1]}")
     elif len(arguments) == 2 and arguments[0] == "boards":
@@ -197,7 +244,7 @@ def main(arguments: Sequence[str]) -> int:
     elif len(arguments) == 2 and arguments[0] == "render":
         sys.stdout.write(f">> {arguments[1]}: {', '.join(written(Path(arguments[1])))}\n")
     else:
-        sys.stderr.write("usage: python tools/chart.py programs | (render|package|boards) FOLDER\n")
+        sys.stderr.write("usage: python tools/chart.py programs | cluster | (render|package|boards) FOLDER\n")
         return 2
     return 0
 

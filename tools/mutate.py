@@ -1,6 +1,6 @@
 """Mutation testing of the modules that must not be wrong: does a test fail for every change of their code?
 
-    python tools/mutate.py [SUBJECT...] [--jobs 2] [--sample 50] [--write FILE]
+    python tools/mutate.py [SUBJECT...] [--jobs 2] [--sample 50] [--again] [--write FILE]
 
 A mutant is one change of one expression or statement. A child of this process, forked after the libraries are imported,
 imports the changed module in place of the real one and runs the module's own tests until the first failure; a mutant
@@ -19,6 +19,7 @@ import importlib.util
 import io
 import json
 import os
+import queue
 import re
 import signal
 import sys
@@ -28,33 +29,19 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tools.mutate_subjects import SUBJECTS, Subject, version_of  # noqa: E402
+
+if TYPE_CHECKING:
+    from pyrometer_simulator.postgres import Pair
+
 EQUIVALENT = Path(__file__).with_name("mutate_equivalent.json")
-# Subject, its module, and the tests that are to notice, the quickest first.
-SUBJECTS = {
-    "outbox": ("pyrometer_alerting.state.outbox",
-               ["tests/alerting/state/test_outbox.py", "tests/alerting/state/test_outbox_calls.py",
-                "tests/alerting/deliver/test_courier.py"]),
-    "store": ("pyrometer_alerting.state.store",
-              ["tests/alerting/state/test_store_queries.py", "tests/alerting/state/test_store_changes.py",
-               "tests/alerting/state/test_broken_file.py", "tests/alerting/state/test_store.py"]),
-    "transactions": ("pyrometer_alerting.state.transaction",
-                     ["tests/alerting/state/test_store_queries.py", "tests/alerting/state/test_store_changes.py",
-                      "tests/alerting/state/test_store.py"]),
-    "store's file": ("pyrometer_alerting.state.database",
-                     ["tests/alerting/state/test_database.py", "tests/alerting/state/test_broken_file.py",
-                      "tests/alerting/state/test_store_changes.py", "tests/alerting/state/test_store_queries.py",
-                      "tests/alerting/state/test_store.py"]),
-    "flap accumulator": ("pyrometer_exporters.node.nic.link_down", ["tests/exporters/node/nic/test_flap_accumulator.py",
-                         "tests/exporters/node/nic/test_link_down.py"]),
-    "clock-event seconds": ("pyrometer_exporters.node.gpu.clock_events",
-                            ["tests/exporters/node/gpu/test_clock_events.py"]),
-    "exposition": ("pyrometer_exporters.framework.exposition", ["tests/exporters/framework/test_exposition.py"]),
-}  # fmt: skip
 LIBRARIES = ("hypothesis", "numpy", "pandas", "prometheus_client", "prometheus_client.openmetrics.parser", "pytest",
-             "requests", "slack_sdk", "sqlite3", "yaml")  # fmt: skip
+             "requests", "slack_sdk", "sqlite3", "yaml", "pyrometer_simulator.postgres")  # fmt: skip
 _COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
     ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
@@ -235,11 +222,11 @@ class _Mutated(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         exec(compile(self._source, str(self._path), "exec"), vars(module))  # noqa: S102
 
 
-def tested(module: str, source: str, path: Path, tests: Sequence[str], seconds: float) -> str:
-    """Return ``killed``, ``survived`` or ``timeout``: the verdict of the tests on a source of the module."""
+def tested(subject: Subject, source: str, seconds: float, server: Pair | None) -> str:
+    """Return ``killed``, ``survived`` or ``timeout``: the verdict of the tests on a source of the subject's module."""
     child = os.fork()
     if child == 0:
-        os._exit(_run_tests(_Mutated(module, source, path), tests))
+        os._exit(_run_tests(_Mutated(subject.module, source, subject.path), subject, server))
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         done, status = os.waitpid(child, os.WNOHANG)
@@ -252,7 +239,7 @@ def tested(module: str, source: str, path: Path, tests: Sequence[str], seconds: 
     return "timeout"
 
 
-def _run_tests(finder: _Mutated, tests: Sequence[str]) -> int:
+def _run_tests(finder: _Mutated, subject: Subject, server: Pair | None) -> int:
     os.setsid()  # whatever the tests start ends with them
     sys.dont_write_bytecode = True
     sys.meta_path.insert(0, finder)
@@ -261,45 +248,101 @@ def _run_tests(finder: _Mutated, tests: Sequence[str]) -> int:
         os.dup2(null, descriptor)
     import pytest  # noqa: PLC0415
 
-    options = ["-x", "-q", "-p", "no:cacheprovider", "--timeout=30", "-W", "ignore", f"--rootdir={ROOT}"]
+    from pyrometer_simulator import postgres  # noqa: PLC0415
+
+    if server is not None:
+        postgres.Pair = lambda **_: contextlib.nullcontext(server)  # type: ignore[assignment, misc]
+    options = ["-x", "-q", "-p", "no:cacheprovider", "--timeout=60", "-W", "ignore", f"--rootdir={ROOT}"]
+    tests = [str(ROOT / test) for test in subject.tests]
     try:
         with contextlib.redirect_stdout(io.StringIO()):
-            return int(pytest.main([*options, *tests]))
+            return int(pytest.main([*options, *tests, "-k", subject.chosen]))
     except BaseException:  # noqa: BLE001  an import that fails is a mutant that is noticed
         return 1
 
 
-def measure(subject: str, jobs: int, chosen: Sequence[int] = (), sample: int = 0) -> dict[str, Any]:
-    """Return the figures of a subject: of the ``chosen`` lines, or of so many mutants, always the same."""
-    module, tests = SUBJECTS[subject]
-    spec = importlib.util.find_spec(module)
-    path = Path(str(spec and spec.origin))
-    source = path.read_text(encoding="utf-8")
-    names = [str(ROOT / test) for test in tests if (ROOT / test).exists()]
-    began = time.monotonic()
-    if tested(module, ast.unparse(ast.parse(source)), path, names, 600.0) != "survived":
-        raise SystemExit(f"mutate: the tests of {subject} fail without any change")
-    patience = max(LEAST_SECONDS, PATIENCE * (time.monotonic() - began))
+def measure(name: str, jobs: int, chosen: Sequence[int] = (), sample: int = 0) -> dict[str, Any]:
+    """Return the figures of a subject: of the ``chosen`` lines, or of so many mutants, always the same.
+
+    Raises:
+        SystemExit: its tests fail without any change.
+    """
+    subject = SUBJECTS[name]
+    version, source = version_of(subject.path), subject.path.read_text(encoding="utf-8")
     everything = list(mutants_of(source))
     mutants = [one for one in everything if not chosen or one.line in chosen]
     if 0 < sample < len(mutants):
         mutants = Random(SAMPLE_SEED).sample(mutants, sample)  # noqa: S311
-    with ThreadPoolExecutor(jobs) as pool:
-        verdicts = list(pool.map(lambda one: tested(module, one.source, path, names, patience), mutants))
-    known = json.loads(EQUIVALENT.read_text(encoding="utf-8")).get(subject, {}) if EQUIVALENT.exists() else {}
+    with _servers(jobs if subject.on_server else 0) as servers:
+        verdicts = _verdicts(subject, source, mutants, jobs, servers)
+    known = json.loads(EQUIVALENT.read_text(encoding="utf-8")).get(name, {}) if EQUIVALENT.exists() else {}
     survivors = [one for one, verdict in zip(mutants, verdicts, strict=True) if verdict == "survived"]
     return {
-        "subject": subject, "module": module, "of": len(everything), "mutants": len(mutants),
+        "subject": name, "module": subject.module, "version": version, "of": len(everything), "mutants": len(mutants),
         "killed": len(mutants) - len(survivors), "timeouts": verdicts.count("timeout"),
         "equivalent": [f"{one.line}: {one.name}" for one in survivors if one.name in known],
         "survivors": [f"{one.line}: {one.name}" for one in survivors if one.name not in known],
     }  # fmt: skip
 
 
+def again(row: dict[str, Any], jobs: int) -> dict[str, Any]:
+    """Return a subject's row after its survivors alone were tried again, as where tests were added.
+
+    Raises:
+        SystemExit: the module is another one than that of the row, or its tests fail without any change.
+    """
+    subject = SUBJECTS[row["subject"]]
+    if version_of(subject.path) != row["version"]:
+        raise SystemExit(f"mutate: {subject.module} has changed since: measure it as a whole")
+    found = measure(row["subject"], jobs, [int(one.partition(":")[0]) for one in row["survivors"]])
+    left = [one for one in row["survivors"] if one in found["survivors"]]
+    equivalent = [one for one in row["survivors"] if one in found["equivalent"]]
+    return row | {
+        "killed": row["mutants"] - len(left) - len(row["equivalent"]) - len(equivalent),
+        "equivalent": row["equivalent"] + equivalent, "survivors": left,
+    }  # fmt: skip
+
+
+def _verdicts(
+    subject: Subject, source: str, mutants: Sequence[Mutant], jobs: int, servers: queue.SimpleQueue[Pair]
+) -> list[str]:
+    """Return the verdict on each mutant; a change of nothing comes first, to see how long the tests take."""
+
+    def verdict(one: Mutant) -> str:
+        server = servers.get() if subject.on_server else None
+        try:
+            return tested(subject, one.source, patience, server)
+        finally:
+            if server is not None:
+                servers.put(server)
+
+    patience, began = 600.0, time.monotonic()
+    if verdict(Mutant(0, "", "", ast.unparse(ast.parse(source)))) != "survived":
+        raise SystemExit(f"mutate: the tests of {subject.module} fail without any change")
+    patience = max(LEAST_SECONDS, PATIENCE * (time.monotonic() - began))
+    with ThreadPoolExecutor(jobs) as pool:
+        return list(pool.map(verdict, mutants))
+
+
+@contextlib.contextmanager
+def _servers(count: int) -> Iterator[queue.SimpleQueue[Pair]]:
+    """Start so many PostgreSQL, one for each child that runs at a time: starting one takes longer than the tests."""
+    from pyrometer_simulator import postgres  # noqa: PLC0415
+
+    free: queue.SimpleQueue[Pair] = queue.SimpleQueue()
+    with contextlib.ExitStack() as stack:
+        for _ in range(count):
+            free.put(stack.enter_context(postgres.Pair()))
+        yield free
+
+
+def _rows(file: Path) -> dict[str, dict[str, Any]]:
+    return {row["subject"]: row for row in json.loads(file.read_text(encoding="utf-8"))}
+
+
 def _write(file: Path, row: dict[str, Any]) -> None:
     """Replace a subject's figures in the file, in the order of SUBJECTS."""
-    rows = {old["subject"]: old for old in json.loads(file.read_text(encoding="utf-8"))} if file.exists() else {}
-    rows[row["subject"]] = row
+    rows = (_rows(file) if file.exists() else {}) | {row["subject"]: row}
     ordered = [rows[subject] for subject in SUBJECTS if subject in rows]
     file.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
 
@@ -311,6 +354,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=2, help="children at a time (default: %(default)s)")
     parser.add_argument("--lines", type=int, nargs="*", default=[], help="only mutants of these lines")
     parser.add_argument("--sample", type=int, default=0, metavar="N", help="only N mutants of each subject, by chance")
+    parser.add_argument("--again", action="store_true", help="only what survived in the figures of --write")
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the figures as JSON; other subjects' stay")
     options = parser.parse_args(argv)
     os.chdir(ROOT)
@@ -318,7 +362,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         importlib.import_module(name)
     rows = []
     for subject in options.subjects or SUBJECTS:
-        rows.append(measure(subject, options.jobs, options.lines, options.sample))
+        rows.append(
+            again(_rows(options.write)[subject], options.jobs)
+            if options.again
+            else measure(subject, options.jobs, options.lines, options.sample)
+        )
         row = rows[-1]
         if options.write:
             _write(options.write, row)

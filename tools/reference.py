@@ -81,10 +81,12 @@ but no MFU, unless they give `peak_flops=`. GeForce cards aren't listed, nor vGP
 customer whose peak nobody states.
 `pyrometer-doctor` names GPUs whose power limit or clocks keep them from their peak.
 
-Compared, dense and within 2.5 %, with tables of others (`tests/exporters/node/train/test_peaks.py` names each): A100,
-H100 SXM and PCIe, H200, H20, L40, L40S, B200, GB200, MI250, MI250X, MI300X. By SMs or CUs x clock x operations per
-clock: V100, A100, H100 SXM and PCIe, RTX A6000, MI300X, MI350X, MI355X. By datasheet alone, not compared: A800, H800,
-H100 and H200 NVL, RTX PRO, MI325X and the others.
+Two checks beside the datasheets (`tests/exporters/node/train/test_peaks.py` has both). By units x boost clock x
+operations per clock, within 0.8 %: 43 boards, from V100 to RTX PRO and MI355X. Dense and within 2.5 % of tables of
+others, each named there: A100, A40, A2, H100 SXM and PCIe, H200, H20, L40, L40S, B200, GB200, B300, GB300, RTX 4000 and
+5000 Ada, RTX PRO 6000 and 2000, MI250, MI250X, MI300X. By datasheet alone: A10G, A16, H100, H800 and H200 NVL, L2,
+RTX PRO 4000, 4500, 5000 of 48 GB and 6000 Server. A800, H800 and GH200 have the chip, the units and the clocks of the
+A100 and the H100.
 
 | GPU | BF16 | FP16 | TF32 | FP8 | FP4 | source |
 |---|---|---|---|---|---|---|

@@ -24,6 +24,10 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from tools.mutate_subjects import SUBJECTS, current_version  # noqa: E402
+
 RESULTS = ROOT / "benchmarks" / "results"
 ATTACKS = ROOT / "benchmarks" / "attacks.yaml"
 FIGURES = ROOT / "benchmarks" / "figures.yaml"
@@ -111,20 +115,33 @@ def _mutation(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
     yield from (
         "## Mutants",
         "",
-        "| module | mutants | noticed by a test | equivalent | survived |",
-        "|---|---|---|---|---|",
+        "| module | mutants | noticed by a test | equivalent | survived | measured on |",
+        "|---|---|---|---|---|---|",
     )
-    for row in rows:
+    found = {row["subject"]: row for row in rows}
+    for name, subject in SUBJECTS.items():
+        row = found.get(name)
+        if row is None:
+            yield f"| {name} (`{subject.module}`) | **not measured** | | | | |"
+            continue
         real = row["mutants"] - len(row["equivalent"])
         of = "" if row.get("of", row["mutants"]) == row["mutants"] else f" of {row['of']}"
         yield (
-            f"| {row['subject']} (`{row['module']}`) | {row['mutants']}{of} | {row['killed']} "
-            f"({row['killed'] / real:.1%}) | {len(row['equivalent'])} | {len(row['survivors'])} |"
+            f"| {name} (`{row['module']}`) | {row['mutants']}{of} | {row['killed']} ({row['killed'] / real:.1%}) "
+            f"| {len(row['equivalent'])} | {len(row['survivors'])} | {_measured_on(row, current_version(name))} |"
         )
     yield ""
     for row in rows:
         yield from (f"- {row['subject']}, survived: `{one.replace('|', '¦')}`" for one in row["survivors"])
     yield ""
+
+
+def _measured_on(row: dict[str, Any], current: str) -> str:
+    """Return the version of the code that a row is about, and whether it is another one by now."""
+    version = row.get("version", "")
+    if version and version == current:
+        return f"`{version}`"
+    return f"**stale**: `{version or 'not noted'}`, now `{current or 'gone'}`"
 
 
 def _fuzz(document: dict[str, Any]) -> Iterator[str]:

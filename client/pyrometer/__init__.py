@@ -12,8 +12,8 @@
     run.close()
 
 Without touching the loop: ``pyrometer.auto(...)`` for PyTorch, ``pyrometer.watch(...)`` for the step function of any
-trainer, and the modules ``pyrometer.composer``, ``huggingface``, ``jax``, ``lightning``, ``ray``, ``torchtitan`` and
-``verl`` for these.
+trainer, and the modules ``pyrometer.composer``, ``huggingface``, ``jax``, ``lightning``, ``ray``, ``torchtitan``,
+``torchtune`` and ``verl`` for these.
 
 Nothing here raises into the training loop, blocks, locks, starts threads or opens sockets; where the ring can't be
 made, the same calls do nothing. It needs nothing but the standard library.

@@ -35,7 +35,10 @@ class BadDumpError(ValueError):
 
 
 class _PlainUnpickler(pickle._Unpickler):  # noqa: SLF001  see read_dump
-    """Builds plain values only."""
+    """Builds plain values only, without the arrays for which it would take as many bytes as a dump claims to have."""
+
+    dispatch = dict(pickle._Unpickler.dispatch)  # noqa: RUF012, SLF001
+    del dispatch[pickle.BYTEARRAY8[0]]
 
     def find_class(self, module: str, name: str) -> NoReturn:
         """Refuse whatever a pickle could call."""
@@ -99,7 +102,8 @@ class Wait:
 def read_dump(path: str) -> Dump:
     """Return the dump in this file.
 
-    pickle's own unpickler in C takes gigabytes for a few bytes that name a high memo number; the one in Python doesn't.
+    pickle's own unpickler in C takes gigabytes for a few bytes that name a high memo number; the one in Python doesn't,
+    but for one kind of value that no dump has.
 
     Raises:
         BadDumpError: it is no dump, or a hostile one.
@@ -217,7 +221,7 @@ def _read(path: str) -> bytes:
         if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_DUMP_BYTES:
             msg = "no regular file of at most 256 MB"
             raise BadDumpError(msg)
-        return file.read(MAX_DUMP_BYTES)
+        return file.read(status.st_size)  # a larger number would be taken as memory at once
 
 
 def _dump(rank: int, whole: dict[Any, Any]) -> Dump:

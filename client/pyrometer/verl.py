@@ -120,13 +120,15 @@ def _wrapped(method: str) -> Callable[..., Any]:
     return wrap
 
 
-def _wrap_fit(function: Callable[..., Any], reporters: Any) -> Callable[..., Any]:
+def _wrap_fit(function: Callable[..., Any], _reporters: Any) -> Callable[..., Any]:
+    """Wrap a ``fit``. One of a Ray actor is pickled with its class: it must find the reporter of its own process."""
+
     def fit(*arguments: Any, **named: Any) -> Any:
-        with _Fit(reporters):
+        with _Fit():
             return function(*arguments, **named)
 
     async def fit_async(*arguments: Any, **named: Any) -> Any:
-        with _Fit(reporters):
+        with _Fit():
             return await function(*arguments, **named)
 
     return fit_async if function.__code__.co_flags & _COROUTINE else fit
@@ -135,20 +137,15 @@ def _wrap_fit(function: Callable[..., Any], reporters: Any) -> Callable[..., Any
 class _Fit:
     """A call of a trainer's ``fit``."""
 
-    def __init__(self, reporters: Any) -> None:
-        self._reporters = list(reporters)
-
     def __enter__(self) -> None:
-        for reporter in self._reporters:
-            reporter.begun()
+        REPORTER.begun()
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         # Before the exception's frames go: they hold a Tracking, which calls finish() when it is deleted.
-        for reporter in self._reporters:
-            if error is None:
-                reporter.returned()
-            else:
-                reporter.failed(error)
+        if error is None:
+            REPORTER.returned()
+        else:
+            REPORTER.failed(error)
 
 
 @never_raises

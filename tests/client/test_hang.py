@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,7 @@ HOSTILE = {
     "an extension": b"\x80\x02\x82\x01.",
     "a memo of gigabytes": b"\x80\x02]r\xff\xff\xff\x7f.",
     "a string of gigabytes": b"\x80\x02X\xff\xff\xff\x7fabc.",
+    "an array of gigabytes": b"\x80\x05\x96\x00\x00\x00\x10\x00\x00\x00\x00.",
     "a frame of exabytes": b"\x80\x04\x95\xff\xff\xff\xff\xff\xff\xff\x7f.",
     "no end": b"\x80\x02](]",
     "nothing": b"",
@@ -141,6 +143,18 @@ def test_hostile_and_broken_dumps_are_refused_in_one_line(
     assert main([str(stuck)]) == 0, "the other ranks' dumps are still explained"
     assert len(capsys.readouterr().err.splitlines()) == 1
     assert not (stuck / "owned").exists()
+
+
+@pytest.mark.parametrize("name", [name for name in HOSTILE if "bytes" in name])
+def test_a_dump_takes_as_much_memory_as_it_has_bytes(tmp_path: Path, name: str) -> None:
+    (tmp_path / "trace_9").write_bytes(HOSTILE[name])
+    tracemalloc.start()
+    try:
+        with pytest.raises(BadDumpError):
+            read_dump(str(tmp_path / "trace_9"))
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(

@@ -158,3 +158,19 @@ def test_a_trainer_of_another_ends_its_run_although_its_tracker_lives_on(
         if asynchronous:
             asyncio.run(result)
     assert seen(found[0]).header.closed == (error is None)
+
+
+@pytest.mark.usefixtures("begin")
+def test_a_pickled_fit_finds_the_reporter_of_the_process_that_it_runs_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray makes an actor's class again in the actor's process: what its functions hold is a copy of the driver's."""
+    import pyrometer.verl
+
+    calls: list[str] = []
+    there = pyrometer.verl._Reporter()
+    monkeypatch.setattr(there, "begun", lambda: calls.append("begun"))
+    monkeypatch.setattr(there, "failed", lambda error: calls.append(str(error)))
+    monkeypatch.setattr(pyrometer.verl, "REPORTER", there)
+    trainer = sys.modules["verl.trainer.ppo.ray_trainer"].RayPPOTrainer(lambda: None, ValueError("no reward"))
+    with pytest.raises(ValueError, match="no reward"):
+        trainer.fit()
+    assert calls == ["begun", "no reward"]

@@ -33,6 +33,7 @@ def _load(name: str, file: str) -> Any:
 
 
 _load("compose_containers", "containers.py")
+_load("compose_api_server", "api_server.py")
 _not_run = _load("compose_not_run", "not_run.py")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +22,16 @@ PLACES = {
     "save": "`state.sh` copies",
     "restore": "**Back**, or",
     "read rules": "rules are re-read with",
+    "upgrade": "## Upgrades",
 }
+
+
+def titled(title: str, page: str) -> str:
+    """Return the block of commands with a title, on a page of docs/."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    found = re.findall(rf'^( *)```sh title="{re.escape(title)}"\n(.*?)^\1```$', text, re.MULTILINE | re.DOTALL)
+    assert len(found) == 1, title
+    return textwrap.dedent(found[0][1])
 
 
 def documented(subject: str) -> str:
@@ -60,8 +71,9 @@ def lasting(running: Site) -> list[str]:
 
 
 def all_scraped(running: Site) -> bool:
-    """Every program that was started is scraped; Grafana was not."""
-    found = {name: health for name, health in targets(running).items() if not name.startswith("grafana")}
+    """Every program that was started is scraped."""
+    absent = () if running.has_grafana else ("grafana",)
+    found = {name: health for name, health in targets(running).items() if not name.startswith(absent)}
     return len(found) > 2 * len(NODES) and set(found.values()) == {"up"}
 
 

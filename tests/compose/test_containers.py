@@ -24,10 +24,6 @@ pytestmark = [pytest.mark.e2e, pytest.mark.compose, pytest.mark.timeout(1800)]
 TOUCH = ("sh", "-c", "touch /proof")
 
 
-def test_grafana() -> None:
-    pytest.skip("Debian has no Grafana: checked by `docker compose config` and its provisioning files by schema only")
-
-
 def test_the_scenario_reaches_slack_and_names_the_culprits(played: dict[str, Any]) -> None:
     assert played["status"] == 0, played["log"]
     assert "WRONG" not in played["log"]

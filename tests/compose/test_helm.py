@@ -291,6 +291,12 @@ def test_the_release_fits_into_the_secret_that_helm_keeps_it_in() -> None:
     assert len(release) < 0.85 * 2**20
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "dashboards/json").glob("*.json")), ids=lambda path: path.stem)
+def test_a_board_fits_into_the_annotation_that_kubectl_keeps_it_in(path: Path) -> None:
+    """`kubectl apply` keeps the whole object as JSON in an annotation; annotations have 262,144 bytes at most."""
+    assert len(json.dumps(path.read_text(encoding="utf-8")).encode()) < 0.95 * 2**18
+
+
 @pytest.mark.parametrize("two", [False, True], ids=["one alerting service", "two"])
 def test_kustomize_builds_the_same_objects(tmp_path: Path, two: bool) -> None:
     """With the rules written and the kernel's log asked for, as the comments in kustomization.yaml say."""

@@ -1,21 +1,18 @@
 """The policy against a real API server: kube-apiserver over etcd, on loopback, with the rights of policy-rbac.yaml.
 
-Needs kube-apiserver, etcd and openssl on PATH; skipped with the reason elsewhere.
+Needs kube-apiserver, etcd and openssl; skipped with the reason elsewhere.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import requests
 import yaml
+from compose_api_server import SERVER, Api, missing
 
 from pyrometer_alerting.policy.kubernetes import TAINT, Kubernetes
 from pyrometer_alerting.policy.rules import KubernetesSettings
@@ -23,7 +20,7 @@ from pyrometer_alerting.policy.schedulers import RefusedError, SchedulerError
 from pyrometer_simulator.ports import free_port
 
 RIGHTS = Path(__file__).resolve().parents[2] / "compose/kubernetes/policy-rbac.yaml"
-MISSING = [name for name in ("kube-apiserver", "etcd", "openssl") if shutil.which(name) is None]
+MISSING = missing(*SERVER)
 ACCOUNT = "/api/v1/namespaces/pyrometer/serviceaccounts"
 PATHS = {
     "ServiceAccount": ACCOUNT,
@@ -32,96 +29,31 @@ PATHS = {
     "ValidatingAdmissionPolicy": "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
     "ValidatingAdmissionPolicyBinding": "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
 }
-ADMINISTRATOR = "administrator"
-MERGE = "application/merge-patch+json"
 MARKS = ("pyrometer:0123456789ab", "pyrometer:0123456789ac")
 
 pytestmark = [
     pytest.mark.compose,
     pytest.mark.e2e,
-    pytest.mark.skipif(bool(MISSING), reason=f"no {', '.join(MISSING)} on PATH"),
+    pytest.mark.skipif(bool(MISSING), reason=MISSING),
 ]
 
 
-class Api:
-    """An API server of its own, and an administrator's calls."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder, self._started = folder, list[subprocess.Popen[bytes]]()
-        self.url = f"https://127.0.0.1:{free_port()}"
-        self.certificate, self.token = folder / "server.crt", folder / "token"
-
-    def start(self) -> None:
-        folder, port, peer = self._folder, free_port(), free_port()
-        subject = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
-        new = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *subject]
-        subprocess.run(
-            [*new, "-keyout", folder / "server.key", "-out", self.certificate], check=True, capture_output=True
-        )
-        subprocess.run(["openssl", "genrsa", "-out", folder / "account.key", "2048"], check=True, capture_output=True)
-        (folder / "tokens.csv").write_text(f"{ADMINISTRATOR},admin,1,system:masters\n")
-        etcd = f"http://127.0.0.1:{port}"
-        self._start(
-            "etcd", f"--data-dir={folder}/etcd", f"--listen-client-urls={etcd}", f"--advertise-client-urls={etcd}",
-            f"--listen-peer-urls=http://127.0.0.1:{peer}",
-        )  # fmt: skip
-        self._start(
-            "kube-apiserver", f"--etcd-servers={etcd}", f"--secure-port={self.url.rpartition(':')[2]}",
-            "--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", f"--tls-cert-file={self.certificate}",
-            f"--tls-private-key-file={folder}/server.key", f"--service-account-key-file={folder}/account.key",
-            f"--service-account-signing-key-file={folder}/account.key", f"--service-account-issuer={self.url}",
-            "--authorization-mode=RBAC", f"--token-auth-file={folder}/tokens.csv",
-            "--service-cluster-ip-range=10.0.0.0/24",
-        )  # fmt: skip
-        self._until_ready()
-
-    def _start(self, *command: str) -> None:
-        with (self._folder / f"{command[0]}.log").open("wb") as log:
-            self._started.append(subprocess.Popen(command, stdout=log, stderr=log, env=dict(os.environ)))
-
-    def _until_ready(self) -> None:
-        deadline = time.monotonic() + 120
-        while True:
-            try:
-                if self.ask("GET", "/readyz")[0] == 200:
-                    return
-            except requests.RequestException:
-                pass
-            assert time.monotonic() < deadline, (self._folder / "kube-apiserver.log").read_text()[-2000:]
-            time.sleep(0.5)
-
-    def ask(self, method: str, path: str, body: Any = None, token: str = ADMINISTRATOR) -> tuple[int, Any]:
-        kind = MERGE if method == "PATCH" else "application/json"
-        headers = {"Authorization": f"Bearer {token}", "Content-Type": kind}
-        answer = requests.request(
-            method, self.url + path, json=body, headers=headers, verify=str(self.certificate), timeout=10
-        )
-        return answer.status_code, answer.json() if answer.text.startswith("{") else answer.text
-
-    def give_rights(self) -> None:
-        self.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "pyrometer"}})
-        for document in yaml.safe_load_all(RIGHTS.read_text(encoding="utf-8")):
-            status, said = self.ask("POST", f"{PATHS[document['kind']]}?fieldValidation=Strict", document)
-            assert status == 201, said
-        status, said = self.ask("POST", f"{ACCOUNT}/pyrometer-policy/token", {"spec": {}})
+def give_rights(api: Api) -> None:
+    api.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "pyrometer"}})
+    for document in yaml.safe_load_all(RIGHTS.read_text(encoding="utf-8")):
+        status, said = api.ask("POST", f"{PATHS[document['kind']]}?fieldValidation=Strict", document)
         assert status == 201, said
-        self.token.write_text(said["status"]["token"])
+    status, said = api.ask("POST", f"{ACCOUNT}/pyrometer-policy/token", {"spec": {}})
+    assert status == 201, said
+    api.token.write_text(said["status"]["token"])
 
-    def add_node(self, name: str) -> None:
-        taint = {"key": "other", "effect": "NoSchedule"}
-        node = {"metadata": {"name": name, "labels": {"pool": "a"}}, "spec": {"taints": [taint]}}
-        assert self.ask("POST", "/api/v1/nodes", node)[0] == 201
-        ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
-        assert self.ask("PATCH", f"/api/v1/nodes/{name}/status", ready)[0] == 200
 
-    def stop(self) -> None:
-        for process in reversed(self._started):
-            process.terminate()
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait(20)
+def add_node(api: Api, name: str) -> None:
+    taint = {"key": "other", "effect": "NoSchedule"}
+    node = {"metadata": {"name": name, "labels": {"pool": "a"}}, "spec": {"taints": [taint]}}
+    assert api.ask("POST", "/api/v1/nodes", node)[0] == 201
+    ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+    assert api.ask("PATCH", f"/api/v1/nodes/{name}/status", ready)[0] == 200
 
 
 @pytest.fixture(scope="module")
@@ -129,9 +61,9 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     server = Api(tmp_path_factory.mktemp("kubernetes"))
     try:
         server.start()
-        server.give_rights()
+        give_rights(server)
         for number in range(3):
-            server.add_node(f"n{number}")
+            add_node(server, f"n{number}")
         yield server
     finally:
         server.stop()

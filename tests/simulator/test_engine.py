@@ -89,6 +89,16 @@ def test_without_debootstrap_one_line_says_what_to_install(tmp_path: Path, monke
         standins.build(Docker({}), ["prom/prometheus:v3.5.3"], lambda _: None)
 
 
+def test_grafana_is_that_of_its_folder_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GRAFANA_HOME", raising=False)
+    assert not standins.has_grafana()
+    monkeypatch.setenv("GRAFANA_HOME", str(tmp_path))
+    assert not standins.has_grafana()
+    (tmp_path / "bin").mkdir()
+    program(tmp_path / "bin", "grafana", "exit 0")
+    assert standins.has_grafana()
+
+
 def test_the_wheelhouse_follows_the_constraints_of_the_images_python(tmp_path: Path) -> None:
     constraints = tmp_path / "constraints.txt"
     constraints.write_text(

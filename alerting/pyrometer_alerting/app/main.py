@@ -113,7 +113,7 @@ class _Configuration:
 
 def _replica(chosen: Settings, configuration: _Configuration) -> Replica:
     server = shared.server_of(chosen.storage_url, chosen.storage_password)
-    return shared.replica(server, lambda store: _service(chosen, configuration, store))
+    return shared.replica(server, lambda store: _service(chosen, configuration, store), _destination(chosen))
 
 
 def _service(chosen: Settings, configuration: _Configuration, store: Store | None = None) -> Service:

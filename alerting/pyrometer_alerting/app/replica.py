@@ -5,8 +5,10 @@ Each term starts a new service, as after a start, because the memory of a depose
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -18,14 +20,19 @@ from pyrometer_kit.http_message import Request, Response
 from pyrometer_kit.http_thread import BlockingRoute
 
 LOOK_SECONDS = 0.1
+STRANGER_SECONDS = 60.0
+DESTINATION_FACT = "destination"
 _log = logging.getLogger(__name__)
 
 
 class Replica:
-    """Run a service for each term; `build` makes the service of a term, with its own store."""
+    """Run a service for each term; `build` makes the service of a term, on a store of its own.
 
-    def __init__(self, server: Server, build: Callable[[Store], Service]) -> None:
-        self._server, self._build = server, build
+    `destination` tells one fleet's services from another's, which have this database by mistake.
+    """
+
+    def __init__(self, server: Server, build: Callable[[Store], Service], destination: str = "") -> None:
+        self._server, self._build, self._destination = server, build, destination
         self._leadership = Leadership(server)
         self._stopping = threading.Event()
         self._threads = [
@@ -33,12 +40,14 @@ class Replica:
             for target in (self._leadership.run, self._run)
         ]
         self._retiring: list[threading.Thread] = []
-        self._engine, self._service = self._next()
+        self._next()
+        self._stranger, self._looked = "", float("-inf")
         self._routes = self._service.routes()
 
-    def _next(self) -> tuple[PostgreSQL, Service]:
-        engine = PostgreSQL(self._server, leads=self._leadership.leads)
-        return engine, self._build(Store(engine))
+    def _next(self) -> None:
+        self._engine = PostgreSQL(self._server, leads=self._leadership.leads)
+        self._store = Store(self._engine)
+        self._service = self._build(self._store)
 
     def routes(self) -> dict[str, BlockingRoute]:
         """Return the routes of the HTTP server, which the service of the present term answers."""
@@ -92,10 +101,31 @@ class Replica:
             self._lead(epoch)
         elif self._engine.epoch is not None and not (leads and self._engine.epoch == epoch):
             self._replace()
+        elif self._engine.epoch is None and time.monotonic() - self._looked > STRANGER_SECONDS:
+            self._look_at_leader()
+
+    def _look_at_leader(self) -> None:
+        self._looked = time.monotonic()
+        with contextlib.suppress(StoreError), self._store.snapshot() as tx:
+            self._meet(tx.fact(DESTINATION_FACT))
+
+    def _meet(self, theirs: str | None) -> None:
+        """Say it where the leader's messages go elsewhere than ours: deliveries to us would go there as well."""
+        if theirs is not None and theirs not in (self._destination, self._stranger):
+            _log.error(
+                "%s: a service with this database sends to %s, this one to %s: two fleets need a database each",
+                *(self._engine.name, theirs, self._destination),
+            )
+        self._stranger = theirs or ""
 
     def _lead(self, epoch: int | None) -> None:
-        self._engine.epoch = epoch
+        self._engine.epoch, self._engine.loss = epoch, self._leadership.loss
         try:
+            self._store.save_loss()
+            self._leadership.loss = None
+            with self._store.transaction() as tx:
+                self._meet(tx.fact(DESTINATION_FACT))
+                tx.save_fact(DESTINATION_FACT, self._destination)
             self._service.start()
         except StoreError as error:
             _log.error("%s", error)
@@ -105,7 +135,7 @@ class Replica:
         """Let a new service answer from now on, and stop the deposed one in the background."""
         deposed = self._service
         self._engine.close()
-        self._engine, self._service = self._next()
+        self._next()
         self._routes = self._service.routes()
         self._service.listen()
         ending = threading.Thread(target=deposed.depose, daemon=True, name="deposed")

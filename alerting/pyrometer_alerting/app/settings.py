@@ -23,6 +23,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from pyrometer_alerting.app.storage_url import check_address
 from pyrometer_alerting.digest.scheduler import WEEKDAYS, Schedule
 from pyrometer_alerting.model.links import is_web_url
 from pyrometer_kit import logs
@@ -318,12 +319,12 @@ def storage_password(url: str, file: str) -> str:
     """Return the password for the database's server; empty without one.
 
     Raises:
-        UsageError: the file cannot be used, or there is no server to use it for.
+        UsageError: the file cannot be used, or has no server to be for; the address is none, or has a password.
     """
     if file and not url:
         raise UsageError("--storage.password-file: it is for --storage.url, which is missing")
-    if url and not url.startswith(("postgresql://", "postgres://")):
-        raise UsageError("--storage.url: expected an address such as postgresql://user@host/database")
+    if url:
+        check_address(url)
     return secret("storage.password-file", Path(file)) if file else ""
 
 

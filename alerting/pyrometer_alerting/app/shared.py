@@ -31,9 +31,9 @@ def server_of(url: str, password: str) -> Server:
     return server
 
 
-def replica(server: Server, build: Callable[[Store], Service]) -> Replica:
-    """Return the service that shares this server with others."""
-    made: Replica = _module("pyrometer_alerting.app.replica").Replica(server, build)
+def replica(server: Server, build: Callable[[Store], Service], destination: str) -> Replica:
+    """Return the service that shares this server with others, whose messages go to the same `destination`."""
+    made: Replica = _module("pyrometer_alerting.app.replica").Replica(server, build, destination)
     return made
 
 

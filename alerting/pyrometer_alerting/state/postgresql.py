@@ -13,7 +13,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import psycopg  # pyright: ignore[reportMissingImports] - an optional dependency
@@ -23,6 +23,7 @@ from pyrometer_alerting.state.engine import Connection, Loss, NotLeadingError, S
 from pyrometer_alerting.state.schema import SCHEMA_VERSION, for_postgresql
 
 OLDEST_VERSION = 14  # idle_session_timeout
+_REQUIRES_AUTH = 160_000  # the client library's version from which it can refuse a way to log in
 # A leader that is silent for so long loses its lock; SERVER ends what a process that was paused leaves open.
 LEASE_SECONDS = 4.0
 SERVER_SECONDS = 5.0
@@ -51,7 +52,7 @@ class Server:
         defaults = {"application_name": "pyrometer-alerting", "target_session_attrs": "read-write"}
         # A server that vanishes without a word must be noticed before the lease ends.
         silence = {"keepalives_idle": 2, "keepalives_interval": 1, "keepalives_count": 2, "tcp_user_timeout": 4000}
-        settings = defaults | silence | {"connect_timeout": _CONNECT_SECONDS} | given
+        settings = defaults | silence | {"connect_timeout": _CONNECT_SECONDS} | _guards(given, password) | given
         self._conninfo = make_conninfo("", **(settings | ({"password": password} if password else {})))
         hosts = str(given.get("host") or given.get("hostaddr") or "local socket")
         self.name = f"postgresql://{hosts}/{given.get('dbname') or ''}"
@@ -79,6 +80,23 @@ class Server:
             db.close()
             raise
         return db
+
+
+def _guards(given: Mapping[str, Any], password: str) -> dict[str, str]:
+    """Return what keeps the data, and the password, from a stranger who answers in the place of a server elsewhere."""
+    hosts = f"{given.get('host') or ''},{given.get('hostaddr') or ''}".split(",")
+    if not any(host and not _is_here(host) for host in hosts):
+        return {}
+    mode = given.get("sslmode") or os.environ.get("PGSSLMODE", "require")
+    if mode in ("verify-ca", "verify-full") or psycopg.pq.version() < _REQUIRES_AUTH:
+        return {"sslmode": mode}
+    # SCRAM alone shows that the server knows the password, and gives away nothing to one that does not.
+    return {"sslmode": mode, "require_auth": "scram-sha-256" if password else "!password"}
+
+
+def _is_here(host: str) -> bool:
+    """Return whether a host is this one, or the folder of a socket."""
+    return host.startswith(("/", "@", "127.")) or host in ("localhost", "::1")
 
 
 class Session:

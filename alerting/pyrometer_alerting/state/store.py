@@ -50,7 +50,7 @@ class Store:
         self._alone = alone
         with self._failing():
             self._database.open()
-        self._save_loss()
+        self.save_loss()
 
     @property
     def engine(self) -> Engine:
@@ -181,15 +181,19 @@ class Store:
                 self._database.renew(reason(error))
             except self._database.errors as again:
                 raise StoreError(f"{self._database.name}: {reason(again)}") from again
-        self._save_loss()
+        self.save_loss()
 
-    def _save_loss(self) -> None:
-        """Remember in the file what was lost until it is told, and what the old one still knew of its surroundings."""
+    def save_loss(self) -> None:
+        """Remember in the database what was lost until it is told, and what the old file knew of its surroundings.
+
+        Raises:
+            StoreError: it cannot be written now.
+        """
         loss = self._database.loss
         if loss is None:
             return
         self._database.loss = None
-        _log.error("%s: %s; %s", self._database.name, loss.why, loss.kept)
+        _log.error("%s: %s%s", self._database.name, loss.why, f"; {loss.kept}" if loss.kept else "")
         with self.transaction() as tx:
             for name, value in loss.facts.items():
                 tx.save_fact(name, value)

@@ -19,7 +19,7 @@ _TITAN = re.compile(r"\bBuilding device mesh with parallelism: (.*)")
 _TITAN_SIZE = re.compile(r"\b(?:pp|dp_replicate|dp_shard|cp|tp)=(\d+)\b")
 # Numbers that have to be combined: Hugging Face's batch sizes, Composer's nodes.
 _FACTORS = re.compile(
-    r"(?:^|>>)\W*(Instantaneous batch size per device|Gradient Accumulation steps|Total train batch size|num_nodes"
+    r"(?:^|>>)\W{0,20}(Instantaneous batch size per device|Gradient Accumulation steps|Total train batch size|num_nodes"
     r"|num_gpus_per_node)\b[^=:]*[=:] ([\d,]+)\s*$"
 )
 # A rate is printed with four digits or more: beyond a thousand GPUs it no longer determines their number.

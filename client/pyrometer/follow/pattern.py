@@ -17,11 +17,14 @@ from __future__ import annotations
 
 import functools
 import re
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from pyrometer.follow import small_yaml
+from pyrometer.follow.cut_off import CutOff, cut_off
+from pyrometer.follow.follower import report
 from pyrometer.follow.log_line import Format, LoggedPause, LoggedStep, parse_step
 from pyrometer.follow.units import VALUES, is_unit, number_of
 
@@ -30,6 +33,10 @@ _STEP = "step"
 _GROUPS = (_STEP, *VALUES, *_PAUSES)
 # 1.2k is no number of a step.
 _NUMBER_OF_STEP = re.compile(r"(?:\s*\d{1,3}(?:[,'_ ]\d{3})+|\s*\d+)(?![\da-zA-Z]|\.\d)")
+# A pattern can take longer on a line of fifty letters than anybody waits. It is cut off after so many seconds, and left
+# out for so many times as long: at most a twentieth of a core is lost.
+MATCH_SECONDS = 0.5
+RESTS = 20
 _KEYS = ("name", "convention", "lines", "units", "mean")
 
 
@@ -114,11 +121,43 @@ def format_of(description: Description) -> Format:
     return Format(description.name, description.convention, functools.partial(PatternParser, description))
 
 
+class _KindOfLine:
+    """A pattern that rests after a line on which it took too long: the follower shares its node with the training."""
+
+    def __init__(self, pattern: re.Pattern[str]) -> None:
+        self._pattern = pattern
+        self._rests_until = 0.0
+        self._said = False
+
+    def search(self, line: str) -> re.Match[str] | None:
+        """Return the match in a line; None as well while the pattern rests."""
+        began = time.monotonic()
+        if began < self._rests_until:
+            return None
+        try:
+            with cut_off(MATCH_SECONDS):
+                return self._pattern.search(line)
+        except CutOff:
+            now = time.monotonic()
+            self._rests_until = now + RESTS * (now - began)
+            self._say()
+            return None
+
+    def _say(self) -> None:
+        if not self._said:
+            self._said = True
+            report(
+                f"--pattern {self._pattern.pattern!r} took more than {MATCH_SECONDS:g} s on a line, which is left out:"
+                " a repeat in a repeat, such as (a+)+, tries every way to match"
+            )
+
+
 class PatternParser:
     """Collects the values of a step, which ends when all patterns have matched, or with the number of the next."""
 
     def __init__(self, description: Description) -> None:
         self._description = description
+        self._lines = [_KindOfLine(pattern) for pattern in description.lines]
         self._values: dict[str, float] = {}
         self._step: int | None = None
         self._matched: set[int] = set()
@@ -127,8 +166,8 @@ class PatternParser:
         """See :class:`~pyrometer.follow.log_line.Parser`."""
         pause: LoggedPause | None = None
         finished: LoggedStep | None = None
-        for index, pattern in enumerate(self._description.lines):
-            match = pattern.search(line)
+        for index, kind in enumerate(self._lines):
+            match = kind.search(line)
             if match is None:
                 continue
             found = {name: text for name, text in match.groupdict().items() if text is not None}

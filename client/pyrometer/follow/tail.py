@@ -10,7 +10,7 @@ from pathlib import Path
 # A progress bar ends its states with a carriage return.
 _LINE_END = re.compile(rb"[\r\n]")
 READ_BYTES = 1 << 18
-# Text without any line end is no log; its beginning is dropped.
+# A longer line is no step's: it is dropped, and so is the beginning of one that has no end yet.
 MAX_LINE_BYTES = 1 << 16
 _FIRST_LINE_BYTES = 1 << 12
 
@@ -98,9 +98,9 @@ class Tail:
         self._partial_line = b""
 
     def _split(self, data: bytes) -> list[str]:
-        *lines, rest = _LINE_END.split(self._partial_line + data)
-        if len(rest) > MAX_LINE_BYTES:
-            self.dropped_bytes += len(rest)
-            rest = b""
-        self._partial_line = rest
-        return [line.decode("utf-8", "replace") for line in lines if line]
+        *lines, self._partial_line = _LINE_END.split(self._partial_line + data)
+        if len(self._partial_line) > MAX_LINE_BYTES:
+            self.dropped_bytes += len(self._partial_line)
+            self._partial_line = b""
+        self.dropped_bytes += sum(len(line) for line in lines if len(line) > MAX_LINE_BYTES)
+        return [line.decode("utf-8", "replace") for line in lines if 0 < len(line) <= MAX_LINE_BYTES]

@@ -6,6 +6,7 @@ The checkout is copied, so that neither its .env nor its secrets are touched and
 from __future__ import annotations
 
 import json
+import secrets
 import shutil
 import subprocess
 import time
@@ -24,10 +25,10 @@ from pyrometer_simulator.ports import free_port
 
 COPIED = ("client", "kit", "exporters", "alerting", "dashboards", "simulator", "alert_rules", "compose", "docs")
 FILES = ("compose.yaml", "compose.demo.yaml", "compose.test.yaml")
-PORTS = ("PROMETHEUS", "ALERTMANAGER", "ALERTING", "VICTORIA", "SLACK", "VMAUTH",
+PORTS = ("PROMETHEUS", "ALERTMANAGER", "ALERTING", "GRAFANA", "VICTORIA", "SLACK", "VMAUTH",
          "VMSELECT", "VMINSERT", "VMSELECT_1", "VMINSERT_1",
          *(f"VMSTORAGE_{number}_{what}" for number in (0, 1, 2) for what in ("INSERT", "SELECT")))  # fmt: skip
-# Debian has no package of Grafana: its service is only checked for being well described.
+# Debian has no package of Grafana: without GRAFANA_HOME its service is only checked for being well described.
 NOT_STARTED = "no-image"
 # The director plays the scenario once: whoever starts everything again does not start him.
 ONCE = "once"
@@ -54,6 +55,8 @@ class Site:
     outbox: Path
     folder: Path
     has_cluster: bool
+    has_grafana: bool
+    grafana_password: str
 
     def url(self, program: str) -> str:
         """Return where a program is published, by the name of its port's setting."""
@@ -75,7 +78,7 @@ class Site:
 
 @contextmanager
 def site(project: Path, folder: Path, progress: Callable[[str], object] = print) -> Iterator[Site]:
-    """Bring up everything but Grafana; take everything down afterwards, volumes and the engine included.
+    """Bring up everything, Grafana where GRAFANA_HOME is one; take all of it down afterwards, with volumes and engine.
 
     Args:
         project: the checkout.
@@ -137,7 +140,18 @@ def _site(docker: Docker, program: Path, copy: Path, outbox: Path) -> Site:
         program, copy / "compose", ("compose.node.yaml", "compose.node.test.yaml"), env=env, project=f"{name}-node"
     )
     where = f"http://127.0.0.1:{node_port}"
-    return Site(docker, compose, person, node, where, ports, [], outbox, copy, has_cluster)
+    password = _grafana_password(copy / "compose/secrets")
+    grafana = standins.has_grafana()
+    return Site(docker, compose, person, node, where, ports, [], outbox, copy, has_cluster, grafana, password)
+
+
+def _grafana_password(folder: Path) -> str:
+    """Write the administrator's password as the first steps do, and return it: Grafana takes it at its first start."""
+    folder.mkdir(mode=0o700)
+    path = folder / "grafana-admin-password"
+    path.write_text(password := secrets.token_urlsafe(18))
+    path.chmod(0o440)
+    return password
 
 
 def _override(path: Path, outbox: Path) -> None:
@@ -145,9 +159,9 @@ def _override(path: Path, outbox: Path) -> None:
     propagation = subprocess.run(
         ["findmnt", "--noheadings", "--output=PROPAGATION", "/"], capture_output=True, text=True, check=False
     )
-    services: dict[str, Any] = {
-        "director": {"restart": "no", "profiles": [ONCE]}, "grafana": {"profiles": [NOT_STARTED]},
-    }  # fmt: skip
+    services: dict[str, Any] = {"director": {"restart": "no", "profiles": [ONCE]}}
+    if not standins.has_grafana():
+        services["grafana"] = {"profiles": [NOT_STARTED]}
     if "private" in propagation.stdout:  # without systemd: the engine refuses rslave
         services["host"] = {"volumes": ["/:/host:ro"]}
     volume = {"driver_opts": {"type": "none", "o": "bind", "device": str(outbox)}}

@@ -1,12 +1,13 @@
 """Stand-ins for upstream images, from Debian's packages, under the names that the compose files use.
 
 One base: Debian testing by debootstrap with Python and busybox, which is what python:...-slim is to our Dockerfile. The
-others are that base with one program, where the upstream image has it. Grafana has no package and gets none; nor have
-the programs of VictoriaMetrics' cluster version, which are taken from PATH where they are there.
+others are that base with one program, where the upstream image has it. Grafana has no package: it is that of
+GRAFANA_HOME, where there is one; the programs of VictoriaMetrics' cluster version are taken from PATH.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import tempfile
@@ -28,6 +29,22 @@ NEEDLESS = ("usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/inf
             "var/cache/apt", "var/cache/debconf", "var/log")  # fmt: skip
 BASE = "pyrometer-standin-base"
 CLUSTER = ("vmstorage", "vminsert", "vmselect")
+GRAFANA = "grafana/grafana"
+# The parts of a release's folder that a server needs.
+GRAFANA_PARTS = ("bin", "conf", "public")
+# The folders, the user and the environment of the upstream image, and what its run.sh does.
+GRAFANA_DOCKERFILE = rf"""FROM {BASE}
+COPY home /usr/share/grafana
+RUN install --directory /etc/grafana && cp /usr/share/grafana/conf/sample.ini /etc/grafana/grafana.ini \
+    && install --directory --owner=472 --mode=0777 /var/lib/grafana /var/log/grafana
+ENV GF_PATHS_CONFIG=/etc/grafana/grafana.ini GF_PATHS_DATA=/var/lib/grafana GF_PATHS_LOGS=/var/log/grafana \
+    GF_PATHS_PLUGINS=/var/lib/grafana/plugins
+USER 472
+ENTRYPOINT ["sh", "-c", "exec /usr/share/grafana/bin/grafana server --homepath=/usr/share/grafana \
+    --config=$GF_PATHS_CONFIG cfg:default.log.mode=console cfg:default.paths.data=$GF_PATHS_DATA \
+    cfg:default.paths.logs=$GF_PATHS_LOGS cfg:default.paths.plugins=$GF_PATHS_PLUGINS \
+    cfg:default.paths.provisioning=$GF_PATHS_PROVISIONING"]
+"""
 
 
 @dataclass(frozen=True)
@@ -74,6 +91,12 @@ def has_cluster() -> bool:
     return all(shutil.which(name) for name in CLUSTER)
 
 
+def has_grafana() -> bool:
+    """Return whether GRAFANA_HOME is the folder of a release."""
+    home = os.environ.get("GRAFANA_HOME", "")
+    return bool(home) and (Path(home) / "bin/grafana").is_file()
+
+
 def build(docker: Docker, images: Iterable[str], progress: Callable[[str], object] = print) -> list[str]:
     """Make a stand-in for each image that is not there, by its full name; those that were made, base included.
 
@@ -94,7 +117,11 @@ def build(docker: Docker, images: Iterable[str], progress: Callable[[str], objec
         binary = _image(docker, image, program)
         line = version_line([binary])
         progress(f"stand-in: {image}: {line if parse_version(line) else 'made'}")
-    return [*programs, *(image for image, name in wanted.items() if name == "python"), BASE]
+    grafanas = [image for image, name in wanted.items() if name == GRAFANA and has_grafana()]
+    for image in grafanas:
+        _grafana_image(docker, image, Path(os.environ["GRAFANA_HOME"]))
+        progress(f"stand-in: {image}: of GRAFANA_HOME")
+    return [*programs, *grafanas, *(image for image, name in wanted.items() if name == "python"), BASE]
 
 
 def _is_there(docker: Docker, image: str) -> bool:
@@ -167,6 +194,14 @@ def _image(docker: Docker, image: str, program: Program) -> Path:
         Path(context, "Dockerfile").write_text("\n".join(lines) + "\n")
         docker.run("build", "--quiet", "--network=none", "--tag", image, context)
     return binary
+
+
+def _grafana_image(docker: Docker, image: str, home: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="standin-") as context:
+        for part in GRAFANA_PARTS:
+            shutil.copytree(home / part, Path(context) / "home" / part)
+        Path(context, "Dockerfile").write_text(GRAFANA_DOCKERFILE)
+        docker.run("build", "--quiet", "--network=none", "--tag", image, context)
 
 
 def _run(command: list[str]) -> str:

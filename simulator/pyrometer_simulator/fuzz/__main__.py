@@ -33,8 +33,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         for target in chosen:
             results.append(fuzz(target, Path(folder), seconds=options.seconds, seed=options.seed))
             _report(results[-1], keeps=options.keep)
-    if options.write:
-        _write(options.write, results, options)
+            if options.write:
+                _write(options.write, results, options)
     return int(any(result.findings for result in results))
 
 
@@ -53,14 +53,14 @@ def _report(result: Result, *, keeps: bool) -> None:
 
 
 def _write(path: Path, results: Sequence[Result], options: argparse.Namespace) -> None:
-    document = {
-        "seed": options.seed,
-        "seconds": options.seconds,
-        "python": platform.python_version(),
-        "targets": [result.as_json() for result in results],
-    }
+    """Write the figures so far; those of other targets by the same seed and for as long stay."""
+    document = {"seed": options.seed, "seconds": options.seconds, "python": platform.python_version()}
+    before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    stays = before.get("targets", []) if all(before.get(name) == value for name, value in document.items()) else []
+    rows = {row["target"]: row for row in (*stays, *(result.as_json() for result in results))}
+    ordered = [rows[name] for name in targets() if name in rows]
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(document | {"targets": ordered}, indent=1) + "\n", encoding="utf-8")
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from pyrometer_simulator.fuzz import cluster_targets, node_targets, service_targets
+from pyrometer_simulator.fuzz import cluster_targets, node_targets, service_targets, settings_targets
 from pyrometer_simulator.fuzz.target import Target
 
 CORPUS = Path(__file__).parents[3] / "tests" / "simulator" / "fuzz" / "corpus"
@@ -14,7 +14,7 @@ CORPUS = Path(__file__).parents[3] / "tests" / "simulator" / "fuzz" / "corpus"
 
 def targets() -> dict[str, Target]:
     """Return every target by its name."""
-    found = (*node_targets.TARGETS, *cluster_targets.TARGETS, *service_targets.TARGETS)
+    found = (*node_targets.TARGETS, *cluster_targets.TARGETS, *service_targets.TARGETS, *settings_targets.TARGETS)
     return {target.name: target for target in found}
 
 

@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from pyrometer_alerting.app import main, settings, shared
+from pyrometer_alerting.app.storage_url import check_address
 
 URL = "--storage.url=postgresql://pyrometer@db/alerting"
 SECRET = "s3cr3t"
 EXPECTED = "--storage.url: expected an address such as postgresql://user@host/database"
+SEEN = "a password in it is seen by all who list processes: write it into a file for --storage.password-file"
 
 
 @pytest.fixture
@@ -52,13 +54,34 @@ def test_an_address_of_something_else_is_refused(
 
 @pytest.mark.skipif(find_spec("psycopg") is None, reason="psycopg is not installed")
 @pytest.mark.parametrize("command", [[], ["check-config"], ["digest"], ["replay"], ["explain"]], ids=str)
-@pytest.mark.parametrize(
-    "url", [f"postgresql://me:{SECRET}@[db/alerting", f"postgresql://me:{SECRET}@db/alerting?colour={SECRET}"]
-)
+@pytest.mark.parametrize("url", ["postgresql://me@[db/alerting", f"postgresql://me@db/alerting?colour={SECRET}"])
 def test_an_address_that_the_library_cannot_read_is_refused(
     command: list[str], url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert EXPECTED in said([*command, f"--storage.url={url}"], capsys)
+
+
+@pytest.mark.parametrize("command", [[], ["check-config"], ["digest"], ["replay"], ["explain"]], ids=str)
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"postgresql://me:{SECRET}@db/alerting",
+        f"postgres://me:{SECRET}@db-1,db-2:5433/alerting?sslmode=require",
+        f"postgresql://me:{SECRET}@/alerting?host=%2Frun",
+        f"postgresql://me@db/alerting?password={SECRET}",
+        f"postgresql://me@db/alerting?sslmode=require&p%61ssword={SECRET}",
+        f"postgresql://db?sslpassword={SECRET}",
+        f"postgresql://me:{SECRET}@[db/alerting",
+    ],
+)
+def test_a_password_in_the_address_is_refused(command: list[str], url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert SEEN in said([*command, f"--storage.url={url}"], capsys)
+
+
+def test_an_address_without_a_password_is_none_with_one() -> None:
+    for url in ("postgresql://me@db/a", "postgresql://db:5432/a", "postgresql://me:@db/a", "postgresql://db/a?host=x:y@z",
+                "postgresql://me@db/a?password=", "postgresql://me@db/a?passfile=/etc/x"):  # fmt: skip
+        check_address(url)
 
 
 @pytest.mark.parametrize("command", [[], ["check-config"], ["replay"], ["explain"]], ids=str)
@@ -103,7 +126,7 @@ def test_without_psycopg_the_way_out_is_one_line(
 @pytest.mark.skipif(find_spec("psycopg") is None, reason="psycopg is not installed")
 @pytest.mark.parametrize("command", ["digest", "replay", "explain"])
 def test_a_server_that_is_away_is_one_line_for_a_command(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    line = said([command, f"--storage.url=postgresql://me:{SECRET}@127.0.0.1:1/alerting"], capsys)
+    line = said([command, "--storage.url=postgresql://me@127.0.0.1:1/alerting"], capsys)
     assert "postgresql://127.0.0.1/alerting: connection failed" in line
     assert line.endswith("see --storage.url and the server's log\n")
 

@@ -21,7 +21,10 @@ _TIMER = re.compile(
 _PIPELINE = re.compile(
     rf"\bsteps: (\d+) loss: ({NUMBER}|nan)\b.{{0,200}}?\biter time \(s\): ({NUMBER}) samples/sec: ({NUMBER})"
 )
-_ENGINE = re.compile(r"^\W*(?:(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),(\d{3})\])?.*\[Rank \d+\] step=(\d+), skipped=\d+, lr=")
+# Bounded: a line of brackets alone would be tried from each of them to its end.
+_ENGINE = re.compile(
+    r"^\W{0,9}(?:(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),(\d{3})\])?.*\[Rank \d+\] step=(\d+), skipped=\d+, lr="
+)
 _CHECKPOINT = re.compile(r"\bSaving model checkpoint:|\bCheckpoint \S+ is about to be saved!")
 
 

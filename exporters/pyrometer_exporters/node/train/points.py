@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyrometer_exporters.node.train.folding import falls_behind, fold
 from pyrometer_exporters.node.train.limits import MAX_POINTS_IN_ALL, MAX_RINGS, fair_shares
@@ -31,6 +31,7 @@ MAX_POINTS = 20_000
 AGAIN_SECONDS = 600.0
 # A consumer that may lose what it took (killed before it has passed it on) asks for that again, at most so far back.
 MAX_REPEAT_SECONDS = 60.0
+ONE_DELIVERY_SECONDS = 5.0
 # One answer: 2,000 steps of five series are about 600 kB.
 MAX_POINTS_PER_REPLY = 2_000
 # All runs' points in one answer: about 5 MB.
@@ -239,6 +240,14 @@ class _Series:
         return next((point for point in old if any(name == column for column, _ in point.columns())), None)
 
 
+class _Delivery(NamedTuple):
+    """Deliveries from ``began`` to ``ended`` that moved cursors; ``before`` are their timestamps, by run."""
+
+    began: float
+    ended: float
+    before: dict[RunKey, int]
+
+
 class PointStore:
     """The points of all runs that report on this node. Not thread-safe: the collector locks around it."""
 
@@ -249,7 +258,7 @@ class PointStore:
         self._asked: dict[
             str, tuple[float, float]
         ] = {}  # by consumer, when it asked last and how long after the one before
-        self._deliveries: dict[str, deque[tuple[float, dict[RunKey, int]]]] = {}  # when, and from which timestamp on
+        self._deliveries: dict[str, deque[_Delivery]] = {}
         self.shortened = 0
         """Number of points dropped before their time, for the limit of all runs'."""
 
@@ -312,9 +321,9 @@ class PointStore:
     def _repeat(self, consumer: str, since: float) -> dict[RunKey, int]:
         """Return the timestamp that each run's cursor had before the deliveries after ``since``."""
         positions: dict[RunKey, int] = {}
-        for when, before in self._deliveries.get(consumer, ()):
-            if when >= since:
-                positions = before | positions
+        for delivery in self._deliveries.get(consumer, ()):
+            if delivery.ended >= since:
+                positions = delivery.before | positions
         return positions
 
     def _interval(self, consumer: str, now: float) -> float | None:
@@ -335,12 +344,19 @@ class PointStore:
                 cursor.take(of.points)
                 if cursor.newest > position:
                     before[key] = position
-        deliveries = self._deliveries.setdefault(consumer, deque())
-        while deliveries and deliveries[0][0] < now - MAX_REPEAT_SECONDS:
-            deliveries.popleft()
-        if before:
-            deliveries.append((now, before))
+        self._note_delivery(consumer, now, before)
         self._cursors[consumer] = {key: cursor for key, cursor in cursors.items() if key in self._series}
+
+    def _note_delivery(self, consumer: str, now: float, before: dict[RunKey, int]) -> None:
+        """Note where the cursors were; deliveries of a few seconds are one, however often a stranger asks."""
+        deliveries = self._deliveries.setdefault(consumer, deque())
+        while deliveries and deliveries[0].ended < now - MAX_REPEAT_SECONDS:
+            deliveries.popleft()
+        if before and deliveries and now - deliveries[-1].began < ONE_DELIVERY_SECONDS:
+            last = deliveries[-1]
+            deliveries[-1] = _Delivery(last.began, max(now, last.ended), before | last.before)
+        elif before:
+            deliveries.append(_Delivery(now, now, before))
 
     def adopt(self, consumer: str, earlier: str) -> None:
         """Give a consumer without a cursor a copy of another's."""

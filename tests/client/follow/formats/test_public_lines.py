@@ -107,6 +107,21 @@ def test_fairseq_before_0_9_has_no_means_of_the_epoch() -> None:
     assert [sorted(step.tags) for step in steps] == [[], [], ["eval"]]
 
 
+def test_gpt_neox_takes_its_batch_from_rate_and_time() -> None:
+    (step,) = _read("gpt-neox/pull/1000")
+    assert (step.logged.samples, step.seconds, step.logged.teraflops) == (128, pytest.approx(9.5956), 193.1)
+
+
+def test_two_processes_that_write_one_llama_factory_log_are_one() -> None:
+    steps = [(step.logged.step, step.restarted, step.seconds) for step in _read("SFT-Training-LLM")]
+    assert steps == [(230, True, None), (240, False, 14.1), (250, False, 14.6)]
+
+
+def test_llm_c_counts_its_gpus_and_tokens() -> None:
+    steps = _read("llm.c/discussions/677")
+    assert [(step.gpus, step.logged.tokens) for step in steps] == [(8, 1_048_576)] * 3
+
+
 def test_two_ranks_that_print_alike_are_one_log() -> None:
     assert [step.seconds for step in _read("litgpt/issues/1793")] == pytest.approx([3.88213, 11.19295, 3.6836])
 

@@ -1,4 +1,4 @@
-"""Calls that are bound once: the binding's own numbers, older functions where newer can't tell, errors by call."""
+"""Calls that are bound once: the binding's own numbers, older functions where newer can't answer, errors by call."""
 
 from __future__ import annotations
 

@@ -138,9 +138,31 @@ def test_a_consumer_that_may_lose_what_it_took_gets_it_again(context: Context, r
     assert asked_again(collector, "30") == [3], "the newest, as everybody gets it"
     job.step(1100, 1101)
     assert asked_again(collector, "30") == [4]
-    for nonsense in ("", "-1", "x", "1e9", "999999", "٣"):
+    for nonsense in ("", "-1", "x", "1e9", "999999", "٣", "nan", "inf", "10" * 5000, "0x1e", "1_0", " 30", "30.0"):
         assert asked_again(collector, nonsense) == [4]
     assert asked_again(collector, "90") == [4]
+    collector.close()
+
+
+def test_what_is_kept_to_be_asked_for_again_is_bounded_however_often_somebody_asks(
+    context: Context, rings: Rings, clock: Any
+) -> None:
+    job = rings("job")
+    collector = TrainCollector(context)
+    for n in range(1000):  # a stranger asks ten times a second, and a batch has come each time
+        job.step(1000 + n / 10, 1000 + n / 10 + 0.05)
+        assert asked_again(collector, "")[-1:] == [n]
+        clock.advance(0.1)
+    kept = collector._store._deliveries["10.0.0.1/victoria"]
+    assert len(kept) <= points.MAX_REPEAT_SECONDS / points.ONE_DELIVERY_SECONDS + 2
+    again = asked_again(collector, "30", arrives=False)
+    assert set(range(701, 1000)) <= set(again), "the last 30 s are whole"
+    assert len(again) <= 300 + 10 * points.ONE_DELIVERY_SECONDS + 2, "and little more"
+    clock.advance(-3600)
+    for n in range(1000, 1100):  # as well while a clock is set back
+        job.step(1000 + n / 10, 1000 + n / 10 + 0.05)
+        asked_again(collector, "")
+    assert len(kept) <= points.MAX_REPEAT_SECONDS / points.ONE_DELIVERY_SECONDS + 2
     collector.close()
 
 

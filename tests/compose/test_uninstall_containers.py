@@ -1,0 +1,52 @@
+"""The commands of docs/howto/uninstall.md for containers. The last file of the folder: it takes the site away."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from compose_containers import titled
+
+from pyrometer_simulator.engine.site import Site
+
+pytestmark = [pytest.mark.e2e, pytest.mark.compose, pytest.mark.timeout(1800)]
+
+PAGE = "howto/uninstall.md"
+
+
+def left(running: Site, project: str) -> dict[str, list[str]]:
+    """Return what the engine has of a project, by kind; nothing is no entry."""
+    label = f"label=com.docker.compose.project={project}"
+    found = {
+        "containers": running.docker.run("ps", "--all", "--quiet", "--filter", label).split(),
+        "volumes": running.docker.run("volume", "ls", "--quiet", "--filter", label).split(),
+        "networks": running.docker.run("network", "ls", "--quiet", "--filter", label).split(),
+    }
+    return {kind: names for kind, names in found.items() if names}
+
+
+def project(running: Site, service: str) -> str:
+    found: str = running.inspect(service)["Config"]["Labels"]["com.docker.compose.project"]
+    return found
+
+
+def test_a_gpu_nodes_containers_are_gone_with_their_state(running: Site, played: dict[str, Any]) -> None:
+    running.node.run("up", "--detach", "--no-build", "node")
+    name = f"{project(running, 'prometheus')}-node"
+    assert set(left(running, name)) == {"containers", "volumes"}
+    running.node.play(titled("GPU node, containers", PAGE))
+    assert left(running, name) == {}
+
+
+def test_the_monitoring_host_is_gone_and_its_data_stays_until_it_is_asked_for(
+    running: Site, played: dict[str, Any]
+) -> None:
+    """Whoever has started the profile `scale` may have said so on the command line only."""
+    name = project(running, "prometheus")
+    running.person.play("docker compose up --detach")
+    keep, remove, *more = titled("monitoring host", PAGE).splitlines()
+    running.person.play(f"export COMPOSE_PROFILES=\n{keep}")
+    assert set(left(running, name)) == {"volumes"}
+    running.person.play(f"export COMPOSE_PROFILES=\n{remove}")
+    assert left(running, name) == {}
+    assert more == []
