@@ -157,7 +157,8 @@ def test_an_answer_that_is_there_is_repeated_and_said_to_be_old(
     out, err = capsys.readouterr()
     assert out.startswith("BAD HOST gpu-03")
     assert err == (
-        f"pyrometer-bisect: nothing was run: {program.parent / 'state.json'} already has the answer of 2023-11-14 22:13 UTC; "
+        f"pyrometer-bisect: nothing was run: {program.parent / 'state.json'} already has "
+        "the answer of 2023-11-14 22:13 UTC; "
         "remove it to test again\n"
     )
     assert not (program.parent / "asked").exists()
