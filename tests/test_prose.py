@@ -32,6 +32,12 @@ def test_nothing_has_to_be_decoded() -> None:
         ("The driver tells its version.", "tells"),
         ("The number stands in the file.", "stands"),
         ("Return what it says.", "what it says"),
+        ("The GPU gives no answer now.", "gives no answer"),
+        ("It has failed for 5 minutes or longer.", "minutes or longer"),
+        ("The reason could not be had.", "could not be had"),
+        ("This cause does not convince.", "does not convince"),
+        ("It was so as far back as was looked.", "as far back as was looked"),
+        ("The GPU is hotter than it may be.", "than it may be"),
     ],
 )
 def test_a_word_is_found_wherever_prose_is(sentence: str, wrong: str) -> None:

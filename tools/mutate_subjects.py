@@ -57,7 +57,7 @@ SUBJECTS = {
     ),
     "store's server": Subject(
         "pyrometer_alerting.state.postgresql",
-        (f"{_STATE}/test_postgresql.py", f"{_STATE}/test_leadership.py"),
+        (f"{_STATE}/test_postgresql_address.py", f"{_STATE}/test_postgresql.py", f"{_STATE}/test_leadership.py"),
         on_server=True,
     ),
     "leader": Subject(
@@ -76,8 +76,8 @@ SUBJECTS = {
         "pyrometer_exporters.framework.exposition", ("tests/exporters/framework/test_exposition.py",)
     ),
 }
-# What a subject imports from its own package, and every module of WHOLE, is a subject or has a reason here: where one
-# is divided, its new part is neither, and a test fails.
+# Each module that a subject imports from its own package, and every one of WHOLE, is a subject or has a reason here:
+# where one is divided, its new part is neither, and a test fails.
 WHOLE = ("pyrometer_alerting.state",)
 BESIDE = {
     "pyrometer_alerting.state.actions": "what the policy did, which a limit of its own holds back",

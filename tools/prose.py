@@ -39,6 +39,12 @@ WORDS = {
     r"in life\b": "in production",
     r"tremble\w*": "jitter",
     r"let go of\b(?! (the |all )?GPUs?)": "release",
+    r"gives? no answer\b": "does not answer",
+    r"(minutes?|hours?|seconds?) or longer\b": "for at least",
+    r"could not be had\b": "could not be read",
+    r"does not convince\b": "is not convincing",
+    r"(as far as|as far back as|than) was looked\b": "the examined period",
+    r"than it may be\b": "name the limit",
 }
 _WORDS = [(re.compile(rf"(?<![\w-]){pattern}", re.IGNORECASE), better) for pattern, better in WORDS.items()]
 

@@ -150,7 +150,7 @@ def _run_apart(place: Place, experiment: Experiment, report: Report, seconds: fl
         try:
             status: int | str = process.wait(seconds)
         except subprocess.TimeoutExpired:
-            status = f"not done within {seconds:.0f} s"
+            status = f"not finished within {seconds:.0f} s"
         finally:
             _end_group(process)
     if status != 0:

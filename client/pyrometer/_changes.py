@@ -58,7 +58,7 @@ class Changes:
         """Return whether a value can be read without waiting for the GPU; report one that can't."""
         if type(value) is int or not is_on_device(value):
             return True
-        self._names.dropped(f"{name}, a tensor on the GPU,", "the client never waits for it: give a number of Python")
+        self._names.dropped(f"{name}, a tensor on the GPU,", "the client never waits for the GPU: pass a Python number")
         return False
 
     def set(self, name: str, value: Any) -> None:

@@ -100,7 +100,7 @@ def observer(
 
 def _unread(run: Run, steps: int) -> str:
     return (
-        f"nobody reads {run.path} after {steps} steps: is the node exporter running here, and does its --path.rings "
+        f"nothing reads {run.path} after {steps} steps: is the node exporter running here, and does its --path.rings "
         "match? In a container, mount the host's folder (docs/training.md, Rings)"
     )
 

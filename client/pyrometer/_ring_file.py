@@ -128,7 +128,7 @@ def _set_readers(fd: int, group: str) -> None:
         try:
             os.fchown(fd, -1, _group_id(group))
         except OSError as error:
-            msg = f"the ring can't be given to the group {group}: {error.strerror or error}"
+            msg = f"can't change the ring's group to {group}: {error.strerror or error}"
             raise OSError(msg) from None
     else:
         os.fchmod(fd, 0o644)

@@ -134,7 +134,7 @@ class Run:
             if loss is None:
                 loss, *given = given  # type: ignore[assignment]
             if given:
-                self._drop("value", given[0], "give values by name: run.record(loss=..., lr=...)")
+                self._drop("value", given[0], "pass values by keyword: run.record(loss=..., lr=...)")
         if loss is not None:
             self._put(ring.LOSS, ring.FLAG_LOSS, loss)
         if grad_norm is not None:

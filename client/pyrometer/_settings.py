@@ -178,7 +178,9 @@ def slips(settings: Settings, description: Mapping[str, Any]) -> list[str]:
     """Return a line for each number in a wrong unit, which the description leaves out, and what to give instead."""
     found = []
     if settings.peak_flops is not None and description["peak_flops"] is None:
-        found.append(f"peak_flops={settings.peak_flops} is no GPU's and is ignored: give FLOP/s, such as 989.4e12")
+        found.append(
+            f"peak_flops={settings.peak_flops} is not plausible for a GPU and is ignored: give FLOP/s, such as 989.4e12"
+        )
     if settings.expected_mfu is not None and description["expected_mfu"] is None:
         found.append(f"expected_mfu={settings.expected_mfu} is ignored: give a share from 0 to 1, such as 0.4")
     return found

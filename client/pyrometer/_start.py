@@ -52,7 +52,7 @@ def forgive_arguments(function: Callable[P, Run]) -> Callable[P, Run]:
         if missing:
             _warn(settings.get("local_rank"), "nothing to report: {0} not given", ", ".join(missing))
         if more:
-            _warn(settings.get("local_rank"), "settings are given by name; ignored: {0!r}", more)
+            _warn(settings.get("local_rank"), "settings must be passed by keyword; ignored: {0!r}", more)
         if unknown:
             _warn(settings.get("local_rank"), "unknown settings ignored: {0}", ", ".join(sorted(unknown)))
         return run
@@ -178,7 +178,7 @@ def _start(settings: Settings) -> Run:
     if close_at_exit(run):
         _warn(
             description["local_rank"],
-            "run {0} starts again in this process: the one before is closed",
+            "run {0} starts again in this process: the earlier one is closed",
             description["run"],
         )
     for line in slips(settings, description):
@@ -267,7 +267,8 @@ def _link(run: Run, settings: Settings, description: dict[str, Any]) -> None:
         if dropped:
             _warn(
                 description["local_rank"],
-                "no links to {0}: an address is http or https, names have letters and digits, and {1} bytes fit in all",
+                "no links to {0}: an address is http or https, names consist of letters and digits, and all "
+                "links together have at most {1} bytes",
                 ", ".join(dropped),
                 ring.LINKS_BYTES,
             )

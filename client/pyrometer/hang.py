@@ -42,7 +42,7 @@ class _PlainUnpickler(pickle._Unpickler):  # noqa: SLF001  see read_dump
 
     def find_class(self, module: str, name: str) -> NoReturn:
         """Refuse whatever a pickle could call."""
-        msg = f"refused: it wants to load {module}.{name}"
+        msg = f"refused: it tries to load {module}.{name}"
         raise BadDumpError(msg)
 
     def persistent_load(self, pid: object) -> NoReturn:  # noqa: ARG002  the name that pickle gives it
@@ -96,7 +96,7 @@ class Wait:
     waiting: tuple[int, ...]
     missing: tuple[int, ...]
     others: tuple[tuple[int, str], ...]
-    """Ranks that are in another collective of the same number, and its name."""
+    """Ranks that are in another collective with the same number, and its name."""
 
 
 def read_dump(path: str) -> Dump:
@@ -170,12 +170,13 @@ def _explained(dumps: Sequence[Dump], waits: Sequence[Wait], found: Sequence[int
             f"{len(wait.waiting)} of the ranks wait in {name}{_at(wait.collective.place)}: {_some(wait.waiting)}"
         )
         if wait.missing:
-            lines.append(f"  did not come to it: {_some(wait.missing)}")
+            lines.append(f"did not reach it: {_some(wait.missing)}")
         lines.extend(f"  rank {rank} is in {other} instead" for rank, other in wait.others)
     lines.extend(_last_seen(rank, by_rank.get(rank)) for rank in found)
     if not found:
         lines.append(
-            "No rank stands out: " + ("all that others wait for wait themselves." if waits else "nobody waits.")
+            "No single rank differs: "
+            + ("every rank that others wait for is waiting too." if waits else "nobody waits.")
         )
     return [_printable(line) for line in lines]
 
@@ -203,7 +204,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stderr.write(f"pyrometer-hang: {name}: {_printable(str(error))}\n")
     if not dumps:
         sys.stderr.write(
-            f"pyrometer-hang: {directory}: no dumps; their names end in the rank, as in nccl_trace_rank_0\n"
+            f"pyrometer-hang: {directory}: no dumps found; their names must end in the rank, as in nccl_trace_rank_0\n"
         )
         return 2
     ranks = list(dumps.values())
@@ -290,7 +291,7 @@ def _group_name(group: str, dumps: Iterable[Dump]) -> str:
 
 def _last_seen(rank: int, dump: Dump | None) -> str:
     if dump is None:
-        return f"=> the others wait for rank {rank}: it has written no dump"
+        return f"=> the others wait for rank {rank}: it wrote no dump"
     return f"=> the others wait for rank {rank}; its last collectives: " + (
         "; ".join(f"{one.name} {one.sequence:,} of group {group}{_at(one.place)}" for group, one in dump.latest.items())
         or "none"

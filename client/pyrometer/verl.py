@@ -62,8 +62,8 @@ class _Reporter:
             self.run = start(**{"run": self._name or None, "rank": 0, "first_step": int(step), **given})
             if not self._fits:
                 sys.stderr.write(
-                    "pyrometer: these steps come from no known trainer of verl: if it fails, the run may look as if it "
-                    "ended well\n"
+                    "pyrometer: these steps come from an unknown verl trainer: if it fails, the run may look as if it "
+                    "ended normally\n"
                 )
         else:
             values = {"loss": _first(data, _LOSSES), "grad_norm": _first(data, _NORMS), "tokens": _first(data, _TOKENS)}

@@ -1,4 +1,4 @@
-"""Read the body of another service's answer within a time and a size: clients' own timeouts are per read."""
+"""Read the body of a service's response within limits of time and size: the clients' own timeouts apply per read."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ _CHUNK = 1 << 16
 
 
 class Answer(Protocol):
-    """An answer of :mod:`http.client` or urllib3, which has what was sent so far."""
+    """A response of :mod:`http.client` or urllib3, which can return the bytes received so far."""
 
     def read1(self, amount: int, /) -> bytes:
-        """Return at most so many bytes, after one read at most; none at the end."""
+        """Return at most that many bytes after at most one read; none at the end."""
         ...
 
 
 class TooLargeError(Exception):
-    """The body is larger than is read."""
+    """The body is larger than the limit."""
 
 
 def read_whole(answer: Answer, most: int, until: float) -> bytes:
     """Return the body.
 
     Args:
-        answer: read by one read at a time, as a longer one waits for all of its bytes.
-        most: bytes of it.
+        answer: read one chunk at a time, because a longer read waits for all of its bytes.
+        most: its limit in bytes.
         until: deadline by the monotonic clock.
 
     Raises:
-        TimeoutError: it comes too slowly.
+        TimeoutError: it arrives too slowly.
         TooLargeError: it has more than ``most`` bytes.
     """
     body = bytearray()
     while piece := answer.read1(_CHUNK):
         body += piece
         if time.monotonic() > until:
-            raise TimeoutError("the answer is too slow")
+            raise TimeoutError("the answer came too slowly")
         if len(body) > most:
-            raise TooLargeError(f"an answer of more than {most} bytes")
+            raise TooLargeError(f"the answer is larger than {most} bytes")
     return bytes(body)

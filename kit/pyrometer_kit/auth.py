@@ -20,14 +20,14 @@ class BasicAuth:
     _accepted: set[bytes] = field(default_factory=set)
 
     def remembers(self, authorization: str) -> bool:
-        """Return whether this ``Authorization`` header was accepted before, or none is needed. Takes no time."""
+        """Return whether this ``Authorization`` header was accepted before, or none is needed. Returns at once."""
         if not self.users:
             return True
         name, _, password = _basic(authorization)
         return self._key(name, password) in self._accepted
 
     def allows(self, authorization: str) -> bool:
-        """Return whether an ``Authorization`` header is one of a user. Takes as long as bcrypt does."""
+        """Return whether an ``Authorization`` header belongs to a user. Takes as long as bcrypt does."""
         if not self.users:
             return True
         name, colon, password = _basic(authorization)
@@ -48,7 +48,7 @@ class BasicAuth:
         try:
             # 72 bytes is bcrypt's own limit; newer releases refuse longer passwords.
             good = bcrypt.checkpw(password.encode()[:72], stored or _NOBODY) and stored is not None
-        except ValueError:  # releases differ in what they refuse, a NUL byte for one
+        except ValueError:  # releases differ in what they refuse, such as a NUL byte
             return False
         if good and len(self._accepted) < _MAX_REMEMBERED:
             self._accepted.add(self._key(name, password))

@@ -2,14 +2,15 @@
 
 A collective ends when every rank of its communicator has launched it. Once no count rises any more, a rank that
 launched more than the lowest in one communicator waits there for those with the lowest; a rank that is behind in one
-communicator may wait in another, and then it is no culprit. The culprits are behind, or gone, and wait for nobody::
+communicator may wait in another, and then it is no culprit. The culprits are behind, or gone, and wait for no other
+rank::
 
     tensor parallel    rank 0: 41   rank 1: 40      0 waits for 1
     data parallel      rank 0: 6    rank 2: 7       2 waits for 0
     culprit                                         1
 
-Sends and receives are not counted by NCCL, so that ranks of a pipeline that wait for each other all seem to wait for
-nobody: then each of them is named, and none as certain.
+Sends and receives are not counted by NCCL, so ranks of a pipeline that wait for each other all seem to wait for none:
+then all of them are named, none as certain.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import NamedTuple
 NOT_READY = -1
 """The count of a rank whose communicator is still being set up."""
 GONE = frozenset(("dead", "unresponsive"))
-"""States of a rank whose process doesn't answer; ``missing`` is one that answers, but is not in the communicator."""
+"""States of a rank whose process doesn't answer; ``missing`` means that it answers but is not in the communicator."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Communicator:
     Attributes:
         launched: collectives launched so far, of all kinds together, or NOT_READY, by rank.
         absent: state (``dead``, ``unresponsive`` or ``missing``) of each rank that gave no count.
-        last_launched: the last count that was known of absent ranks, where there is one.
+        last_launched: the last known count of absent ranks, where there is one.
     """
 
     name: str
@@ -46,12 +47,12 @@ class Communicator:
 
 
 class Suspect(NamedTuple):
-    """A rank that others wait for, while it waits for nobody.
+    """A rank that others wait for while it waits for none.
 
     Attributes:
         state: ``behind``, ``not_ready``, ``dead``, ``unresponsive`` or ``missing``.
-        certain: False where another rank could be meant as well.
-        communicator: where others wait for the rank: the innermost of several, in which even late ranks wait for it.
+        certain: False where it could also be another rank.
+        communicator: where others wait for the rank: of several, the innermost, in which even late ranks wait for it.
         launched: its count there, None where it isn't known.
         expected: the highest count there.
         waiting: the number of ranks there that wait.
@@ -67,18 +68,18 @@ class Suspect(NamedTuple):
 
 
 def culprits(communicators: Sequence[Communicator], waits: Mapping[int, bool] | None = None) -> list[Suspect]:
-    """Return the ranks that a standing job waits for, the certain ones first; none if no rank is behind or absent.
+    """Return the ranks that a stalled job waits for, the certain ones first; none if no rank is behind or absent.
 
     Args:
         communicators: the counts at a time when they have stopped rising.
         waits: other evidence of single ranks, where there is any: True if a rank is seen waiting (its GPU spins in a
-            collective, its training loop is in ``wait``), False if it is seen at something else.
+            collective, its training loop is in ``wait``), False if it is seen doing something else.
     """
     graph = _Graph(communicators)
     evidence = waits or {}
     explained = graph.waiting_for(graph.gone)
     found = [graph.suspect(rank, certain=True) for rank in sorted(graph.gone)]
-    if graph.gone:  # it explains those that may wait for it, unless they are seen at something else
+    if graph.gone:  # it explains those that may wait for it, unless they are seen doing something else
         sinks = {rank for rank in graph.sinks if rank not in explained or evidence.get(rank) is False}
     else:
         sinks = {rank for rank in graph.sinks if not evidence.get(rank)} or graph.sinks
@@ -99,7 +100,7 @@ def _hedged(found: list[Suspect]) -> list[Suspect]:
     """Return the suspects without certainty where ranks have not joined several communicators.
 
     A rank that waits in a send or receive, or exchanges tokens with experts, before it joins its next communicator is
-    missing there as well, and nothing may be listed yet of where it waits.
+    missing there as well, and where it waits may not be listed yet.
     """
     apart = {one.communicator for one in found if one.state in ("missing", "not_ready")}
     return [one._replace(certain=one.certain and one.state in GONE) for one in found] if len(apart) > 1 else found
@@ -111,7 +112,7 @@ class _Alike(NamedTuple):
 
 
 def _alike(graph: _Graph, rank: int, sinks: set[int]) -> _Alike:
-    """Return the sinks that may wait for a rank, and those of them that speak for themselves as much as it does."""
+    """Return the sinks that may wait for a rank, and those of them with as much evidence as this rank."""
     cluster = (graph.waiting_for({rank}) & sinks) | {rank}
     inner = graph.is_inner(rank)
     return _Alike(cluster, {one for one in cluster if graph.is_inner(one) == inner})
@@ -149,7 +150,7 @@ class _Graph:
         return Suspect(rank, state, certain, place.name, launched, expected, waiting)
 
     def waiting_for(self, ranks: Collection[int]) -> set[int]:
-        """Return the ranks that wait for any of these, or may do so in a send or receive that isn't counted."""
+        """Return the ranks that wait for any of these, or may wait in a send or receive, which isn't counted."""
         seen, left, done = set(ranks), list(ranks), set()
         while left:
             rank = left.pop()
@@ -167,14 +168,14 @@ class _Graph:
         late = self._late.get(communicator.name)
         if late is not None:
             return rank in late or rank in communicator.absent
-        # All have the same count. They may exchange without its being counted, but hardly all ranks of a job at once.
+        # All have the same count. They may exchange uncounted messages, but hardly all ranks of a job at once.
         return communicator.size < self._largest
 
     def _add(self, communicator: Communicator) -> None:
         launched = communicator.launched
         low, high = min(launched.values(), default=0), max(launched.values(), default=0)
         late = {rank for rank, count in launched.items() if count == low < high}
-        if low == NOT_READY:  # one that answers, but has not joined yet, is what those who set it up wait for
+        if low == NOT_READY:  # the ranks that set it up wait for one that answers but has not joined yet
             late = {rank for rank, state in communicator.absent.items() if state not in GONE} or late
         lost = {rank for rank, state in communicator.absent.items() if state in GONE}
         self.gone |= lost
@@ -195,7 +196,7 @@ class _Graph:
                 yield from ((rank, communicator) for rank in late & self.sinks)
 
     def _in_circles(self) -> set[int]:
-        """Return late ranks that wait for each other only, which launching ahead of the GPU can make of counts."""
+        """Return late ranks that wait only for each other, as counts can suggest when launches run ahead of the GPU."""
         waits_in: dict[str, set[str]] = {}
         ends = {name for name, late in self._late.items() if not self.sinks.isdisjoint(late)}
         for name, late in self._late.items():

@@ -1,4 +1,4 @@
-"""The error for what the user gave and the program cannot use, and the one line that reports it."""
+"""The error for unusable user input, and the one line that reports it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 
 
 class UsageError(Exception):
-    """Something the user gave cannot be used. The message is one line: what, where, what to do."""
+    """A setting or argument cannot be used. The message is one line: what, where, what to do."""
 
 
 def fail(prog: str, error: UsageError) -> int:

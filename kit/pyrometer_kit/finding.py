@@ -1,4 +1,4 @@
-"""Say what a check found, one line each, with the next step."""
+"""Describe what a check found, one line per finding, with the next step."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Finding(NamedTuple):
     def __str__(self) -> str:
         """Return the line as people read it.
 
-        >>> str(Finding("missing", "channel #gpu: the bot is no member", "type /invite @pyrometer there"))
+        >>> str(Finding("missing", "channel #gpu: the bot is not a member", "type /invite @pyrometer there"))
         'missing  channel #gpu: the bot is no member: type /invite @pyrometer there'
         """
         return f"{self.level:8} {self.what}{f': {self.do}' if self.do else ''}"

@@ -1,4 +1,4 @@
-"""Command-line flags in the Prometheus ecosystem's spelling; a wrong one ends in one line that names the way out."""
+"""Command-line flags in the Prometheus ecosystem's spelling; a wrong flag ends in one line that names the fix."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Flags(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
-# Names of this host that no other host can reach it by.
+# Names under which no other host can reach this one.
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -35,7 +35,7 @@ def address(text: str) -> Address:
     """Parse ``host:port``, ``:port`` or ``[v6]:port``.
 
     Raises:
-        argparse.ArgumentTypeError: It is none of these.
+        argparse.ArgumentTypeError: It has none of these forms.
 
     >>> address("127.0.0.1:9935")
     Address(host='127.0.0.1', port=9935)
@@ -51,7 +51,7 @@ def regexp(text: str) -> re.Pattern[str]:
     """Parse a regular expression, anchored at both ends as Prometheus does.
 
     Raises:
-        argparse.ArgumentTypeError: It is none.
+        argparse.ArgumentTypeError: It is not one.
     """
     try:
         return re.compile(f"^(?:{text})$")

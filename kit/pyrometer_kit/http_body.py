@@ -10,10 +10,11 @@ from pyrometer_kit.http_connection import Connection, HeaderTooLargeError
 from pyrometer_kit.http_message import BadRequestError, Request
 
 BODY_SECONDS = 10.0  # Alertmanager's own deadline for a delivery is 10 s or more
-# A body that is too large is read and discarded up to here: otherwise the client is reset before it reads the answer.
+# A body that is too large is read and discarded up to here: otherwise the connection is reset before the client reads
+# the answer.
 MAX_DISCARDED_BYTES = 256 << 20
 _PIECE = 1 << 18
-# All requests together may take so much; an ordinary delivery does not count, so that large ones cannot keep it out.
+# The limit for all requests together; ordinary deliveries don't count, so large ones cannot keep them out.
 MAX_BODIES_BYTES, UNCOUNTED_BYTES = 48 << 20, 1 << 18
 
 
@@ -25,7 +26,7 @@ class Room:
 
     @contextmanager
     def share(self) -> Iterator[Share]:
-        """Give a request a share, until it is answered."""
+        """Give a request a share until it is answered."""
         one = Share(self)
         try:
             yield one
@@ -33,7 +34,7 @@ class Room:
             self._taken -= one.taken
 
     def take(self, count: int) -> bool:
-        """Take so many bytes; return whether they are there."""
+        """Take that many bytes; return whether they are available."""
         if self._taken + count > MAX_BODIES_BYTES:
             return False
         self._taken += count
@@ -47,7 +48,7 @@ class Share:
         self._room, self.taken = room, 0
 
     def grow(self, total: int) -> None:
-        """Make room for a body of so many bytes by now.
+        """Make room for a body that has grown to this size.
 
         Raises:
             BadRequestError: Other bodies take all of it.

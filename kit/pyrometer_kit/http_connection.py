@@ -1,7 +1,7 @@
 """A client's connection: headers and bodies in, answers out, each within its deadline.
 
-Not asyncio's streams: each request goes through half a dozen of their coroutines, futures and timers, which on a node
-at rest is a good part of what a short answer costs.
+Not asyncio's streams: each request passes through half a dozen of their coroutines, futures and timers, a large part
+of the cost of a short answer on an idle node.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Connection(asyncio.Protocol):
         self._ended = False  # the client sends no more
         self._lost = False
         self._error: Exception | None = None  # a reset
-        self._full = False  # more is written than the kernel takes
+        self._full = False  # more is written than the kernel accepts
         self._waiter: asyncio.Future[None] | None = None
 
     @property
@@ -73,7 +73,7 @@ class Connection(asyncio.Protocol):
         return self.transport.get_extra_info("sslcontext") is None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End whatever waits."""
+        """Wake all waiters."""
         self._ended = self._lost = True
         self._error = exc
         self._wake()
@@ -90,7 +90,7 @@ class Connection(asyncio.Protocol):
     async def header(self, idle_seconds: float, header_seconds: float) -> bytes | None:
         """Return the next request's header; None where the client sends no more. A truncated one is no request.
 
-        The first byte may take ``idle_seconds``, all others together ``header_seconds``.
+        The first byte may take ``idle_seconds``, the rest together ``header_seconds``.
 
         Raises:
             asyncio.TimeoutError: One of them is over.
@@ -150,7 +150,7 @@ class Connection(asyncio.Protocol):
             raise self._error or ConnectionResetError("the client has hung up")
 
     async def drain(self, seconds: float) -> None:
-        """Discard what the client still sends until it hangs up, for ``seconds`` at most.
+        """Discard further data from the client until it hangs up, for at most ``seconds``.
 
         Raises:
             OSError: The client reset the connection.

@@ -1,4 +1,4 @@
-"""Get one answer of a service's HTTP API, for checks that people start; :mod:`.prometheus` has what runs all day."""
+"""Get one response of an HTTP API, for checks that people start; :mod:`.prometheus` is for long-running use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SECONDS = 10.0
 
 
 class HttpGetError(Exception):
-    """No answer, or not a good one; the message is one line without credentials, ``status`` that of HTTP or 0."""
+    """No valid answer; the message is one line without credentials, ``status`` that of HTTP or 0."""
 
     def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)
@@ -28,7 +28,7 @@ class HttpGetError(Exception):
 
 
 class NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Makes a redirect an error: urllib would send the credentials on to whatever address the answer names."""
+    """Makes a redirect an error: urllib would forward the credentials to whatever address the answer names."""
 
     def http_error_302(self, req: urllib.request.Request, fp: object, code: int, msg: str, headers: Message) -> None:
         """Follow none."""
@@ -46,7 +46,7 @@ def get(url: str, path: str, *, token: str = "", seconds: float = SECONDS) -> by
         seconds: deadline of the connection, of each wait for the server, and of the whole body.
 
     Raises:
-        HttpGetError: it could not be had, with the reason.
+        HttpGetError: it could not be read, with the reason.
     """
     parts = urlsplit(url.rstrip("/"))
     headers = basic_credentials(parts) or ({"Authorization": f"Bearer {token}"} if token else {})
@@ -62,7 +62,7 @@ def get(url: str, path: str, *, token: str = "", seconds: float = SECONDS) -> by
     except urllib.error.URLError as error:
         raise HttpGetError(f"{bare}: {error.reason}") from None
     except TooLargeError:
-        raise HttpGetError(f"{bare}{path}: an answer of more than {MAX_BYTES >> 20} MiB") from None
+        raise HttpGetError(f"{bare}{path}: the answer is larger than {MAX_BYTES >> 20} MiB") from None
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise HttpGetError(f"{bare}: {str(error) or type(error).__name__}") from None
 
@@ -75,14 +75,14 @@ def _elsewhere(error: urllib.error.HTTPError) -> str:
         return ""
     if error.code not in (301, 302, 303, 307, 308) or not parts.netloc or not place(parts).isprintable():
         return ""
-    return f" (it leads to {parts.scheme}://{place(parts)[:100]}, which is not followed: give that address)"
+    return f" (it redirects to {parts.scheme}://{place(parts)[:100]}, which is not followed: give that address)"
 
 
 def get_json(url: str, path: str, *, token: str = "", seconds: float = SECONDS) -> Any:  # noqa: ANN401  any document
     """Return the JSON document at ``url`` + ``path``.
 
     Raises:
-        HttpGetError: it could not be had, or is not JSON, such as a login page in front of the service.
+        HttpGetError: it could not be read, or is not JSON, such as a login page in front of the service.
     """
     body = get(url, path, token=token, seconds=seconds)
     try:

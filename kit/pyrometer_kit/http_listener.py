@@ -1,7 +1,7 @@
-"""Accept connections one by one, and let the server count each before anything is spent on it.
+"""Accept connections one by one, and let the server count each before any resources are spent on it.
 
 Not ``asyncio``'s own accepting: with TLS it makes the buffers of a connection and starts the handshake before the
-server hears of it, so that clients which never begin one take memory without a limit.
+server hears of it, so clients that never begin one can use unlimited memory.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyrometer_kit.flags import Address
 log = logging.getLogger(__name__)
 
 BACKLOG = 128  # with 5, bursts waited seconds for SYN retransmits
-TURN = 16  # connections accepted before those that are open have their turn
+TURN = 16  # connections accepted before open ones get their turn
 AGAIN_SECONDS = 1.0  # without a descriptor or memory for one more
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -36,7 +36,7 @@ class Listener:
         """Listen; return the port, also for port 0.
 
         Raises:
-            UsageError: Nobody can listen there.
+            UsageError: The address cannot be listened on.
         """
         loop = asyncio.get_running_loop()
         try:
@@ -45,7 +45,7 @@ class Listener:
             bound.close()
             for one in self._sockets:
                 one.listen(BACKLOG)
-        except (OSError, UnicodeError) as error:  # UnicodeError: a host such as a..b, which no one can look up
+        except (OSError, UnicodeError) as error:  # UnicodeError: a host such as a..b, which cannot be resolved
             why = getattr(error, "strerror", None) or str(error)
             if getattr(error, "errno", None) == errno.EADDRINUSE:
                 why = "the port is in use by another program"
@@ -63,7 +63,7 @@ class Listener:
         self._sockets.clear()
 
     def _accept_all(self, listening: socket.socket) -> None:
-        """Accept what waits, a few at a time."""
+        """Accept waiting connections, a few at a time."""
         loop = asyncio.get_running_loop()
         for _ in range(TURN):
             try:

@@ -29,7 +29,7 @@ _PLAIN = frozenset("/?&=-._~:,@!$'()*abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQ
 class Request:
     """A request; header names are in lower case.
 
-    ``oversized``: the body was larger than its route takes and was thrown away. ``peer`` is the asking address.
+    ``oversized``: the body was larger than its route takes and was discarded. ``peer`` is the client's address.
     """
 
     method: str
@@ -56,9 +56,9 @@ class Request:
 class Response:
     """An answer; ``delivered`` is called once, with whether the client received all of it.
 
-    A full kernel buffer is no proof: it holds megabytes that a client which gives up never reads. The proof is the next
-    request on the same connection, or a hang-up with nothing left unread. The latter is no proof of a scraper: that
-    keeps its connection after a successful scrape, and hangs up when its timeout strikes.
+    A full kernel buffer is no proof: it holds megabytes that are never read if the client gives up. The proof is the
+    next request on the same connection, or a hang-up with nothing left unread. The latter is no proof of a scraper:
+    that keeps its connection after a successful scrape, and hangs up when its timeout strikes.
     """
 
     status: int
@@ -120,19 +120,19 @@ def parse_request(header: bytes, peer: str = "") -> Request:
         name, colon, value = line.partition(":")
         if not colon:
             raise BadRequestError(400, "a header line has no colon")
-        # A proxy before us may read these in another way, and take part of the body for a request of its own.
+        # A proxy in front of us may parse these differently and mistake part of the body for another request.
         if not name or name[0] in " \t" or name[-1] in " \t" or not _CONTROLS.isdisjoint(line):
             raise BadRequestError(400, "a header line is folded, or has space or control characters where none belong")
         if (known := name.lower()) in _SINGLE and known in headers:
             raise BadRequestError(400, f"{name} more than once")
         headers[known] = value.strip()
     if "content-length" in headers and "transfer-encoding" in headers:
-        # Whoever believes the other one takes part of the body for a request of its own.
+        # A peer that trusts the other one mistakes part of the body for another request.
         raise BadRequestError(400, "both Content-Length and Transfer-Encoding")
     try:
         path, query = parse_target(parts[1])
     except ValueError:
-        raise BadRequestError(400, "the request's target cannot be parsed") from None
+        raise BadRequestError(400, "the request target cannot be parsed") from None
     return Request(parts[0], path, headers, query=query, version=parts[2], peer=peer)
 
 
@@ -158,7 +158,7 @@ def parse_target(target: str) -> tuple[str, dict[str, str]]:
 def render(response: Response, extra: Mapping[str, str], *, keep: bool, head: bool, zipped: bool) -> bytes:
     """Return the bytes of an answer; ``extra`` are the site's headers, which win over the answer's own.
 
-    ``keep``: the connection stays open; ``head``: without the body; ``zipped``: compressed where that pays.
+    ``keep``: the connection stays open; ``head``: without the body; ``zipped``: compressed if that pays off.
     """
     zipped = zipped and (response.zipped is not None or len(response.body) >= GZIP_FROM)
     # Level 1: the higher ones take many times as long for little less.

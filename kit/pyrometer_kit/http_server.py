@@ -1,4 +1,4 @@
-"""The HTTP server of every service: small, bounded, and indifferent to slow or silent clients.
+"""The HTTP server of every service: small, bounded, and unaffected by slow or silent clients.
 
 On asyncio rather than http.server, because there one silent TLS client stops every scrape (the handshake runs in the
 accepting thread), a truncated request still runs its handler, and half-open clients hold a thread each.
@@ -43,12 +43,12 @@ HEADER_SECONDS = 5.0  # for the whole header: a timeout per read lets one byte e
 WRITE_SECONDS = 10.0  # Prometheus has given up by then (its scrape timeout is 10 s by default)
 IDLE_SECONDS = 65.0  # keep-alive: longer than the usual 60 s scrape interval
 LINGER_SECONDS = 1.0  # for a client to hang up after its last answer
-# Beyond, the client that has kept us waiting longest for a request makes room, so that no number of silent clients
+# Beyond this, the client that has kept us waiting longest is dropped, so that no number of silent clients
 # keeps Prometheus out.
 MAX_CONNECTIONS = 128
 # With TLS each takes up to 0.9 MB, of which asyncio's buffers are 256 KiB (`benchmarks/bench_clients.py`).
 MAX_TLS_CONNECTIONS = 48
-MAX_IGNORED_BYTES = 16 << 20  # of a body that nobody asked for
+MAX_IGNORED_BYTES = 16 << 20  # of an unexpected body
 # Prometheus and vmagent send it. Where they run short of CPU, their HTTP client has read a small answer to its end when
 # the timeout strikes, and hangs up without a reset.
 _TIMEOUT = "x-prometheus-scrape-timeout-seconds"
@@ -75,7 +75,7 @@ class WebServer:
         self._context: ListeningContext | None = None
         self._stopping = False
         self._connections: set[asyncio.Task[None]] = set()
-        # Conversations that wait for their client, longest first, and what ends each at once.
+        # Conversations that wait for their client, longest first, each with the function that ends it at once.
         self._waiting: dict[asyncio.Task[None], Callable[[], object]] = {}
         self._hashing: asyncio.Lock | None = None
         self._room = Room()
@@ -84,7 +84,7 @@ class WebServer:
         """Listen; return the port, also for port 0.
 
         Raises:
-            UsageError: Nobody can listen there.
+            UsageError: The address cannot be listened on.
         """
         self._hashing = asyncio.Lock()
         self._context = self._listening_context()
@@ -119,7 +119,7 @@ class WebServer:
         self._waiting[task] = task.cancel
         connection = Connection()
         try:
-            if full and self._context is not None:  # a handshake only to refuse it would be too much
+            if full and self._context is not None:  # a handshake only to refuse it would cost too much
                 return
             await self._connect(client, connection)
             if not self._admits(connection):
@@ -129,7 +129,7 @@ class WebServer:
             else:
                 await self._converse(task, connection)
         except (OSError, asyncio.TimeoutError):
-            # The client went away or fell silent: no fault of ours. Unread data is dropped: close() alone
+            # The client went away or fell silent: not an error of ours. Unread data is dropped: close() alone
             # would keep it, and the descriptor, until the client reads on.
             if connection.made:
                 connection.transport.abort()
@@ -190,7 +190,7 @@ class WebServer:
         return False
 
     async def _converse(self, task: asyncio.Task[None], connection: Connection) -> None:
-        receipt: Receipt | None = None  # of an answer that the kernel took, and the client perhaps
+        receipt: Receipt | None = None  # of an answer that the kernel accepted, and perhaps the client
         scraper = False
         wait = HEADER_SECONDS
         before: bytes | None = None
@@ -231,7 +231,7 @@ class WebServer:
         await self._linger(task, connection, unread=True)
 
     async def _linger(self, task: asyncio.Task[None], connection: Connection, *, unread: bool) -> None:
-        """Wait a moment for the client to hang up first: closing on what it still sends would cost it our answer."""
+        """Wait a moment for the client to hang up first: closing while it still sends would lose our answer."""
         half_close = connection.transport.can_write_eof()  # not with TLS
         if self._stopping or not (half_close or unread):
             return
@@ -257,7 +257,7 @@ class WebServer:
         return response.delivered if delivered else None, keep and not self._stopping
 
     async def _respond(self, request: Request, connection: Connection) -> tuple[Response, bool]:
-        """Return the answer, and whether nothing of the request is left unread."""
+        """Return the answer, and whether the request was read completely."""
         route = self._routes.get(request.path)
         refusal = await self._refusal(request, route)
         if refusal is not None or route is None:
@@ -273,7 +273,7 @@ class WebServer:
             return await self._handle(route, replace(request, body=body or b"", oversized=body is None)), True
 
     async def _refusal(self, request: Request, route: Route | None) -> Response | None:
-        """Return the answer to a request that no handler is to see; None for all others."""
+        """Return the answer to a request that no handler should see; None for all others."""
         limit = self._config.rate_limit
         if limit is not None and not limit.take():
             return text(429, "too many requests", Retry_After=str(ceil(limit.interval)))
@@ -284,7 +284,7 @@ class WebServer:
         if request.has_body and not takes_body and (declared_length(request) or 0) > MAX_IGNORED_BYTES:
             return text(413, "too large: no body is expected here")
         if request.method not in READ_METHODS and not _from_here(request):
-            return text(403, "the page of another site asks: no page may change anything here")
+            return text(403, "the request comes from a page of another site, which may not change anything here")
         methods = route.methods if route else READ_METHODS
         if request.method not in methods:
             return text(405, f"only {' and '.join(methods)}", Allow=", ".join(methods))
@@ -334,7 +334,7 @@ class WebServer:
 
 
 def _from_here(request: Request) -> bool:
-    """Return whether no browser sends it for a page of another site, with the address and the password of its user."""
+    """Return False for a request that a browser sends for a page of another site, with its user's password."""
     origin = request.headers.get("origin")
     return origin is None or origin.partition("://")[2] == request.headers.get("host")
 

@@ -52,7 +52,7 @@ class ServerThread:
         """Listen; return the port.
 
         Raises:
-            UsageError: Nobody can listen there.
+            UsageError: The address cannot be listened on.
         """
         self._thread.start()
         try:

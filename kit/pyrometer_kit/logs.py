@@ -12,8 +12,8 @@ from datetime import datetime, timezone
 LEVELS = ("debug", "info", "warn", "error")
 FORMATS = ("logfmt", "json")
 
-# Whatever ends up in a message or a stack trace: Slack's tokens, Socket Mode tickets, credentials of HTTP headers and
-# of URLs, bcrypt hashes and private keys.
+# Secrets that end up in a message or a stack trace: Slack's tokens, Socket Mode tickets, credentials of HTTP headers
+# and of URLs, bcrypt hashes and private keys.
 _SECRETS = re.compile(
     r"xox[a-z]-[\w-]+|xapp-[\w-]+"
     r"|(?<=[?&]ticket=)[^\s&]+"

@@ -16,10 +16,10 @@ def coding_quality(header: str, coding: str) -> float:
 
 
 def prefers_openmetrics(accept: str) -> bool:
-    """Return whether a scraper takes OpenMetrics and refuses the text format 0.0.4.
+    """Return whether a scraper accepts OpenMetrics and refuses the text format 0.0.4.
 
-    Who takes both gets the text: it says as much (no exemplars, no timestamps), and the counters that keep
-    dcgm-exporter's names, without ``_total``, are counters in it, while OpenMetrics has to call them unknown.
+    A client that accepts both gets the text: it has the same content (no exemplars, no timestamps), and the counters
+    that keep dcgm-exporter's names, without ``_total``, are counters in it, while OpenMetrics has to call them unknown.
     """
     qualities = _qualities(accept)
     wildcard = qualities.get("*/*", 0.0)
@@ -44,5 +44,5 @@ def _quality(parameters: list[str]) -> float:
             try:
                 return min(max(float(value), 0.0), 1.0)
             except ValueError:
-                return 0.0  # not a number: no consent
+                return 0.0  # not a number: not accepted
     return 1.0

@@ -1,7 +1,7 @@
-"""Compress a text of which most pieces stay as they were since the last time: only the others are compressed.
+"""Compress a text of which most pieces are unchanged since the last time: only changed pieces are compressed.
 
 A full flush ends each piece's deflate blocks at a byte and forgets what came before, so the compressed pieces can be
-put together in any company. ``benchmarks/bench_exposition.py`` compares it with compressing the whole text.
+combined in any order. ``benchmarks/bench_exposition.py`` compares it with compressing the whole text.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A process by ``<procfs>/<pid>/stat`` (proc(5)), which the kernel answers without any lock of the process itself.
+"""Read a process from ``<procfs>/<pid>/stat`` (proc(5)), for which the kernel takes no lock of the process itself.
 
 A line: ``4711 (python) D 1 4711 4711 0 -1 4194560 ... 123456 ...``; the name, up to 15 bytes, may hold
 spaces and brackets.
@@ -26,7 +26,7 @@ def read_stat(procfs: Path | str, pid: int | str) -> ProcStat:
 
     Raises:
         OSError: there is no such process.
-        ValueError: the line has another form.
+        ValueError: the line has an unexpected format.
     """
     with open(f"{procfs}/{pid}/stat", encoding="utf-8", errors="replace") as file:
         head, _, rest = file.read().rpartition(")")

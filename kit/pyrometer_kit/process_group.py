@@ -1,4 +1,4 @@
-"""End programs together with what they have started."""
+"""Stop programs together with their children."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from typing import Final
 from pyrometer_kit.proc_stat import read_stat
 
 GRACE_SECONDS: Final = 10.0
-"""Time to tidy up between SIGTERM and SIGKILL: ``srun`` ends its steps on other hosts, ``fio`` removes its file."""
+"""Time to clean up between SIGTERM and SIGKILL: ``srun`` ends its steps on other hosts, ``fio`` removes its file."""
 _POLL_SECONDS: Final = 0.02
 
 
 def end(processes: Iterable[subprocess.Popen[bytes]], grace: float = GRACE_SECONDS) -> None:
-    """Ask the process groups of programs that still run to end, and kill those that have not after ``grace`` seconds.
+    """Ask the process groups of running programs to exit, and kill those that have not after ``grace`` seconds.
 
     Each program must lead a group of its own (``start_new_session=True``). One that hangs in the kernel is left behind.
     """
@@ -39,12 +39,12 @@ def end(processes: Iterable[subprocess.Popen[bytes]], grace: float = GRACE_SECON
 
 
 def _lives(process: subprocess.Popen[bytes]) -> bool:
-    """Return whether a process of the group is left: a shell may be gone before the program that it has started."""
+    """Return whether a process of the group is left: a shell may exit before the program that it started."""
     return process.poll() is None or (_signal(process, 0) and _is_more_than_zombies(process.pid))
 
 
 def _is_more_than_zombies(group: int) -> bool:
-    """Return whether a process of the group runs: in a container nobody may collect those that have ended."""
+    """Return whether a process of the group runs: in a container, zombies may never be reaped."""
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError):
             found = read_stat("/proc", path.name)

@@ -1,4 +1,4 @@
-"""A client for Prometheus' HTTP API, on the standard library; any server with that API will do."""
+"""A client for Prometheus' HTTP API, on the standard library; any server with that API works."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from pyrometer_kit.flags import LOOPBACK
 DEFAULT_URL = "http://127.0.0.1:9090"
 QUERY_SECONDS = 10.0
 MAX_ANSWER_BYTES = 32 << 20
-# A connection that was kept open and that the server has closed meanwhile.
+# A kept connection that the server has closed in the meantime.
 _STALE = (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError)
 # The numbers of name-resolution and TLS errors are not errno's.
 _NUMBERS = {socket.gaierror: "eai", ssl.SSLError: "tls"}
 
 
 class PrometheusError(Exception):
-    """No answer, or not a good one; the message is one line that may be shown.
+    """No valid answer; the message is one line that may be shown.
 
     ``reason`` is one word for a label: ``deadline``, ``refused``, ``bad_answer``, ``too_large``, ``http_401``, or the
     name of an errno such as ``econnrefused``.
@@ -106,7 +106,7 @@ class HttpPrometheus:
             raise PrometheusError(f"Prometheus at {place(self._url)}: {error}", _reason(error)) from None
 
     def _post(self, path: str, form: str) -> tuple[bytes, int]:
-        """Return the body and the status of the answer, over a kept connection where one is still good."""
+        """Return the body and the status of the answer, over a kept connection if one is still usable."""
         until = time.monotonic() + self._seconds
         while self._idle:
             try:
@@ -156,7 +156,7 @@ def answer(body: bytes, status: int = 200) -> list[Series]:
     """Return the series in an answer of the API.
 
     Raises:
-        PrometheusError: Prometheus refused the query, or it is no such answer.
+        PrometheusError: Prometheus refused the query, or it is not such an answer.
     """
     try:
         document = json.loads(body)
@@ -174,7 +174,7 @@ def prometheus_url(text: str) -> str:
     """Parse a flag: an http or https URL without a password, which every user of the machine could read.
 
     Raises:
-        argparse.ArgumentTypeError: It is none.
+        argparse.ArgumentTypeError: It is not one.
     """
     msg = f"{text!r} is not a URL such as {DEFAULT_URL}"
     try:
@@ -194,7 +194,7 @@ def _series(item: Mapping[str, Any]) -> Series:
     points = tuple((float(at), float(value)) for at, value in (item["values"] if "values" in item else [item["value"]]))
     labels = item["metric"]
     if not all(isinstance(value, str) for value in labels.values()) or not all(math.isfinite(at) for at, _ in points):
-        msg = "a label is no text, or a time no number"
+        msg = "a label is not text, or a time is not a number"
         raise ValueError(msg)
     return Series(labels, points)
 

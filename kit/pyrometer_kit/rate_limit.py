@@ -35,7 +35,7 @@ def duration(text: str) -> float:
     """Return the seconds of a Go duration such as ``1s``, ``1m30s`` or ``0``.
 
     Raises:
-        ValueError: It is none.
+        ValueError: It is not one.
 
     >>> duration("1m30s")
     90.0

@@ -1,9 +1,9 @@
-"""Reload of the web configuration under a running server, as exporter-toolkit's users expect it.
+"""Reload of the web configuration under a running server, as exporter-toolkit's users expect.
 
 The file and those that it names are checked every few seconds; when one was replaced, all are read again, and the next
 connections use the new certificate, client CA, versions and ciphers, the next requests the new users. An unusable file
-(a certificate whose key is still to come) leaves the old configuration in force and is logged once. Protection is
-renewed, never removed: a half-written file can be a valid one that protects nothing.
+(such as a certificate whose key is not written yet) leaves the previous configuration in force and is logged once.
+Protection can be replaced, never removed: a half-written file can be a valid one that protects nothing.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class FileWatch:
 
 
 class WebConfigReload:
-    """Keeps a configuration in use as its files are. Without a path there is nothing to reload."""
+    """Keeps a configuration in sync with its files. Without a path there is nothing to reload."""
 
     def __init__(self, path: str | Path | None, config: WebConfig) -> None:
         self._path = path
@@ -52,7 +52,7 @@ class WebConfigReload:
         """True if the latest reload could be used; a metric serves it."""
 
     async def run(self) -> None:
-        """Check again and again until cancelled; in a thread, as the files may lie on a file system that hangs."""
+        """Check periodically until cancelled; in a thread, as the files may lie on a file system that hangs."""
         while True:
             await asyncio.sleep(CHECK_SECONDS)
             try:
@@ -73,7 +73,7 @@ class WebConfigReload:
             self.apply(self.read())
         except UsageError as error:
             self.successful = False
-            log.error("reload: %s; the old configuration stays in force", error)
+            log.error("reload: %s; keeping the previous configuration", error)
         else:
             log.info("reload: --web.config.file: %s: done", self._path)
 
@@ -93,7 +93,7 @@ class WebConfigReload:
     def apply(self, fresh: WebConfig) -> None:
         """Put a configuration from :meth:`read` in force."""
         if fresh.files != self._config.files:
-            # Nobody knows whether the new ones changed before they were read: read once more.
+            # The new ones may have changed before they were read: read them once more.
             self._watch, self._unchecked = FileWatch(fresh.files), True
         self._config.replace(fresh)
         self.successful = True
@@ -108,7 +108,7 @@ def _identity(path: Path) -> tuple[int, int, int, int] | None:
 
 
 def _removed_protection(now: WebConfig, fresh: WebConfig) -> str:
-    """Return the name of what protects now and would no longer; empty where nothing is lost."""
+    """Return the name of a protection that would be lost; empty if none would."""
     if now.auth.users and not fresh.auth.users:
         return "basic_auth_users"
     if now.tls is None:

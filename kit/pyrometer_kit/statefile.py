@@ -18,20 +18,20 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-# The path names something that is no folder: a mistake in the flag, which nothing but another flag puts right.
+# The path is not a folder: a mistake in the flag, which only another flag can fix.
 _NO_FOLDER = (errno.ENOTDIR, errno.EEXIST)
 
 
 def default_folder() -> Path:
-    """Return where state files are by default: what systemd names (``StateDirectory=``), else /var/lib/pyrometer."""
+    """Return the default folder of state files: what systemd sets (``StateDirectory=``), else /var/lib/pyrometer."""
     return Path(os.environ.get("STATE_DIRECTORY") or "/var/lib/pyrometer")
 
 
 def state_folder(path: str | None, default: Path) -> Path | None:
     """Return the folder for state files, created when missing; None where the default one cannot be used.
 
-    A folder ``path`` that the user asked for is returned though it can't be written now, after a warning: what it
-    holds may still be read, each save that fails is reported, and a disk that is mended is used again.
+    A folder ``path`` that the user asked for is returned though it can't be written now, after a warning: its
+    content may still be readable, each failed save is reported, and a repaired disk is used again.
 
     Raises:
         UsageError: ``path`` leads to a file.
@@ -72,7 +72,7 @@ class StateFile:
     def load(self, decode: Callable[[Mapping[str, Any]], T]) -> T | None:
         """Return the file's object as ``decode`` reads it; None where there is no file.
 
-        ``decode`` raises ValueError, KeyError or TypeError for foreign data: the file is then set aside, with one
+        ``decode`` raises ValueError, KeyError or TypeError for foreign data: then the file is set aside, with one
         warning.
         """
         if self._path is None:
@@ -83,11 +83,11 @@ class StateFile:
             return None
         except PermissionError as error:
             self.unusable = self.denied = True
-            log.warning("%s can't be read, its counts restart at 0: %s", self._path, error.strerror)
+            log.warning("%s can't be read; its counts restart at 0: %s", self._path, error.strerror)
             return None
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             self.unusable = True
-            log.warning("%s can't be used, its counts restart at 0: %r", self._path, error)
+            log.warning("%s can't be used; its counts restart at 0: %r", self._path, error)
             self._set_aside(self._path)
             return None
 
@@ -115,7 +115,7 @@ class StateFile:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        if self.denied:  # another user's state is not lost to that of this one
+        if self.denied:  # another user's state is not overwritten by this one's
             self._set_aside(self._path)
             self.denied = False
         new.replace(self._path)
@@ -134,7 +134,7 @@ class StateFile:
 def _created(path: Path) -> int:
     """Return a descriptor of a new file in place of an old one.
 
-    The folder may be another user's, and this one root: a link that was put there must not be followed.
+    The folder may belong to another user while we run as root: a link planted there must not be followed.
     """
     path.unlink(missing_ok=True)
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)

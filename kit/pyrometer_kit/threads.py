@@ -1,9 +1,9 @@
-"""Threads for the calls of an event loop that block; nobody waits for them at exit.
+"""Threads for an event loop's blocking calls, which are not awaited at exit.
 
 Not ``asyncio.to_thread``: its pool has few threads, so that calls that hang would block all others, and
-``asyncio.run`` waits for it, so that one hung call would outlive SIGTERM. And not a new thread for each call: on a node
-at rest that costs as much as the rest of a short answer. So an idle thread waits for the next call, and further ones
-start as they are needed.
+``asyncio.run`` waits for it, so that one hung call would outlive SIGTERM. And not a new thread for each call: on an
+idle node that costs as much as the rest of a short answer. So an idle thread waits for the next call, and further
+ones start as needed.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Threads:
         while kept and (call := calls.get()) is not None:
             call.run()
             kept = len(self._idle) < self._kept
-            if kept:  # before anybody knows that the call is over: the next caller finds the thread
+            if kept:  # before the result is visible: the next caller finds the thread
                 self._idle.append(calls)
             call.report()
             del call  # with its result, which can be large
@@ -101,7 +101,7 @@ class _Call:
 
     def report(self) -> None:
         """Hand the outcome to the loop."""
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed: no one is waiting any more
             self._loop.call_soon_threadsafe(self._then, self._result, self._error)
 
 

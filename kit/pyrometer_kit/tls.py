@@ -11,7 +11,7 @@ from typing import Any
 
 VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
 # Go's other two, RequestClientCert and RequireAnyClientCert, take any certificate unverified: OpenSSL's Python binding
-# cannot, and it would protect nothing.
+# cannot, and it would add no protection.
 CLIENT_AUTH = {
     "": ssl.CERT_NONE,
     "NoClientCert": ssl.CERT_NONE,
@@ -36,7 +36,7 @@ CURVES = {"CurveP256": "prime256v1", "CurveP384": "secp384r1", "CurveP521": "sec
 
 
 class TlsError(Exception):
-    """The settings make no context; the message says why."""
+    """The settings don't make a valid context; the message gives the reason."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def has_allowed_san(certificate: Mapping[str, Any] | None, allowed: Collection[s
 
 def _load_pair(made: ssl.SSLContext, certificate: Pem, key: Pem) -> None:
     def encrypted() -> bytes:
-        # Without a password of ours OpenSSL would ask for it on the terminal, and wait.
+        # Without a password callback OpenSSL would prompt on the terminal and wait.
         raise TlsError(
             "can't load the certificate or key: the key is encrypted, and no password can be entered;"
             " decrypt it with openssl pkey -in KEY -out NEW_KEY"

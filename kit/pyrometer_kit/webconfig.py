@@ -41,7 +41,9 @@ _HEADERS: Mapping[str, tuple[str, ...]] = {
 }
 _BOOLEANS = {"true": True, "false": False}
 _HASH = re.compile(r"\$2[aby]\$(0[4-9]|[12]\d|3[01])\$[./A-Za-z0-9]{53}")
-_CA_NEEDS_TYPE = "the client CA would verify nobody: set client_auth_type to RequireAndVerifyClientCert, or remove it"
+_CA_NEEDS_TYPE = (
+    "the client CA would verify no client: set client_auth_type to RequireAndVerifyClientCert, or remove it"
+)
 
 
 @dataclass
@@ -59,7 +61,7 @@ class WebConfig:
     """Legal settings that are not supported, one line each."""
 
     def replace(self, fresh: WebConfig) -> None:
-        """Take over everything from ``fresh``; whoever holds this configuration has the new one from now on."""
+        """Take over everything from ``fresh``; every holder of this configuration sees the new one from now on."""
         before = self.rate_limit
         self.tls, self.auth, self.headers = fresh.tls, fresh.auth, fresh.headers
         self.allowed_sans, self.files, self.rate_limit = fresh.allowed_sans, fresh.files, fresh.rate_limit
@@ -72,7 +74,7 @@ def load(path: str | Path | None, known: Collection[str] = ()) -> WebConfig:
     """Read the file and log its warnings, except those ``known``; without a path return the empty configuration.
 
     Raises:
-        UsageError: It cannot be used: path, line, setting and the way out.
+        UsageError: It cannot be used; the message has path, line, setting and the fix.
     """
     if not path:
         return WebConfig()
@@ -184,7 +186,7 @@ def _tls(folder: Path, node: Node, warnings: list[str]) -> tls.TlsSettings:
 
 
 def _check_client_auth(node: Node, settings: Mapping[str, Node], authority: tls.Pem | None) -> None:
-    """Refuse every combination that would verify nobody or refuse everybody."""
+    """Refuse every combination that would verify no client or refuse every client."""
     mode = _setting(settings, "client_auth_type", tls.CLIENT_AUTH, ssl.CERT_NONE)
     if mode == ssl.CERT_NONE and authority is not None:
         place = settings.get("client_ca_file", settings.get("client_ca", node)).place

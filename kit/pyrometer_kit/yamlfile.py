@@ -1,4 +1,4 @@
-"""YAML read strictly: every error names file and line; no key twice, no alias, no tag, nothing unknown."""
+"""YAML read strictly: every error names file and line; no duplicate key, no alias, no tag, no unknown setting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a database can do to two services, and what is done by mistake: a copy put back, two fleets on one of them."""
+"""A database under two services that is another one: a copy that was put back, or another fleet's by mistake."""
 
 from __future__ import annotations
 

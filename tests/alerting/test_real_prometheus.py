@@ -142,7 +142,7 @@ def test_a_runs_ports_at_a_switch_are_found_with_those_that_lost_their_link(
 def test_every_query_of_a_digest_and_of_a_picture_is_understood(prometheus: tuple[HttpPrometheus, float]) -> None:
     asked, now = prometheus
     report = gather_digest(asked, [], "weekly", start=now - 7 * 86_400, end=now, zone=timezone.utc)
-    assert report.missing == ("goodput: no run ledger (cluster exporter) in this time",)
+    assert report.missing == ("goodput: no run ledger (cluster exporter) in this period",)
     hot = Cause("gpu-001 GPU 3", "heat", labels={"node": "gpu-001", "gpu": "3"})
     link = Cause("gpu-001 mlx5_1", "flaps", labels={"node": "gpu-001", "device": "mlx5_1"})
     curve = ChartCurve((now - 60,), (0.4,), (0.4,), 0.4)

@@ -73,7 +73,7 @@ def test_alertmanagers_answer_has_a_deadline_and_a_limit(answer: Answer, monkeyp
     monkeypatch.setattr(alertmanager, "MAX_ANSWER_BYTES", 1 << 20)
     with StrangeServer(answer) as server:
         began = time.monotonic()
-        with pytest.raises(AlertmanagerError, match="too slow or too large"):
+        with pytest.raises(AlertmanagerError, match="too slowly or is too large"):
             _alertmanager(f"http://{server.place}", lambda asked: asked.alerts())
         assert time.monotonic() - began < 10
 

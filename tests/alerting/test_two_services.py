@@ -120,7 +120,7 @@ def test_both_show_the_same_incidents_and_so_do_the_commands(two: Two, storage: 
     assert "gpu-shown" in digest.stdout
     explained = command("explain", *storage)
     assert (explained.returncode, explained.stderr.count("\n")) == (2, 1)
-    assert "no incident '' of a run: known are none" in explained.stderr
+    assert "no incident '' of a run: known runs: none" in explained.stderr
 
 
 @pytest.mark.parametrize("name", ["replay", "digest", "explain"])

@@ -97,7 +97,7 @@ def test_an_experiment_that_hangs_or_dies_costs_itself_alone(
     (tmp_path / "results.jsonl").unlink()
     gpu_check("stand_in").make(tmp_path)
     main._run_apart(place, experiment, check.Report(tmp_path, experiment), 1.0)
-    assert {result.note for result in check.results(tmp_path)} == {"not done within 1 s"}
+    assert {result.note for result in check.results(tmp_path)} == {"not finished within 1 s"}
 
 
 def test_a_torn_line_of_results_costs_itself_alone(gpu_check: Any, tmp_path: Path) -> None:

@@ -219,7 +219,7 @@ def test_tokens_on_the_gpu_are_left_out_with_one_line_and_never_waited_for(
     assert [record.flags & (ring.FLAG_TOKENS | ring.FLAG_FLOPS) for record in ring_content.records] == [0, 0, 0]
     assert not any(record.flags & ring.TAG_BITS["skipped"] for record in ring_content.records)
     said = capfd.readouterr().err.splitlines()
-    why = "a tensor on the GPU, is not recorded: the client never waits for it: give a number of Python"
+    why = "a tensor on the GPU, is not recorded: the client never waits for the GPU: pass a Python number"
     names = ("skipped", "tokens", "flops", "tokens_per_step")
     assert said == [f"pyrometer: run r: {name}, {why}" for name in names]
 

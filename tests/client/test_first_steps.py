@@ -76,7 +76,7 @@ def test_a_job_that_nobody_reads_says_so_once(rings: str, clock: Clock, capfd: p
     clock.now = 11 * SECOND
     steps(run, 20)
     (line,) = capfd.readouterr().err.splitlines()
-    assert line.startswith(f"pyrometer: run r: nobody reads {run.path} after 21 steps: is the node exporter running")
+    assert line.startswith(f"pyrometer: run r: nothing reads {run.path} after 21 steps: is the node exporter running")
     run.close()
 
 
@@ -159,7 +159,7 @@ def test_a_group_alone_may_read(rings: str, seen: Any) -> None:
 def test_a_group_that_does_not_exist_is_one_line(rings: str, capfd: pytest.CaptureFixture[str]) -> None:
     run = pyrometer.start("r", rings=rings, group="no-such-group")
     assert run.disabled == "OSError"
-    assert "the ring can't be given to the group no-such-group: there is no such group" in capfd.readouterr().err
+    assert "can't change the ring's group to no-such-group: there is no such group" in capfd.readouterr().err
     assert list(Path(rings).iterdir()) == []
 
 

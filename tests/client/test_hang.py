@@ -52,16 +52,16 @@ def test_a_rank_without_a_dump_is_missing_where_all_are_known(
 ) -> None:
     write(tmp_path, 0, [entry(WORLD, 15, "barrier"), entry(WORLD, 16)], 15)  # its group of all ranks has two
     assert main([str(tmp_path)]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "=> the others wait for rank 1: it has written no dump"
+    assert capsys.readouterr().out.splitlines()[-1] == "=> the others wait for rank 1: it wrote no dump"
 
 
 def test_whoever_waits_for_nobody_is_named(stuck: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(stuck)]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "2 of the ranks wait in gloo:all_reduce 16 of group 0 (default_pg), train.py:21 in train: ranks 0, 1",
-        "  did not come to it: ranks 2, 3",
+        "did not reach it: ranks 2, 3",
         "1 of the ranks wait in gloo:all_reduce 6 of group 2 (tensor), train.py:19 in train: ranks 3",
-        "  did not come to it: ranks 2",
+        "did not reach it: ranks 2",
         (
             "=> the others wait for rank 2; its last collectives: gloo:all_reduce 5 of group 2, train.py:21 in train; "
             "gloo:barrier 15 of group 0, train.py:22 in train"
@@ -80,7 +80,7 @@ def test_nobody_is_named_where_nobody_waits(tmp_path: Path, capsys: pytest.Captu
     for rank in range(2):
         write(tmp_path, rank, [entry(WORLD, 16)], 16)
     assert main([str(tmp_path)]) == 1
-    assert "No rank stands out" in capsys.readouterr().out
+    assert "No single rank differs" in capsys.readouterr().out
 
 
 def test_a_rank_without_a_dump_is_known_by_its_group(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -90,7 +90,7 @@ def test_a_rank_without_a_dump_is_known_by_its_group(tmp_path: Path, capsys: pyt
     whole["pg_config"] = {"0": {"ranks": "[0, 1]"}}
     path.write_text(json.dumps(whole))
     assert main([str(tmp_path)]) == 0
-    assert "the others wait for rank 1: it has written no dump" in capsys.readouterr().out
+    assert "the others wait for rank 1: it wrote no dump" in capsys.readouterr().out
 
 
 def test_a_rank_in_a_receive_is_not_blamed(tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ def test_values_without_names(rings: str, seen: ReadRing, capfd: pytest.CaptureF
         with run.step():
             run.record(*values)
     assert [r.loss for r in seen(run.path).records] == [3.0, 4.0, 5.0, None]
-    assert capfd.readouterr().err.count("give values by name") == 1
+    assert capfd.readouterr().err.count("pass values by keyword") == 1
 
 
 def test_values_given_twice_or_by_any_name(rings: str, seen: ReadRing, capfd: pytest.CaptureFixture[str]) -> None:
@@ -132,7 +132,7 @@ def test_values_given_twice_or_by_any_name(rings: str, seen: ReadRing, capfd: py
     run.tick()
     run.tick(3.0, self=1)
     assert [r.loss for r in seen(run.path).records] == [2.0, 3.0]
-    assert capfd.readouterr().err.count("value 1.0 is not recorded: give values by name") == 1
+    assert capfd.readouterr().err.count("value 1.0 is not recorded: pass values by keyword") == 1
     run.close()
 
 
@@ -153,7 +153,7 @@ def test_watch_and_auto_with_wrong_arguments(rings: str, capfd: pytest.CaptureFi
     assert target.step() == 5
     assert capfd.readouterr().err.splitlines() == [
         "pyrometer: unknown settings ignored: self",
-        "pyrometer: settings are given by name; ignored: ('c',)",
+        "pyrometer: settings must be passed by keyword; ignored: ('c',)",
         "pyrometer: unknown settings ignored: function",
         "pyrometer: nothing to report: name not given",
     ]
@@ -162,7 +162,7 @@ def test_watch_and_auto_with_wrong_arguments(rings: str, capfd: pytest.CaptureFi
 def test_settings_without_names(rings: str, capfd: pytest.CaptureFixture[str]) -> None:
     run: Any = pyrometer.start("a", 1e9, rings=rings)  # type: ignore[call-arg]
     assert run.disabled is None
-    assert "settings are given by name; ignored: (1000000000.0,)" in capfd.readouterr().err
+    assert "settings must be passed by keyword; ignored: (1000000000.0,)" in capfd.readouterr().err
     assert pyrometer.auto("a", 1e9, rings=rings).disabled is None  # type: ignore[call-arg]
     assert pyrometer.start("a", run="b", rings=rings).disabled is None  # type: ignore[misc]
 

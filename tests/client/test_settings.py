@@ -15,9 +15,18 @@ from pyrometer.follow.main import main as follow
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
-        ({"peak_flops": 989.4}, "peak_flops=989.4 is no GPU's and is ignored: give FLOP/s, such as 989.4e12"),
-        ({"peak_flops": "989.4"}, "peak_flops=989.4 is no GPU's and is ignored: give FLOP/s, such as 989.4e12"),
-        ({"peak_flops": 989.4e24}, "peak_flops=9.894e+26 is no GPU's and is ignored: give FLOP/s, such as 989.4e12"),
+        (
+            {"peak_flops": 989.4},
+            "peak_flops=989.4 is not plausible for a GPU and is ignored: give FLOP/s, such as 989.4e12",
+        ),
+        (
+            {"peak_flops": "989.4"},
+            "peak_flops=989.4 is not plausible for a GPU and is ignored: give FLOP/s, such as 989.4e12",
+        ),
+        (
+            {"peak_flops": 989.4e24},
+            "peak_flops=9.894e+26 is not plausible for a GPU and is ignored: give FLOP/s, such as 989.4e12",
+        ),
         ({"expected_mfu": 40}, "expected_mfu=40 is ignored: give a share from 0 to 1, such as 0.4"),
     ],
 )
@@ -52,5 +61,5 @@ def test_the_follower_refuses_a_peak_without_its_e12(
     log.write_text("")
     assert follow([str(log), "--run=r", f"--rings={rings}", "--peak-flops=989.4"]) == 2
     assert capfd.readouterr().err.splitlines()[-1] == (
-        "pyrometer-follow: --peak-flops=989.4 is no GPU's: give FLOP/s, such as 989.4e12"
+        "pyrometer-follow: --peak-flops=989.4 is not plausible for a GPU: give FLOP/s, such as 989.4e12"
     )

@@ -63,7 +63,7 @@ def test_a_trainer_that_is_not_known_is_told(seen: Any) -> None:
         [sys.executable, "-c", PROGRAM, json.dumps([STEP, STEP]), "ends"], check=True, capture_output=True, text=True,
         env={**os.environ, "VERL_USE_EXTERNAL_MODULES": "pyrometer.verl"},
     )  # fmt: skip
-    assert "no known trainer of verl" in done.stderr
+    assert "an unknown verl trainer" in done.stderr
     assert seen().header.count == 1
 
 

@@ -126,7 +126,7 @@ def client(folder: Path, *, certificate: bool = False, newest: ssl.TLSVersion | 
 
 
 UNUSABLE = {
-    "a CA that verifies nobody": (TLS + CLIENT_CA, "the client CA would verify nobody: set client_auth_type"),
+    "a CA that verifies nobody": (TLS + CLIENT_CA, "the client CA would verify no client: set client_auth_type"),
     "required certificates without a CA": (TLS + REQUIRED, "needs client_ca_file: no certificate could be verified"),
     "an encrypted key": (TLS.replace("key.pem", "locked.pem"), "the key is encrypted, and no password can be entered"),
     "a key of another certificate": (TLS.replace("key.pem", "other.pem"), "can't load the certificate or key"),
@@ -174,7 +174,7 @@ def test_client_certificates_required_by_a_reload_are_required_of_every_new_conn
     assert not service.is_served(anonymous)
     errors = [line for line in service.log.splitlines() if "level=error" in line]
     assert len(errors) == 2
-    assert all("the old configuration stays in force" in line for line in errors)
+    assert all("keeping the previous configuration" in line for line in errors)
     service.write(TLS + CLIENT_CA + REQUIRED)
     until(lambda: f"\n{service.metric} 1" in service.get("/metrics", known))
     assert not service.is_served(anonymous)

@@ -199,7 +199,7 @@ def test_protection_is_not_removed_while_it_runs(
     write(tmp_path, after)
     reload.check()
     assert (config.auth.users, config.tls) == (users, tls)
-    assert "takes a restart; the old configuration stays in force" in caplog.text
+    assert "takes a restart; keeping the previous configuration" in caplog.text
 
 
 def test_client_certificates_can_be_asked_for_and_their_authority_renewed(

@@ -27,12 +27,13 @@ from pyrometer_kit.flags import Flags
 from pyrometer_kit.prometheus import HttpPrometheus
 
 _REPLAY = (
-    "List or retry messages that Slack or an outlet refused for good. Works while the service runs, which notices"
+    "List or retry messages that Slack or an outlet refused for good. Works while the service runs, which picks"
+    "the retry up"
     " within 15 s."
 )
 _EXPLAIN = "Print every fact, weight and query behind a diagnosis. Sends nothing; works while the service runs."
 _CHECK_SLACK = (
-    "Ask Slack about token, scopes, channels and Socket Mode, with the service's own flags, and say what is missing."
+    "Ask Slack about token, scopes, channels and Socket Mode, with the service's own flags, and report what is missing."
     " Posts nothing without --post."
 )
 _CHECK_OUTLETS = (
@@ -46,7 +47,7 @@ def replay(arguments: Sequence[str]) -> int:
     """List or retry messages that Slack refused for good; return the exit status.
 
     Raises:
-        UsageError: an argument is wrong; the message says how.
+        UsageError: an argument is wrong; the message explains it.
         StoreError: the store cannot be opened.
     """
     parser = Flags("pyrometer-alerting replay", _REPLAY)
@@ -67,15 +68,15 @@ def replay(arguments: Sequence[str]) -> int:
         store.close()
     if unknown:
         raise UsageError(f"no dead operation {unknown[0]}: see pyrometer-alerting replay --list")
-    _say([f"{len(op_ids)} operations will be tried again"])
+    _say([f"{len(op_ids)} operations will be retried"])
     return 0
 
 
 def check_config(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Check flags and configuration file as the service does when it starts, and start nothing.
+    """Check flags and configuration file as the service does at its start, without starting it.
 
     Raises:
-        UsageError: a setting is wrong; the message says how.
+        UsageError: a setting is wrong; the message explains it.
     """
     chosen = settings.load(arguments, environment)
     if chosen.storage_url:
@@ -87,7 +88,7 @@ def check_config(arguments: Sequence[str], environment: Mapping[str, str]) -> in
     routing.load_users(chosen.config_file)
     outlet_settings.load(chosen.config_file)
     rules.load(chosen.policy_file)
-    _say(["the configuration is good"])
+    _say(["the configuration is valid"])
     return 0
 
 
@@ -95,7 +96,7 @@ def digest(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     """Print the digest of the last day or week as of now; return the exit status.
 
     Raises:
-        UsageError: an argument or setting is wrong; the message says how.
+        UsageError: an argument or setting is wrong; the message explains it.
         StoreError: the store cannot be opened.
     """
     parser = Flags("pyrometer-alerting digest", _DIGEST)
@@ -127,9 +128,7 @@ def explain(arguments: Sequence[str]) -> int:
     """
     parser = Flags("pyrometer-alerting explain", _EXPLAIN)
     _add_storage(parser)
-    parser.add_argument(
-        "incident", nargs="?", default="", help="its id, the beginning of it, or a run (default: newest)"
-    )
+    parser.add_argument("incident", nargs="?", default="", help="its id, a prefix of it, or a run (default: newest)")
     options = parser.parse_args(list(arguments))
     store = _opened(options)
     try:
@@ -142,16 +141,16 @@ def explain(arguments: Sequence[str]) -> int:
     named = [one for one in newest if one.run == wanted or one.id.startswith(wanted)]
     if not named:
         several = ", ".join(f"{one.id[:8]} ({one.run})" for one in newest[:5])
-        raise UsageError(f"no incident {wanted!r} of a run: known are {several or 'none'}")
+        raise UsageError(f"no incident {wanted!r} of a run: known runs: {several or 'none'}")
     _say(account.lines(named[0]))
     return 0
 
 
 def check_slack(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Ask Slack whether it will take what the service sends; return 1 where something is missing.
+    """Check that Slack will accept the service's messages; return 1 if something is missing.
 
     Raises:
-        UsageError: a setting is wrong, or there is no token; the message says how.
+        UsageError: a setting is wrong, or there is no token; the message explains it.
     """
     parser = Flags("pyrometer-alerting check-slack", _CHECK_SLACK)
     parser.add_argument("--post", action="store_true", help="also post a message, find, edit and delete it")
@@ -169,7 +168,7 @@ def check_slack(arguments: Sequence[str], environment: Mapping[str, str]) -> int
         list(channels), chosen.slack_app_token, pictures=chosen.charts != "off", post=options.post
     )
     slack = WebSlack(chosen.slack_token, chosen.slack_api_url)
-    # The findings say it in a line each, without a traceback.
+    # The findings report it, one line each, without a traceback.
     logging.getLogger("pyrometer_alerting.slack_sdk").setLevel(logging.CRITICAL)
     missing = False
     for finding in slack_check.check(slack, wanted):
@@ -179,10 +178,10 @@ def check_slack(arguments: Sequence[str], environment: Mapping[str, str]) -> int
 
 
 def check_outlets(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Send a test incident to the outlets; return 1 where one did not take it.
+    """Send a test incident to the outlets; return 1 if one did not accept it.
 
     Raises:
-        UsageError: a setting is wrong, or there is no such outlet; the message says how.
+        UsageError: a setting is wrong, or there is no such outlet; the message explains it.
     """
     parser = Flags("pyrometer-alerting check-outlets", _CHECK_OUTLETS)
     parser.add_argument("--outlet", action="append", default=[], metavar="NAME", help="only this one (repeatable)")
@@ -194,7 +193,7 @@ def check_outlets(arguments: Sequence[str], environment: Mapping[str, str]) -> i
         known = ", ".join(entries) or "none: --config.file needs a section `outlets`"
         raise UsageError(f"no outlet {unknown[0]!r}: known are {known}" if unknown else f"outlets: {known}")
     wanted = [entries[name] for name in options.outlet] or list(entries.values())
-    # The findings say it in a line each.
+    # The findings report it, one line each.
     logging.getLogger("pyrometer_alerting.deliver.outlets").setLevel(logging.CRITICAL)
     missing = False
     for finding in outlet_check.check(wanted, Style(notice=chosen.notice), SystemClock().wall()):

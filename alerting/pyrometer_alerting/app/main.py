@@ -77,7 +77,7 @@ def run(arguments: Sequence[str], environment: Mapping[str, str], stop: threadin
 
 
 class _Configuration:
-    """Everything that is read again without a restart: web configuration, tokens, routing, people, policy."""
+    """Everything that is reloaded without a restart: web configuration, tokens, routing, people, policy."""
 
     def __init__(self, chosen: Settings) -> None:
         self.web = webconfig.load(chosen.web_config)
@@ -94,10 +94,10 @@ class _Configuration:
         return any([self._secrets.changed(), self._web_reload.changed()])
 
     def read(self) -> tuple[routing.Routing, frozenset[str]]:
-        """Put web configuration and tokens in force; return the routing and the people. All of it or nothing.
+        """Put web configuration and tokens in force; return the routing and the people: either all or none.
 
         Raises:
-            UsageError: Something is wrong with one of them.
+            UsageError: One of them is invalid.
         """
         chosen = self._chosen
         users = routing.load_users(chosen.config_file)
@@ -143,9 +143,9 @@ def _channel(chosen: Settings) -> str:
 
 
 def style(chosen: Settings, *, encrypted: bool = False) -> Style:
-    """Return what all messages share; links lead where browsers reach, which may differ from our own addresses.
+    """Return the style shared by all messages, with the addresses that browsers can reach.
 
-    ``encrypted`` says whether we serve TLS ourselves.
+    They may differ from our own. ``encrypted``: whether we serve TLS ourselves.
     """
     own_runbooks = f"{_page_url(chosen, encrypted=encrypted)}{runbooks.BASE}"
     return Style(
@@ -197,7 +197,7 @@ class _Reloader:
             self._service.reload()
             _log.info("reload: done")
         except UsageError as error:
-            _log.error("reload: %s; the old configuration stays in force", error)
+            _log.error("reload: %s; keeping the previous configuration", error)
 
 
 def _wait(stop: threading.Event, reloader: _Reloader) -> None:

@@ -1,4 +1,4 @@
-"""The `outlets` part of the configuration file: places besides Slack that are told of incidents.
+"""The `outlets` part of the configuration file: places besides Slack that get incidents.
 
 outlets:
   - name: oncall
@@ -44,7 +44,7 @@ def load(path: Path | None) -> tuple[Entry, ...]:
     """Read the outlets and their secrets from the configuration file.
 
     Raises:
-        UsageError: something is wrong; the message names file and line, and no secret.
+        UsageError: a setting is wrong; the message names file and line, but no secret.
     """
     root = read(path).get("outlets") if path is not None else None
     entries = [_entry(node) for node in root.items()] if root is not None else []
@@ -102,7 +102,7 @@ def _webhook(node: Node, fields: Fields) -> Outlet:
     try:
         key = webhook.key_of(secret)
     except ValueError:
-        raise UsageError(f"{fields['secret-file'].place}: what follows whsec_ in the file is not base64") from None
+        raise UsageError(f"{fields['secret-file'].place}: the part after whsec_ in the file is not base64") from None
     return Webhook(_endpoint(node, fields, secret), key)
 
 
@@ -130,10 +130,10 @@ def _email(node: Node, fields: Fields) -> Outlet:
     if tls not in (STARTTLS, IMPLICIT, NONE):
         raise UsageError(f"{fields['tls'].place}: {tls} must be one of {STARTTLS}, {IMPLICIT}, {NONE}")
     if tls == NONE and host.host not in LOOPBACK:
-        raise UsageError(f"{fields['tls'].place}: without TLS only a server on this machine is used")
+        raise UsageError(f"{fields['tls'].place}: without TLS only a server on this machine may be used")
     user = fields["user"].text() if "user" in fields else ""
     if bool(user) != ("password-file" in fields):
-        raise UsageError(f"{node.place}: user and password-file belong together")
+        raise UsageError(f"{node.place}: user and password-file must be given together")
     password = _secret(node, fields, "password-file") if user else ""
     recipients = [_mailbox(item) for item in _required(node, fields, "to").items()]
     if not recipients:
@@ -162,7 +162,9 @@ def _endpoint(node: Node, fields: Fields, secret: str, default: str = "") -> End
         raise UsageError(f"{place}: expected an address such as https://example.com/hook")
     scheme, _, rest = url.partition("://")
     if scheme != "https" and re.split(r"[:/]", rest)[0] not in LOOPBACK:
-        raise UsageError(f"{place}: expected an https address: incidents and secrets would be readable on the way")
+        raise UsageError(
+            f"{place}: expected an https address: otherwise incidents and secrets would be sent in plain text"
+        )
     return Endpoint(url.rstrip("/") if url == default else url, _ca_file(fields), tuple(filter(None, hidden)))
 
 

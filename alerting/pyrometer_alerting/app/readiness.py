@@ -8,11 +8,11 @@ from pyrometer_alerting.intake.deliveries import Deliveries
 from pyrometer_alerting.state.store import Store, StoreError
 from pyrometer_kit.clock import Clock
 
-EVERY_SECONDS = 5.0  # each check is a commit on the disk, and anybody may ask
+EVERY_SECONDS = 5.0  # each check is a commit on disk, and anyone may request one
 
 
 class Readiness:
-    """Writes to the store now and then, and remembers how that went."""
+    """Writes to the store periodically and remembers the outcome."""
 
     def __init__(self, store: Store, deliveries: Deliveries, clock: Clock) -> None:
         self._store, self._deliveries, self._clock = store, deliveries, clock
@@ -30,7 +30,7 @@ class Readiness:
         return True
 
     def check(self) -> None:
-        """Write something, unless that was tried in the last seconds.
+        """Write something, unless that was tried a few seconds ago.
 
         Raises:
             StoreError: nothing can be written.
@@ -41,7 +41,7 @@ class Readiness:
                 self._checked_at, self._error = now, self._probe()
             if self._error is not None:
                 raise self._error
-            if self._deliveries.stuck:  # the disk may have room for a word and none for a delivery
+            if self._deliveries.stuck:  # the disk may have space for a word but not for a delivery
                 raise StoreError(self._deliveries.stuck)
 
     def _probe(self) -> StoreError | None:

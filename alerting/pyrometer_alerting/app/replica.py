@@ -1,6 +1,6 @@
-"""One of several services on one database: it takes deliveries and clicks always, and leads while it holds the lock.
+"""One of several services on one database: it always accepts deliveries and clicks, and leads while it holds the lock.
 
-Each term is a service of its own, as after a start: what a deposed one remembered is nothing to go by.
+Each term starts a new service, as after a start, because the memory of a deposed one can't be trusted.
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ class Replica:
         """Read the configuration again.
 
         Raises:
-            UsageError: something is wrong with it.
+            UsageError: it is invalid.
         """
         self._service.reload()
 
     def start(self) -> None:
-        """Take deliveries, and lead as soon as nobody else does."""
+        """Accept deliveries, and lead as soon as no other replica does."""
         self._service.listen()
         for thread in self._threads:
             thread.start()
@@ -132,7 +132,7 @@ class Replica:
             self._replace()
 
     def _replace(self) -> None:
-        """Let a new service answer from now on, and end the deposed one beside it."""
+        """Let a new service answer from now on, and stop the deposed one in the background."""
         deposed = self._service
         self._engine.close()
         self._next()

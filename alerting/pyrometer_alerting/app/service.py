@@ -147,10 +147,10 @@ class Service:
         self._stopping = threading.Event()
 
     def reload(self) -> None:
-        """Read routing, secrets and web configuration again; all of them or none replaces the old ones.
+        """Reload routing, secrets and web configuration; either all or none of them take effect.
 
         Raises:
-            UsageError: something is wrong with one of them.
+            UsageError: one of them is invalid.
         """
         self._reload_successful = False
         outlets = self._read_outlets()
@@ -166,10 +166,10 @@ class Service:
         try:
             self.outlets.apply(outlets)
         except StoreError as error:
-            raise UsageError(f"{error}: the outlets are as they were") from None
+            raise UsageError(f"{error}: keeping the previous outlets") from None
 
     def listen(self) -> None:
-        """Take clicks and commands, which a replica that does not lead takes too."""
+        """Accept clicks and commands, which a replica that does not lead also accepts."""
         if self._listener is not None and not self._listening:
             self._listening = True
             self._run([self._listener.run])
@@ -199,7 +199,7 @@ class Service:
             thread.start()
 
     def depose(self) -> None:
-        """End what leads, at once: another replica may lead already."""
+        """Stop everything that only the leader does, at once: another replica may already lead."""
         self._store.close()
         self.stop()
 
@@ -256,7 +256,7 @@ class Service:
         return response
 
     def _receive(self, body: bytes) -> Response:
-        """Answer 2xx only when it is on the disk; 503 makes Alertmanager retry, any 4xx would make it give up."""
+        """Answer 2xx only once the delivery is on disk; 503 makes Alertmanager retry, any 4xx would make it give up."""
         try:
             self.deliveries.take(body)
         except BadDelivery as error:
@@ -269,7 +269,7 @@ class Service:
         return Response(200, b"ok\n")
 
     def _too_large(self) -> Response:
-        """Accept an oversized delivery and raise an alert: Alertmanager would retry a refused one for ever."""
+        """Accept an oversized delivery and raise an alert: Alertmanager would retry a refused one forever."""
         now = self._clock.wall()
         alert = oversized(f"{MAX_DELIVERY_BYTES >> 20} MiB", now)
         self.metrics.rejected.labels("oversized").inc()
@@ -295,7 +295,7 @@ class Service:
         self._wake()
 
     def _wake(self) -> None:
-        """Let Slack and all outlets look at the outbox now."""
+        """Let the couriers of Slack and all outlets check the outbox now."""
         self.courier.wake()
         self.outlets.wake()
 
@@ -309,7 +309,7 @@ class Service:
             with self._reloading:
                 self.reload()
         except UsageError as error:
-            _log.error("reload: %s; the old configuration stays in force", error)
+            _log.error("reload: %s; keeping the previous configuration", error)
             return Response(500, f"{error}\n".encode())
         return Response(200, b"reloaded\n")
 
@@ -357,7 +357,7 @@ class Service:
             gauges["pyrometer_alerting_backup_last_success_timestamp_seconds"] = {(): backed_up_at}
         if self._listener is not None:
             gauges["pyrometer_alerting_socket_mode_connected"] = {(): float(self._listener.connected)}
-        if not leads:  # the others are the leader's: twice they would be two
+        if not leads:  # the others are exported by the leader: from two replicas they would count twice
             return gauges
         gauges["pyrometer_alerting_inbox_depth"] = {(): float(self._inbox.depth)}
         try:

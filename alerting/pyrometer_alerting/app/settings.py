@@ -33,18 +33,18 @@ from pyrometer_kit.flags import Address, Flags, address
 from pyrometer_kit.yamlfile import entries, read, read_text
 
 PROG = "pyrometer-alerting"
-# A healthy Prometheus answers at once; one that needs longer is in trouble, and the message does not wait for it.
+# A healthy Prometheus answers at once; one that needs longer is overloaded, and the message does not wait for it.
 QUERY_SECONDS = 3.0
-DIGEST_SECONDS = 30.0  # a digest queries months, and nobody waits for it
+DIGEST_SECONDS = 30.0  # a digest queries months, and no one waits for it
 STRUCTURED = ("routing", "slack-users", "outlets")  # sections without a flag, read elsewhere
 TOKEN_VARIABLE = "PYROMETER_SLACK_BOT_TOKEN"  # noqa: S105 - the name of a variable, not a token
 APP_TOKEN_VARIABLE = "PYROMETER_SLACK_APP_TOKEN"  # noqa: S105
 SLACK_API_URL = "https://slack.com/api/"
 
 COMMANDS: Mapping[str, str] = {
-    "check-config": "check these flags and the configuration file, and start nothing",
-    "check-slack": "ask Slack about token, scopes, channels and Socket Mode, and say what is missing",
-    "check-outlets": "send a test incident to pagers, Teams, e-mail and webhooks, and say which took it",
+    "check-config": "check these flags and the configuration file without starting the service",
+    "check-slack": "ask Slack about token, scopes, channels and Socket Mode, and report what is missing",
+    "check-outlets": "send a test incident to pagers, Teams, e-mail and webhooks, and report which accepted it",
     "digest": "print the digest of the last day or week as of now",
     "explain": "print every fact, weight and query behind a diagnosis",
     "replay": "list or retry messages that Slack or an outlet refused for good",
@@ -84,7 +84,7 @@ _HELP: Mapping[str, str] = {
     "web.config.file": "TLS and basic authentication, as in Prometheus' exporter-toolkit",
     "web.bearer-token-file": "file with the token that Alertmanager must present (authorization.credentials_file);"
     " a second line holds the next token",
-    "prometheus.url": "Prometheus' address, for the causes of training alerts; without it none are sought",
+    "prometheus.url": "Prometheus' address, for the causes of training alerts; without it no causes are looked up",
     "prometheus.external-url": "Prometheus' address as browsers reach it, for links",
     "runbook.url": "base of the runbooks' paths (docs/alerts.md#...), for a copy of your own; by default this service"
     " serves them below /runbooks",
@@ -103,7 +103,7 @@ _HELP: Mapping[str, str] = {
     "digest.daily": "when to send the daily digest, such as 09:00; empty sends none",
     "digest.weekly": "when to send the weekly digest, such as mon 09:00; empty sends none",
     "digest.timezone": "time zone of these times and of the months, such as Europe/Zurich",
-    "policy.file": "file that says which finding drains a node (docs/policy.md); without it nothing ever does",
+    "policy.file": "file with the findings that drain a node (docs/policy.md); without it no node is ever drained",
     "storage.path": "folder of the database; created if missing",
     "storage.url": "PostgreSQL's address, postgresql://user@host/database, instead of the folder: several of these"
     " services then share one database, and one of them leads (docs/howto/two-alerting-services.md)",
@@ -160,7 +160,7 @@ def load(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
     """Read flags, file and secrets.
 
     Raises:
-        UsageError: something is wrong; the message says what in one line.
+        UsageError: a setting is wrong; the message is one line.
     """
     options = vars(_parser().parse_args(list(arguments)))
     config_file = options.pop("config.file")
@@ -174,7 +174,9 @@ def load(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
 
 
 def _parser() -> Flags:
-    parser = Flags(PROG, "Alertmanager in, Slack out. Without a command the service runs.")
+    parser = Flags(
+        PROG, "Receive alerts from Alertmanager and post incidents to Slack. Without a command, run the service."
+    )
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     width = max(map(len, COMMANDS))
     parser.epilog = "\n".join(
@@ -189,7 +191,7 @@ def _parser() -> Flags:
 
 
 def _metavar(name: str) -> str:
-    """Return what stands for a flag's value: its choices, or the kind that the end of its name is."""
+    """Return the placeholder of a flag's value: its choices, or the type that the end of its name implies."""
     if name in _CHOICES:
         return "{" + ",".join(_CHOICES[name]) + "}"
     kinds = {"url": "URL", "file": "FILE", "address": "HOST:PORT", "path": "FOLDER"}
@@ -211,7 +213,7 @@ def _settings(values: Mapping[str, str], environment: Mapping[str, str]) -> Sett
     if app_token and not token:
         raise UsageError("--slack.app-token-file: buttons need a bot token as well (--slack.bot-token-file)")
     if token and not values["slack.channel"]:
-        raise UsageError("--slack.channel is missing: name the channel (its id is best) that the bot is a member of")
+        raise UsageError("--slack.channel is missing: name a channel that the bot is a member of, best by its id")
     api_url = _url("slack.api-url", values["slack.api-url"])
     bearer = values["web.bearer-token-file"]
     alertmanagers = _urls("alertmanager.url", values["alertmanager.url"])

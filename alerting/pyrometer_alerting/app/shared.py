@@ -1,4 +1,4 @@
-"""The server that several services share, imported only where one is configured: its client library is optional."""
+"""The database server that several services share, imported only if configured: its client library is optional."""
 
 from __future__ import annotations
 

@@ -22,16 +22,17 @@ def trouble_lines(
     lines = []
     if heartbeat is not None and now - float(heartbeat) > _WATCHDOG_SECONDS:
         lines.append(
-            f"No Watchdog for {duration(now - float(heartbeat))}: Prometheus, Alertmanager or the path from them is"
+            f"No Watchdog alert for {duration(now - float(heartbeat))}: Prometheus, Alertmanager or the path "
+            "from them is"
             " broken, and no other alert can be trusted to arrive."
         )
     if courier.blocked:
         lines.append(f"Slack refuses everything: {courier.blocked}. {depth} messages are queued.")
     elif oldest is not None and now - oldest > 30:
-        lines.append(f"{depth} messages wait for Slack, the oldest for {now - oldest:.0f} s.")
+        lines.append(f"{depth} messages are waiting for Slack, the oldest for {now - oldest:.0f} s.")
     lines += [f"Policy: {line}." for line in policy]
     for channel, why in courier.parked.items():
-        lines.append(f"{channel} cannot be reached ({why}): new messages go to the service's own channel.")
+        lines.append(f"{channel} cannot be reached ({why}): new messages go to the default channel.")
     if dead:
         lines.append(f"{dead} messages were refused by Slack for good: pyrometer-alerting replay retries them.")
     return (*lines, *outlets.trouble(tx, now))

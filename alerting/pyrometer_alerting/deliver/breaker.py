@@ -1,9 +1,7 @@
-"""One circuit breaker over all that the service does with Slack, and one for each other outlet.
+"""One circuit breaker for all calls to Slack, and one for each other outlet.
 
-While Slack is away, one call in turn tries it.
-
-With a wait for each operation alone, hundreds of messages, look-ups, duplicate checks, pictures and connections would
-be many calls a second to a Slack that can answer none.
+While Slack is down, one call at a time tries it. If each operation waited on its own, hundreds of messages, look-ups,
+duplicate checks, pictures and connections would make many calls a second to a Slack that can't answer.
 """
 
 from __future__ import annotations
@@ -14,11 +12,11 @@ from collections.abc import Callable
 from pyrometer_alerting.deliver.failure import DeliveryFailure, Trouble
 from pyrometer_alerting.deliver.slack import SlackFailure
 
-AWAY = "slack_away"  # the code of a call that was not made
+AWAY = "slack_away"  # the code for a call that was not made
 
 
 class Breaker:
-    """Counts failures in a row, whatever failed. May be used from any thread; times are Unix seconds."""
+    """Counts consecutive failures of any kind. May be used from any thread; times are Unix seconds."""
 
     def __init__(self, again: Callable[[int], float]) -> None:
         """Wait for `again(failures)` seconds after each failure."""
@@ -40,16 +38,16 @@ class Breaker:
             self._failures += 1
 
     def close(self) -> None:
-        """Note that Slack answers."""
+        """Record that Slack answers."""
         with self._lock:
             self._failures, self._open_until = 0, 0.0
 
     def shorten(self) -> None:
-        """End the waiting: after the clock was set back it would last longer by as much."""
+        """End the waiting: after the clock was set back, it would last longer by that much."""
         with self._lock:
             self._open_until = 0.0
 
     def check(self, now: float) -> None:
-        """Raise SlackFailure, without a call, while Slack is away."""
+        """Raise SlackFailure, without a call, while Slack is down."""
         if now < self._open_until:
             raise SlackFailure(Trouble.SAFE, AWAY, self._open_until - now)

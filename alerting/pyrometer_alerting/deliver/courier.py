@@ -1,7 +1,7 @@
 """Deliver the outbox to Slack, one call at a time, so that nothing is lost and nothing is posted twice.
 
-The operation is marked `sending` on disk before the call and carries its op_id in the message's metadata. Whenever it
-is unknown whether Slack has the message (a crash, a timeout, a broken connection, `internal_error`), it is looked up in
+The operation is marked `sending` on disk before the call and carries its op_id in the message's metadata. If it is
+unknown whether Slack has the message (a crash, a timeout, a broken connection, `internal_error`), it is looked up in
 the channel before it is posted again.
 """
 
@@ -66,7 +66,7 @@ class Courier:
 
     @property
     def parked(self) -> dict[str, str]:
-        """Channels that cannot be reached, with Slack's error code; new messages go to our own channel."""
+        """Channels that cannot be reached, with Slack's error code; new messages go to the default channel."""
         return self.limits.parked
 
     def wake(self) -> None:
@@ -113,7 +113,7 @@ class Courier:
                     tx.outbox.look_up_at(operation.op_id, now + self._timing.first_look, "interrupted", 0)
 
     def step(self) -> float:
-        """Process the oldest operation that can be done now; return the seconds until the next step."""
+        """Process the oldest operation that is due; return the seconds until the next step."""
         now = self._clock.wall()
         if now < self._stepped_at:
             self._clock_set_back(now)
@@ -132,7 +132,7 @@ class Courier:
         return min(wait, self._remove_duplicates(now))
 
     def _clock_set_back(self, now: float) -> None:
-        """Shorten all waiting times: after the clock was set back they would be longer by as much."""
+        """Shorten all waiting times: after the clock was set back, they would last longer by that much."""
         self.limits.shorten(now)
         with self._store.transaction() as tx:
             tx.outbox.cap_waits(now, now + self._timing.idle)
@@ -174,7 +174,7 @@ class Courier:
                 return
             native = has_native_charts_enabled(tx, self._charts, now)
             into = tx.incident(incident.joined_into)
-        # Outside the transaction: a message of thousands of alerts must not keep Alertmanager waiting.
+        # Outside the transaction: building a message of thousands of alerts must not keep Alertmanager waiting.
         builder = self.composer.builder(incident, into, operation, self.limits.target(operation), native=native)
         level, message = degraded(operation.degrade, builder)
         with self._store.transaction() as tx:
@@ -270,14 +270,14 @@ class Courier:
                 tx.outbox.plan_duplicate_check(operation.op_id, channel, ts, operation.sent_at or 0.0, due)
 
     def _report_stray(self, operation: Operation, ts: str) -> None:
-        """Report to the next leader a call that this one made although it was deposed: paused just before it."""
+        """Report to the next leader a call that was made after being deposed, because of a pause just before it."""
         now = self._clock.wall()
-        _log.warning("outbox: %s: done after another replica took over", slack_method(operation))
+        _log.warning("outbox: %s: completed after another replica took over", slack_method(operation))
         try:
             with self._store.transaction(aside=True) as tx:
                 tx.outbox.note_stray(operation, ts, now)
         except StoreError as error:
-            _log.error("outbox: the other replica could not be told: %s", error)
+            _log.error("outbox: could not notify the other replica: %s", error)
 
     def _failed(self, operation: Operation, failure: SlackFailure) -> None:
         now = self._clock.wall()
@@ -332,7 +332,9 @@ class Courier:
     def _lookup_failed(self, operation: Operation, failure: SlackFailure, now: float) -> None:
         with self._store.transaction() as tx:
             if failure.code in _CANNOT_LOOK_UP:
-                _log.warning("outbox: cannot look up own messages (%s): posting again may repeat one", failure.code)
+                _log.warning(
+                    "outbox: cannot look up our own messages (%s): posting again may create a duplicate", failure.code
+                )
                 tx.outbox.retry_at(operation.op_id, now, failure.code)
                 return
             wait = max(failure.retry_after, self._timing.first_look)
@@ -340,7 +342,7 @@ class Courier:
         self.limits.record_failure(operation, failure, now)
 
     def _remove_duplicates(self, now: float) -> float:
-        """Delete late duplicates: a first attempt that arrived after it had been posted again."""
+        """Delete late duplicates: first attempts that arrived after the message had been posted again."""
         wait = self._timing.idle
         with self._store.transaction() as tx:
             planned = tx.outbox.duplicate_checks()

@@ -23,7 +23,7 @@ def has_native_charts(tx: Transaction, now: float) -> bool:
 
 
 def has_native_charts_enabled(tx: Transaction, charts: str, now: float) -> bool:
-    """Return whether Slack draws the charts, by the setting and by what the workspace refused."""
+    """Return whether Slack draws the charts, by the setting and by the workspace's refusals."""
     return charts == "auto" and has_native_charts(tx, now)
 
 
@@ -36,7 +36,7 @@ def record_chart_refusal(store: Store, op_id: str, now: float) -> None:
 
 
 def degraded(level: int, build: Callable[[int], Message]) -> tuple[int, Message]:
-    """Return the message at this level, or at the next one that differs: never the refused content again."""
+    """Return the message at this level, or at the next one that differs: never the refused content."""
     message = build(level)
     while 0 < level < DEGRADE_LEVELS - 1 and message == build(level - 1):
         level += 1

@@ -14,7 +14,7 @@ class Trouble(Enum):
     CHANNEL = "channel"  # nothing will work in this channel until someone acts
     PAYLOAD = "payload"  # never send the same content again
     AMBIGUOUS = "ambiguous"  # it may have worked
-    SAFE = "safe"  # it has not worked: retry
+    SAFE = "safe"  # it has failed: retry
 
 
 class DeliveryFailure(Exception):  # noqa: N818 - an answer, not a bug

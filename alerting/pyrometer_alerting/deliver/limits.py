@@ -1,4 +1,4 @@
-"""The waiting of delivery: its own intervals, rate limits, channels that cannot be reached, an invalid token."""
+"""Waiting times of delivery: its own intervals, rate limits, unreachable channels, an invalid token."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class SendLimits:
 
     @property
     def parked(self) -> dict[str, str]:
-        """Channels that cannot be reached, with Slack's error code; new messages go to our own channel."""
+        """Channels that cannot be reached, with Slack's error code; new messages go to the default channel."""
         return {channel: why for channel, (why, _until) in self._parked.items() if channel != self._channel}
 
     @property
@@ -58,12 +58,12 @@ class SendLimits:
         return self._blocked[1] if self._blocked is not None else 0.0
 
     def target(self, operation: Operation) -> str:
-        """Return where to post: its channel, or ours while that one cannot be reached."""
+        """Return where to post: the message's channel, or the default channel while that one cannot be reached."""
         target = operation.target or self._channel
         return self._channel if target in self._parked and target != self._channel else target
 
     def free_at(self, operation: Operation) -> float:
-        """Return when it may be tried: a post can go to another channel, an edit must wait for its own."""
+        """Return when the operation may be tried: a post can go to another channel, an edit must wait for its own."""
         where = self.target(operation) if operation.ts is None and operation.kind == "root" else operation.target
         parked_until = self._parked.get(where or self._channel, ("", 0.0))[1]
         limited_until = self._free_at.get(self._limit_of(operation), 0.0)
@@ -82,7 +82,7 @@ class SendLimits:
             self._parked[where] = (failure.code, now + self._probe_seconds)
 
     def record_answer(self) -> None:
-        """Note that Slack answers."""
+        """Record that Slack answers."""
         self.breaker.close()
 
     def record_success(self, operation: Operation) -> None:
@@ -91,7 +91,7 @@ class SendLimits:
         self._parked.pop(self.target(operation), None)
 
     def shorten(self, now: float) -> None:
-        """End all waiting: after the clock was set back it would last longer by as much."""
+        """End all waiting: after the clock was set back, it would last longer by that much."""
         self._free_at.clear()
         self._parked.clear()
         self.breaker.shorten()

@@ -1,6 +1,7 @@
 """Pictures of incidents for workspaces without chart blocks, added by an edit so that they never delay the text.
 
-Few: one when the drop is diagnosed, one every five minutes while it lasts, one of the whole when it is over.
+There are few: one when the drop is diagnosed, one every five minutes while it lasts, and one of the whole drop when
+it is over.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ READY_WAITS = (1.0, 2.0, 4.0, 8.0)  # seconds between checks of an upload, which
 
 
 class PictureUploader:
-    """Uploads pictures while Slack is there; `sleep` waits for that many seconds."""
+    """Uploads pictures while Slack is reachable; `sleep` waits for that many seconds."""
 
     def __init__(self, slack: Slack, sleep: Callable[[float], object], breaker: Breaker, clock: Clock) -> None:
         self._slack, self.sleep, self._breaker, self._clock = slack, sleep, breaker, clock
@@ -72,7 +73,7 @@ EVERY_SECONDS = 5.0
 AGAIN_SECONDS = 300.0
 AFTER_FAILURE_SECONDS = 60.0
 WITHOUT_LIBRARY_SECONDS = 3600.0
-RECENT_SECONDS = 600.0  # a resolved incident's last picture is made within this time
+RECENT_SECONDS = 600.0  # a resolved incident's last picture is made within this period
 
 
 class DrawIncident(Protocol):

@@ -27,7 +27,7 @@ from pyrometer_kit.http_get import NoRedirects
 
 # Well above the time of any normal answer: beyond this the connection is dead and a lookup decides.
 TIMEOUT_SECONDS = 10
-LONGEST_WAIT_SECONDS = 3600.0  # limit of a rate limit's wait, whatever Slack asks for
+LONGEST_WAIT_SECONDS = 3600.0  # upper limit of a rate limit's wait, whatever Slack requests
 MAX_HISTORY_PAGES = 5
 EVENT_TYPE = "pyrometer_incident"
 
@@ -37,7 +37,7 @@ class SlackFailure(DeliveryFailure):
 
 
 class Identity(NamedTuple):
-    """Whose token it is, and what it may do."""
+    """The token's owner and its scopes."""
 
     bot: str
     workspace: str
@@ -263,20 +263,20 @@ class WebSlack:
         self._call(self._client.auth_test)
 
     def identity(self) -> Identity:
-        """Return whose token it is and what it may do; Slack names a token's scopes in a header of each answer."""
+        """Return the token's owner and scopes; Slack names a token's scopes in a header of each answer."""
         answer = self._call(self._client.auth_test)
         headers = {name.lower(): str(value) for name, value in answer.headers.items()}
         scopes = frozenset(scope.strip() for scope in headers.get("x-oauth-scopes", "").split(",") if scope.strip())
         return Identity(str(answer.get("user")), str(answer.get("team")), scopes)
 
     def channel_info(self, channel_id: str) -> ChannelInfo:
-        """Return what conversations.info says of a channel; it needs channels:read (groups:read if it is private)."""
+        """Return conversations.info of a channel; needs channels:read (groups:read for a private one)."""
         found = self._call(lambda: self._client.conversations_info(channel=channel_id)).get("channel") or {}
         flags = (bool(found.get(name)) for name in ("is_member", "is_archived", "is_private"))
         return ChannelInfo(str(found.get("name")), *flags)
 
     def open_socket(self, app_token: str) -> None:
-        """Ask for the address of a Socket Mode connection, without connecting."""
+        """Request the address of a Socket Mode connection, without connecting."""
         self._call(lambda: self._client.apps_connections_open(app_token=app_token))
 
     def upload(self, name: str, content: bytes, title: str) -> str:
@@ -293,7 +293,7 @@ class WebSlack:
         return bool((answer.get("file") or {}).get("mimetype"))
 
     def _send_bytes(self, address: str, content: bytes) -> None:
-        """Send the bytes to Slack's own hosts only, whatever the answer named."""
+        """Send the bytes to Slack's own hosts only, no matter which host the answer named."""
         host, ours = urlsplit(address).hostname or "", urlsplit(self._client.base_url).hostname
         if host != ours and not (address.startswith("https://") and host.endswith(".slack.com")):
             raise SlackFailure(Trouble.PAYLOAD, "upload_to_a_strange_host")

@@ -1,4 +1,4 @@
-"""Check Slack's side of the configuration: token, scopes, channels and Socket Mode, and say what is missing."""
+"""Check Slack's side of the configuration: token, scopes, channels and Socket Mode, and report what is missing."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _REMEDIES = {
     "token_revoked": "reinstall the app and copy its new token",
     "token_expired": "switch token rotation off in the app's manifest, reinstall and copy the new token",
     "account_inactive": "the app was removed from the workspace: install it again",
-    "not_allowed_token_type": "the other kind of token is needed: xoxb- for the bot, xapp- for Socket Mode",
+    "not_allowed_token_type": "this is the wrong kind of token: use xoxb- for the bot, xapp- for Socket Mode",
     "channel_not_found": "check the id (channel details, bottom); the bot sees private channels only as a member",
     "missing_scope": _REINSTALL,
 }
 
 
 class Wanted(NamedTuple):
-    """Say what the configuration needs of Slack.
+    """Describe what the configuration needs from Slack.
 
     Attributes:
         channels: names or ids, the service's own first.
@@ -40,7 +40,7 @@ class Wanted(NamedTuple):
 
 
 def check(slack: WebSlack, wanted: Wanted) -> Iterator[Finding]:
-    """Yield what Slack says of each part of the configuration; posts nothing unless ``wanted.post``."""
+    """Yield Slack's answer for each part of the configuration; posts nothing unless ``wanted.post``."""
     try:
         identity = slack.identity()
     except SlackFailure as error:
@@ -61,7 +61,9 @@ def _channel(slack: WebSlack, channel: str, infos: dict[str, ChannelInfo]) -> It
         info = infos[channel] = slack.channel_info(slack.channel_id(channel))
     except SlackFailure as error:
         if error.code == "missing_scope":
-            yield Finding("note", f"channel {channel}: not looked up, it needs channels:read (groups:read if private)")
+            yield Finding(
+                "note", f"channel {channel}: not looked up, which needs channels:read (groups:read if private)"
+            )
         else:
             yield _refused(f"channel {channel}", error)
         return
@@ -69,7 +71,7 @@ def _channel(slack: WebSlack, channel: str, infos: dict[str, ChannelInfo]) -> It
         yield Finding("missing", f"channel #{info.name} is archived", "restore it or choose another")
     elif not info.member:
         yield Finding(
-            "missing", f"channel #{info.name}: the bot is no member", "type /invite @pyrometer in the channel"
+            "missing", f"channel #{info.name}: the bot is not a member", "type /invite @pyrometer in the channel"
         )
     else:
         yield Finding("ok", f"channel #{info.name}: the bot is a member")
@@ -77,7 +79,7 @@ def _channel(slack: WebSlack, channel: str, infos: dict[str, ChannelInfo]) -> It
 
 def _scopes(granted: Collection[str], wanted: Wanted, infos: dict[str, ChannelInfo]) -> Iterator[Finding]:
     if not granted:  # a proxy that drops headers
-        yield Finding("note", "scopes: Slack's answer does not name them")
+        yield Finding("note", "scopes: Slack's answer does not list them")
         return
     missing = {scope: reason for scope, reason in _needed(wanted, infos) if scope not in granted}
     yield from (Finding("missing", f"scope {scope}, for {reason}", _REINSTALL) for scope, reason in missing.items())
@@ -109,7 +111,7 @@ def _buttons(slack: WebSlack, app_token: str) -> Finding:
 
 
 def _round_trip(slack: WebSlack, channel: str) -> Finding:
-    """Post, find, edit and delete a message, as the outbox does with each."""
+    """Post, find, edit and delete a message, as the outbox does with each message."""
     key = f"check-{time.time_ns()}"
     metadata = {"op_id": key}
     try:
@@ -120,7 +122,9 @@ def _round_trip(slack: WebSlack, channel: str) -> Finding:
     except SlackFailure as error:
         return _refused("test message", error)
     if found != [ts]:
-        return Finding("missing", "test message: posted, but not found again", "nothing: report it with this output")
+        return Finding(
+            "missing", "test message: posted, but not found again", "nothing to do: report this output as a bug"
+        )
     return Finding("ok", "test message: posted, found, edited and deleted")
 
 

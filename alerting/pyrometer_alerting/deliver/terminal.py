@@ -53,7 +53,7 @@ def _plain(span: Span, *, colour: bool) -> str:
 
 
 class TerminalSlack:
-    """A Slack that prints to a stream, so that everything can be tried without an account."""
+    """A Slack that prints to a stream, so that everything can be tried without a Slack account."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

@@ -20,7 +20,7 @@ def lines(incident: Incident, weights: Weights | None = None) -> Iterator[str]:
     diagnosis = incident.diagnosis
     yield f"incident {incident.id}: {incident.alertname}" + (f" of run {incident.run}" if incident.run else "")
     if diagnosis is None:
-        yield "no diagnosis: it is its own cause" if not incident.wants_diagnosis else "not diagnosed yet"
+        yield "no diagnosis: the alert names its own cause" if not incident.wants_diagnosis else "not diagnosed yet"
         return
     yield from _conclusion(diagnosis)
     yield from _candidates(incident, diagnosis, weights or Weights())
@@ -30,7 +30,7 @@ def lines(incident: Incident, weights: Weights | None = None) -> Iterator[str]:
 def _conclusion(diagnosis: Diagnosis) -> Iterator[str]:
     yield f"diagnosed at {utc(diagnosis.at)}"
     yield "drops at " + (
-        ", ".join(map(clock_utc, diagnosis.drops)) or "no known time: the facts' times are not weighed"
+        ", ".join(map(clock_utc, diagnosis.drops)) or "no known time: the times of the facts are not weighed"
     )
     if diagnosis.recovered is not None:
         yield f"recovered at {clock_utc(diagnosis.recovered)}"
@@ -42,7 +42,7 @@ def _conclusion(diagnosis: Diagnosis) -> Iterator[str]:
     for gap in diagnosis.missing:
         yield f"missing: {gap}"
     if not diagnosis.facts:
-        yield "no facts are kept with it"
+        yield "no facts are stored with it"
 
 
 def _candidates(incident: Incident, diagnosis: Diagnosis, weights: Weights) -> Iterator[str]:
@@ -70,15 +70,15 @@ def _facts(diagnosis: Diagnosis) -> Iterator[str]:
         part = part_of(fact.labels) or NO_SINGLE_PART
         yield f"fact {part}: {KINDS[fact.kind].name or fact.kind} {fact.detail}".rstrip()
         said = wording.said(Group(fact.labels, (fact,), 1, 1, 1), diagnosis.roster or Roster())
-        yield f"  {said or 'says nothing alone'}"
+        yield f"  {said or 'means nothing on its own'}"
         yield f"  {_times(fact)}, strength {fact.strength:.2f}"
         yield f"  query: {fact.source}"
 
 
 def _times(fact: Fact) -> str:
-    began = "of unknown beginning" if fact.began is None else f"began at {clock_utc(fact.began)}"
+    began = "with an unknown start" if fact.began is None else f"began at {clock_utc(fact.began)}"
     if fact.chronic:
-        began = "was so as far back as was looked"
+        began = "was already so at the start of the examined period"
     elif fact.began is not None and fact.precision > 0:
         began += f" or up to {fact.precision:.0f} s earlier"
     ended = "lasts" if fact.ended is None else f"ended at {clock_utc(fact.ended)}"

@@ -145,12 +145,12 @@ def _unknown(incident: Incident, found: Diagnosis, others: Sequence[Incident]) -
     looked = [what for provider, what in LOOKED_AT.items() if found.answered.get(provider) == found.at]
     if roster is not None and looked:
         counts = f"{roster.reporting} of {roster.size}" if roster.silent else f"{roster.size}"
-        notes.append(f"looked at on {counts} GPUs of {len(roster.nodes)} nodes: {', '.join(looked)}")
+        notes.append(f"examined on {counts} GPUs of {len(roster.nodes)} nodes: {', '.join(looked)}")
     if found.shape is not None and found.shape.look_at:
         notes.append(f"for such an MFU curve, check {found.shape.look_at}")
     if roster is None:
         notes += [
-            f"{part_of(alert.labels) or NO_SINGLE_PART} {alert.name} fires; unknown whether the run uses it"
+            f"{part_of(alert.labels) or NO_SINGLE_PART} {alert.name} fires; it is not known whether the run uses it"
             for alert in cause_alerts(others, incident.cluster)[:3]
         ]
     return Cause("unknown", "", tuple(notes))

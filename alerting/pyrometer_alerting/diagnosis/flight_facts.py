@@ -52,7 +52,7 @@ class _Group:
 
 
 def dumps(questions: Questions) -> Look:
-    """Return the ranks that did not come to a collective in which others wait."""
+    """Return the ranks that did not reach a collective in which others wait."""
     query = f"max by ({', '.join(_LABELS)}) (pyrometer_train_flight_recorder_collective{questions.of_run()})"
     found = questions.values(query, _LABELS)
     newest = max((labels[0] for labels in found), key=lambda text: (len(text), text), default="")
@@ -116,4 +116,4 @@ def _last_of(suspect: Suspect, groups: Mapping[str, _Group]) -> str:
     front = groups[suspect.communicator].front
     if last.number == front.number:
         return f"rank {rank} is in {last.collective} instead{place}"
-    return f"rank {rank} did not come to it, its last there was {last.collective} {last.number:,}{place}"
+    return f"rank {rank} did not reach it; its last one there was {last.collective} {last.number:,}{place}"

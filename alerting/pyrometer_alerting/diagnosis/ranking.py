@@ -90,7 +90,7 @@ def _weighed(
     _weigh_curve(candidate, case, features, against)
     if candidate.labels.get("node") and case.roster.gpus and candidate.labels["node"] not in case.roster.gpus:
         features["left_by_run"] = 1.0
-        against.append("the run does not use it any more")
+        against.append("the run no longer uses it")
     severity = NAMED_CAUSES.get(candidate.facts[0].detail, (50.0, ""))[0] if candidate.kind == "alert" else None
     logit = weights.logit(candidate.kind, features, severity)
     return replace(candidate, features=features, against=tuple(against), logit=logit)
@@ -103,7 +103,7 @@ def _weigh_time(candidate: Candidate, case: Case, features: dict[str, float], ag
     if any(fact.chronic for fact in facts) and not began:
         if case.drops:
             features["began_long_before_drop"] = 1.0
-            against.append("it was so long before the drop")
+            against.append("it was already so long before the drop")
     elif began and case.drops:
         _weigh_lag(min(began), facts, case, features, against)
     elif not began and any(fact.before is not None for fact in facts):
@@ -310,7 +310,7 @@ def _weigh_own_wait(candidate: Candidate, features: dict[str, float], against: l
 
 
 def _apart(one: Fact, other: Fact) -> bool:
-    """Return whether one of two states was over, as far as was looked, before the other was first seen."""
+    """Return whether one of two states was over, within the examined period, before the other was first seen."""
     return any(
         first.ended is not None and first.ended < second.first_at for first, second in ((one, other), (other, one))
     )
@@ -325,7 +325,7 @@ def _weigh_curve(candidate: Candidate, case: Case, features: dict[str, float], a
         features["curve_for"] = shape.confidence
     elif candidate.family in SPEAKS_AGAINST.get(shape.kind, frozenset()):
         features["curve_against"] = shape.confidence
-        against.append(f"the MFU curve ({shape.kind.replace('_', ' ')}) is not what this causes")
+        against.append(f"the MFU curve ({shape.kind.replace('_', ' ')}) is not what this cause would produce")
 
 
 def causes(ranked: Sequence[Candidate], case: Case, weights: Weights | None = None) -> tuple[list[Cause], list[Cause]]:

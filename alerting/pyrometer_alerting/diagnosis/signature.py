@@ -21,7 +21,7 @@ SHOWN = 0.05  # kinds below this are not exported
 
 KINDS: Mapping[str, str] = {
     "steady": "steady: every batch near what this configuration reaches",
-    "tenth_from_start": "below a tenth or so of the expected MFU since the start, flat",
+    "tenth_from_start": "below about a tenth of the expected MFU since the start, flat",
     "third_from_start": "about a third of the expected MFU since the start, flat",
     "low_from_start": "60 to 85 % of the expected MFU since the start, flat",
     "regular_stalls": "deep stalls at a regular number of steps",
@@ -34,22 +34,24 @@ KINDS: Mapping[str, str] = {
     "spell": "was low for a while and came back",
     "daily_wave": "a wave of 24 hours",
     "stopped": "no batch for many times the usual step",
-    "unknown": "departs from what it should be in no way that is known",
+    "unknown": "deviates in an unknown way",
 }
 
 # The first thing to check, by kind, if the evidence from the nodes names nobody.
 LOOK_AT: Mapping[str, str] = {
     "tenth_from_start": "NCCL on the wrong network (NET/Socket), switch ports of the upper tiers, PCIe lanes of a NIC",
     "third_from_start": "GPUDirect RDMA: nvidia_peermem on every host, NCCL's GDR setting, ACS off",
-    "low_from_start": "symbol errors and rate of every port, bytes per NIC against each other, CPU frequency governor",
+    "low_from_start": "symbol errors and rate of every port, bytes per NIC compared with each other, CPU "
+    "frequency governor",
     "regular_stalls": "checkpoint or evaluation that is not tagged; no fault if the interval is the configured one",
     "rare_stalls": "CPU and storage pressure of the hosts, data loader, stack dumps of the slow batch",
-    "stall_burst": "links that went down in these seconds, retries and time-outs of the network",
+    "stall_burst": "links that went down in these seconds, network retries and timeouts",
     "gradual_decline": "garbage collection out of phase between ranks, memory growth; a restart that heals it confirms",
     "frequent_dips": "clock-event counters, temperature and power of the GPUs, fans and power supplies",
     "noisy": "errors and congestion on the switches between the leaves, adaptive routing",
-    "step_down": "what changed at that minute: a GPU's clock, a NIC's rate, a replaced node, a new neighbour job",
-    "spell": "what began and ended in these minutes: throttling, a link, a neighbour job",
+    "step_down": "what changed at that minute: a GPU's clock, a NIC's rate, a replaced node, a new job on "
+    "shared hardware",
+    "spell": "what began and ended in these minutes: throttling, a link, another job",
     "stopped": "the rank that went silent first, Xids, links that are down",
 }
 

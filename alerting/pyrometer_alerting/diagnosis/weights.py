@@ -40,8 +40,8 @@ KINDS: Mapping[str, Kind] = {
     "link_rate": Kind("link", "link below its rate", 0.58),
     "xid_fatal": Kind("xid", "Xid", 1.49, 3600.0),
     "xid": Kind("xid", "Xid", -0.61, 3600.0),
-    "pcie_width": Kind("pcie", "PCIe link narrower than it can be", 1.0),
-    "oom_kill": Kind("host", "the kernel killed a process for memory", 0.66, 600.0),
+    "pcie_width": Kind("pcie", "PCIe link with fewer lanes than possible", 1.0),
+    "oom_kill": Kind("host", "the kernel killed a process for lack of memory", 0.66, 600.0),
     "machine_check": Kind("host", "machine check (CPU or memory hardware)", 0.48, 600.0),
     "pcie_aer": Kind("host", "PCIe errors", -0.2, 600.0),
     "sxid": Kind("host", "NVSwitch error (SXid)", 0.96, 600.0),
@@ -51,8 +51,8 @@ KINDS: Mapping[str, Kind] = {
     "least_wait": Kind("rank", "the other ranks wait for it", -0.58),
     "rank_silent": Kind("rank", "fell silent first", 1.12),
     "behind": Kind("rank", "behind in a collective", 1.2),
-    "not_arrived": Kind("rank", "did not come to a collective", 1.2),
-    "not_spinning": Kind("rank", "at something else while the others wait in a collective", 0.8),
+    "not_arrived": Kind("rank", "did not reach a collective", 1.2),
+    "not_spinning": Kind("rank", "busy with something else while the others wait in a collective", 0.8),
     "data": Kind("data", "data loading", 1.31),
     "gc": Kind("gc", "garbage collection", 1.13),
     "checkpoint": Kind("checkpoint", "saving a checkpoint", 0.75),
@@ -107,7 +107,7 @@ FEATURES: Mapping[str, float] = {
 
 # An alert weighs as the severity that its rule has as a cause (model/named_causes.py, 0 to 120), on this scale.
 ALERT_MIDDLE, ALERT_SCALE = 70.0, 40.0
-# A cause is told with this confidence from this probability on; below `medium` it does not convince.
+# A cause is reported with this confidence from this probability on; below `medium` it is not convincing.
 CONFIDENCE: Mapping[str, float] = {"high": 0.93, "medium": 0.6}
 # `high` also takes this distance, in logits, from the best cause on another part.
 CLEAR = 1.0

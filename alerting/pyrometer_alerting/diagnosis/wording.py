@@ -28,7 +28,7 @@ def name_of(kind: str, facts: Sequence[Fact]) -> str:
         "xid_fatal": f"Xid {fact.detail}",
         "pressure": f"{fact.detail} pressure",
         "tagged": f"planned work ({fact.detail})",
-        "node_silent": "fell silent: its exporter stopped, or the node",
+        "node_silent": "fell silent: its exporter or the node stopped",
     }
     if kind == "power_limit" and fact.chronic:
         return "power limit below its peers'"
@@ -120,7 +120,7 @@ def percent_of(share: float) -> str:
 def since(fact: Fact) -> str:
     """Return since when, as exactly as is known."""
     if fact.chronic or fact.began is None:
-        return "for longer than was looked" if fact.chronic else "now"
+        return "since before the examined period" if fact.chronic else "now"
     return f"since {clock_utc(fact.began)}"
 
 
@@ -175,7 +175,7 @@ def _link(fact: Fact) -> str:
 
 
 def _alert(fact: Fact) -> str:
-    verb, over = ("firing", "") if fact.ended is None else ("fired", f", over since {clock_utc(fact.ended)}")
+    verb, over = ("firing", "") if fact.ended is None else ("fired", f", ended at {clock_utc(fact.ended)}")
     told = f"{fact.detail} {verb} since {clock_utc(fact.began or 0.0)}{over}"
     if fact.value and fact.peers:
         if fact.labels.get("rack"):
@@ -201,7 +201,7 @@ def _least_wait(fact: Fact) -> str:
 def _part(fact: Fact) -> str:
     value = fact.value or 0.0
     if fact.detail == "loss":
-        return f"pauses that all wait for took {percent(value)} of the last ten minutes{_share_before(fact)}"
+        return f"pauses that all ranks wait for took {percent(value)} of the last ten minutes{_share_before(fact)}"
     if fact.labels:
         usual = f", {percent(fact.peers)} of the median's" if fact.peers is not None else ""
         return f"{_PARTS[fact.kind]} takes {percent(value)} of {fact.detail}'s step{usual}"
@@ -214,7 +214,7 @@ def _share_before(fact: Fact) -> str:
 
 def _xid(fact: Fact) -> str:
     times = f"Xid {fact.detail} {_times(fact)}"
-    return times if fact.kind == "xid_fatal" else f"{times}, not one that takes a GPU out of service"
+    return times if fact.kind == "xid_fatal" else f"{times}, which does not take a GPU out of service"
 
 
 def _celsius(fact: Fact) -> str:
@@ -293,8 +293,8 @@ def quiet_since(seconds: float) -> str:
 def ended_while_slow(ended: float, *, alert: bool = False) -> str:
     """Return what speaks against a cause that is over while the run is slow; of an alert only its end is known."""
     if alert:
-        return f"its alert is over since {clock_utc(ended)}"
-    return f"over since {clock_utc(ended)}, the run is still slow after that"
+        return f"its alert ended at {clock_utc(ended)}"
+    return f"ended at {clock_utc(ended)}, but the run was still slow after that"
 
 
 def many_others(count: int) -> str:

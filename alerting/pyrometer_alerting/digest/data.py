@@ -233,7 +233,7 @@ def run_times(queries: DigestQueries, start: float, end: float) -> tuple[RunTime
         if sum(seconds.values()) >= 1
     ]
     if not runs and queries.missing == []:
-        queries.missing.append("goodput: no run ledger (cluster exporter) in this time")
+        queries.missing.append("goodput: no run ledger (cluster exporter) in this period")
     return tuple(sorted(runs, key=lambda run: (-sum(run.seconds.values()), run.cluster, run.run)))
 
 
@@ -346,7 +346,7 @@ def months(queries: DigestQueries, end: float, zone: tzinfo) -> tuple[Month, ...
 
 
 def month_ranges(end: float, zone: tzinfo) -> list[tuple[float, float, str]]:
-    """Return (start, end, name) of the last MONTHS calendar months in this time zone, oldest first."""
+    """Return (start, end, name) of the last MONTHS calendar months in this period zone, oldest first."""
     first = datetime.fromtimestamp(end, tz=zone).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     ranges = []
     until = end

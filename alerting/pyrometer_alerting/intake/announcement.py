@@ -1,4 +1,4 @@
-"""Decide when a change of an incident is told: what matters at once, the rest within the calls that a message gets."""
+"""Decide when a change of an incident is posted: important ones at once, the rest within its limit of calls."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _REPLY_EVENTS = frozenset(
     {"reopened", "resumed", "again", "worse", "joined", "resolved"}
 )  # events that get a reply; all others only edit
 _BACK = frozenset({"reopened", "resumed"})
-_AT_ONCE = _BACK | {"worse", "worse_again"}  # the message would say that it is over, or less than it is
-# Seconds between the last call on a message and an edit that nobody waits for: alerts come and go while a fault lasts,
+_AT_ONCE = _BACK | {"worse", "worse_again"}  # the message would show that it is over, or less severe than it is
+# Seconds between the last call on a message and a non-urgent edit: alerts come and go while a fault lasts,
 # and more than six calls in ten minutes are noise. Alerts that join a young incident edit its message sooner: after 5,
 # 15, 45 s and so on; the cause of a run's incident is edited in at once, by the diagnosis.
 MEMBERS_SECONDS, LEAST_GROWN_SECONDS = 300.0, 5.0
-RETURN_CALLS = 1  # kept where an end is told: its return must be told at once
-# The cause of a slow run fires before the run's own alert does: where both are back they are told together.
+RETURN_CALLS = 1  # reserved when an end is posted: its return must be posted at once
+# The cause of a slow run fires before the run's own alert does: when both are back they are posted together.
 RUN_FOLLOWS_SECONDS = 30.0
 
 
@@ -37,7 +37,7 @@ def announce(
     if "opened" in events or not tx.outbox.is_posted(incident.id):
         tx.outbox.request(incident.id, now, not_before, incident.channel)
     elif _BACK & events and tx.outbox.is_held(incident.id, now):
-        tx.outbox.drop_replies(incident.id)  # nobody was told of its end: there is nothing to take back
+        tx.outbox.drop_replies(incident.id)  # its end was not posted: there is nothing to take back
         return
     elif "resolved" in events:
         tx.outbox.request(incident.id, now, tx.outbox.free_at(incident.id, now, 1 + RETURN_CALLS), incident.channel)
@@ -54,7 +54,7 @@ def announce(
 
 
 def _reply(tx: Transaction, change: Change, replies: Replies, routing: Routing, now: float) -> None:
-    """Add the reply on the last event that deserves one; a message that got worse pings with it, as no edit does."""
+    """Add the reply for the last event that deserves one; only a reply, not an edit, pings people when it worsened."""
     incident = change.incident
     told = [event for event in change.events if event in _REPLY_EVENTS]
     if not told:
@@ -69,7 +69,7 @@ def _reply(tx: Transaction, change: Change, replies: Replies, routing: Routing, 
 
 
 def _kept_calls(incident: Incident, event: str) -> int:
-    """Return how many calls a reply leaves for what must be told at once: a return, or that it became critical."""
+    """Return how many calls a reply leaves for urgent posts: a return, or a rise to critical."""
     if event == "resolved":
         return RETURN_CALLS
     return 0 if incident.severity == "critical" else KEPT_CALLS

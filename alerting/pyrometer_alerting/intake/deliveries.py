@@ -1,4 +1,4 @@
-"""The worker that applies deliveries in the order in which they came."""
+"""The worker that applies deliveries in the order of their arrival."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from pyrometer_kit.clock import Clock
 
 _log = logging.getLogger(__name__)
 
-# An ordinary delivery is applied by then, so that whoever asks after the answer sees its alerts.
+# An ordinary delivery is applied by then, so that a query after the answer sees its alerts.
 ANSWER_SECONDS = 0.3
 ORDINARY_ALERTS = 2_000
 AGAIN_SECONDS = 1.0  # while the store cannot be written
-ATTEMPTS = 3  # at a delivery that fails for another reason than the store
+ATTEMPTS = 3  # for a delivery that fails for a reason other than the store
 
 
 @dataclass
@@ -48,8 +48,8 @@ class Deliveries:
         """Store a delivery; it is durable when this returns, and applied at once or soon.
 
         Raises:
-            BadDelivery: it is not Alertmanager's.
-            StoreError: nothing of it was stored.
+            BadDelivery: it is not from Alertmanager.
+            StoreError: none of it was stored.
         """
         with self._parsing:
             delivery = parse(body)
@@ -69,7 +69,7 @@ class Deliveries:
             self._apply(self._parsed.pop(letter, _Task(letter, None)))
 
     def step(self) -> None:
-        """Apply what waits, where no thread runs."""
+        """Apply waiting deliveries when no thread runs."""
         for letter in self._inbox.left():
             self._apply(_Task(letter, None))
 
@@ -79,7 +79,7 @@ class Deliveries:
         self._inbox.stop()
 
     def _apply(self, task: _Task) -> None:
-        """Apply one delivery, however often the store has to be asked."""
+        """Apply one delivery, retrying the store as often as needed."""
         failed = 0
         while not self._stopping.is_set():
             try:
@@ -91,7 +91,7 @@ class Deliveries:
             except StoreError as error:
                 _log.error("deliveries: %s", error)
                 self.stuck = str(error)
-                task.tried.set()  # it is on the disk, and nobody knows how long this lasts
+                task.tried.set()  # it is on disk, and it is unknown how long this lasts
             except Exception:  # noqa: BLE001 - one delivery that cannot be applied must not keep all others waiting
                 _log.exception("deliveries: %s", task.letter.path.name)
                 failed += 1
@@ -109,4 +109,4 @@ class Deliveries:
     def _give_up(self, task: _Task) -> None:
         self._metrics.rejected.labels("failed").inc()
         self._inbox.set_aside(task.letter)
-        _log.error("deliveries: %s can't be applied and is kept aside", task.letter.path.name)
+        _log.error("deliveries: %s can't be applied and is set aside", task.letter.path.name)

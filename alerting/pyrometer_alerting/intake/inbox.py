@@ -1,6 +1,6 @@
-"""Deliveries that Alertmanager was told are taken, and that are still to be applied: one file each, in their order.
+"""Deliveries that were acknowledged to Alertmanager but not yet applied: one file each, in order.
 
-The database is not asked before Alertmanager has its answer: a delivery of 20,000 alerts is applied for seconds, and a
+The database is not used before Alertmanager has its answer: applying a delivery of 20,000 alerts takes seconds, and a
 database that is broken or locked must not refuse what a disk can still take.
 """
 
@@ -19,7 +19,7 @@ from typing import Any, Protocol, cast
 from pyrometer_alerting.state.engine import reason
 from pyrometer_alerting.state.store import NotLeadingError, Store, StoreError
 
-MAX_BYTES = 512 << 20  # beyond, Alertmanager keeps its deliveries itself, and repeats them
+MAX_BYTES = 512 << 20  # beyond this limit Alertmanager keeps its deliveries and repeats them
 FAILED = ".failed"
 
 
@@ -40,7 +40,7 @@ class Letter:
 
 
 class Post(Protocol):
-    """The letters that wait, in the order of their arrival."""
+    """The waiting letters, in the order of their arrival."""
 
     @property
     def depth(self) -> int:
@@ -59,11 +59,11 @@ class Post(Protocol):
         """Let `next` return it."""
 
     def next(self) -> Letter | None:
-        """Return the letter whose turn it is, as soon as there is one; None after `stop`."""
+        """Return the next letter as soon as there is one; None after `stop`."""
         ...
 
     def left(self) -> Sequence[Letter]:
-        """Return what waits."""
+        """Return the waiting letters."""
         ...
 
     def read(self, letter: Letter) -> bytes:
@@ -78,7 +78,7 @@ class Post(Protocol):
         """Remove a letter that was applied; one that stays is applied again, which changes nothing."""
 
     def set_aside(self, letter: Letter) -> None:
-        """Keep a letter that cannot be applied out of the way."""
+        """Set aside a letter that cannot be applied."""
 
     def stop(self) -> None:
         """Let `next` return None."""
@@ -88,7 +88,7 @@ def post_of(store: Store, box: str = "inbox") -> Post:
     """Return where letters of a kind are kept: in a folder beside the store's file, or in the server's table.
 
     Raises:
-        StoreError: the disk does not let us.
+        StoreError: the disk refuses it.
     """
     return Inbox(store.folder, box) if store.engine.folder is not None else SharedInbox(store, box)
 
@@ -100,7 +100,7 @@ class Inbox:
         """Create the folder.
 
         Raises:
-            StoreError: the disk does not let us.
+            StoreError: the disk refuses it.
         """
         self.folder = folder / box
         self._lock = threading.Lock()
@@ -145,7 +145,7 @@ class Inbox:
         """Write a delivery; it is on the disk when this returns.
 
         Raises:
-            StoreError: it could not be written, or too much waits already.
+            StoreError: it could not be written, or too many are waiting.
         """
         with self._lock:
             if sum(self._sizes.values()) + len(body) > MAX_BYTES:
@@ -167,7 +167,7 @@ class Inbox:
         self._forget(letter.path)
 
     def set_aside(self, letter: Letter) -> None:
-        """Keep a delivery that cannot be applied out of the way, for whoever looks into it."""
+        """Set aside a delivery that cannot be applied, for later inspection."""
         with suppress(OSError):
             letter.path.rename(letter.path.with_suffix(FAILED))
         self._forget(letter.path)
@@ -197,7 +197,8 @@ def _write(path: Path, body: bytes, now: float) -> None:
         os.close(folder)
 
 
-# The leader looks so often for what the others took: half of the time in which alerts may join before a first post.
+# How often the leader checks for letters that other replicas accepted: half of the time in which alerts may join
+# before a first post.
 LOOK_SECONDS = 0.2
 _MOST_READ = 100
 

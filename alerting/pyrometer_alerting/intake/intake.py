@@ -23,7 +23,7 @@ from pyrometer_kit.clock import Clock
 # Effect and cause arrive in different groups, mostly within 100 ms of each other, and so do most first diagnoses. A
 # message that pings once should name the culprit when it does.
 SETTLE_SECONDS = 0.5
-# While a possible cause is open, a run's first message waits longer to learn whether the two are one.
+# While a possible cause is open, a run's first message waits longer to find out whether they belong together.
 JOIN_SECONDS = 2.0
 WATCHDOG_FACT = "watchdog_last_seen"
 CLUSTER_WATCHDOG = "watchdog:"  # followed by the cluster: each Prometheus has its own heartbeat
@@ -52,7 +52,7 @@ class Intake:
         """Store everything in the delivery, atomically; it arrived now, or at `received_at`.
 
         Raises:
-            StoreError: nothing of it was stored.
+            StoreError: none of it was stored.
         """
         now = self._clock.wall() if received_at is None else received_at
         outcome = Outcome()
@@ -71,7 +71,7 @@ class Intake:
         return outcome
 
     def fold(self, tx: Transaction, alerts: Sequence[Alert], truncated: int, now: float, outcome: Outcome) -> None:
-        """Update the incidents of these alerts, merge those that are one, and announce what is new."""
+        """Update the incidents of these alerts, merge those that belong together, and announce the changes."""
         changes = []
         for incident, members in self._by_incident(tx, alerts, now):
             change = self._routed(fold(incident, members, truncated, now))
@@ -105,7 +105,7 @@ class Intake:
                 tx.save_fact(CLUSTER_WATCHDOG + alert.labels.get("cluster", ""), repr(now))
 
     def _note_receiver(self, tx: Transaction, delivery: Delivery, now: float) -> None:
-        """Note receiver and alert names as ours: the same Alertmanager may serve others, too."""
+        """Note receiver and alert names as ours: the same Alertmanager may also serve others."""
         tx.save_fact(OUR_RECEIVER + delivery.receiver, repr(now))
         for name in {alert.name for alert in delivery.alerts}:
             tx.save_fact(OUR_ALERT + name, repr(now))
@@ -164,7 +164,7 @@ class Intake:
             tx.outbox.request(incident.id, now, now, incident.channel)
 
     def _joined(self, tx: Transaction, changes: list[Change], now: float) -> list[Change]:
-        """Replace the changes of incidents that turn out to be one by the change of their merger."""
+        """Replace the changes of incidents that turn out to be the same by the change of the merged one."""
         opened = {
             change.incident.id: change
             for change in changes
@@ -190,7 +190,7 @@ class Intake:
 
 
 class _Causes:
-    """The clusters in which a possible cause of a run's trouble is open, read once for a delivery, if at all."""
+    """The clusters in which a possible cause of a run's slowdown is open, read at most once per delivery."""
 
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx

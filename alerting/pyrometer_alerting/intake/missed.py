@@ -21,11 +21,11 @@ ALIVE_FACT = "alive_at"
 _COMPONENTS = frozenset({"gpu", "nic", "train", "host", "stack"})  # each of Pyrometer's own alerts has one of these
 STEP_SECONDS = 15.0
 MOST_SECONDS = 24 * 3600.0  # Prometheus returns at most 11,000 points of a series: 15 s over 45 h
-SLACK_SECONDS = 60.0  # tolerance of a delivery's times against Prometheus' samples
+SLACK_SECONDS = 60.0  # tolerance between a delivery's times and Prometheus' samples
 
 
 class MissedAlertScan:
-    """Scans each stretch of time once, `late` seconds after it, so that a late delivery is not reported as lost."""
+    """Scans each period once, `late` seconds after it, so that a late delivery is not reported as lost."""
 
     def __init__(self, started_at: float, *, late: float = 360.0, every: float = 60.0, away: float = 120.0) -> None:
         self._started_at, self._late, self._every, self._away = started_at, late, every, away
@@ -33,7 +33,7 @@ class MissedAlertScan:
         self._looked = False
 
     def missed(self, store: Store, prometheus: Prometheus | None, upstream: Upstream, now: float) -> Alert | None:
-        """Return one alert that lists what was missed in the stretch that is due; None if nothing was."""
+        """Return one alert that lists the alerts missed in the period that is due; None if there are none."""
         self._note_outages(store, upstream, now)
         until = now - self._late
         with store.transaction() as tx:
@@ -45,7 +45,7 @@ class MissedAlertScan:
         try:
             series = prometheus.range(FIRING, since - SLACK_SECONDS, until, STEP_SECONDS)
         except PrometheusError as error:
-            _log.warning("reconciliation: scan for missed alerts: %s", error)
+            _log.warning("reconciliation: scanning for missed alerts: %s", error)
             return None
         with store.transaction() as tx:
             incidents = tx.recent_incidents(since - SLACK_SECONDS)
@@ -61,7 +61,7 @@ class MissedAlertScan:
             alive = float(tx.fact(ALIVE_FACT) or now)
             tx.save_fact(ALIVE_FACT, repr(now))
         if now - alive > self._away:
-            self._outages.append((alive, now, f"the service was away for {duration(now - alive)}"))
+            self._outages.append((alive, now, f"the service was down for {duration(now - alive)}"))
         if any(name.startswith("Alertmanager") for name in upstream.silent):
             self._outages.append((alive, now, "Alertmanager did not answer"))
         self._outages = [outage for outage in self._outages if outage[1] > now - MOST_SECONDS]
@@ -71,14 +71,14 @@ class MissedAlertScan:
 
 
 def is_ours(labels: Mapping[str, str], names: Collection[str]) -> bool:
-    """Return whether an alert is for us: its name was delivered before, or it is from our own rules."""
+    """Return whether an alert belongs to us: its name was delivered before, or it is from our own rules."""
     return labels.get("alertname") in names or labels.get("component") in _COMPONENTS
 
 
 def _undelivered(
     series: Sequence[Series], incidents: Sequence[Incident], until: float
 ) -> Iterator[tuple[str, tuple[float, float]]]:
-    """Yield (line, (start, end)) for each ended stretch of firing that no incident covers."""
+    """Yield (line, (start, end)) for each finished firing period that no incident covers."""
     for series_item in series:
         labels = without_state(series_item.labels)
         if labels.get("alertname") == WATCHDOG or labels.get("severity") == "info":

@@ -29,7 +29,7 @@ def own_alert(
     ends_at: float | None = None,
     **labels: str,
 ) -> Alert:
-    """Build an alert of the service's own; it fires unless it has an end."""
+    """Build one of the service's own alerts; it fires unless it has an end."""
     all_labels = {"alertname": name, "severity": severity, "component": "stack", **labels}
     return Alert(
         fingerprint=_PREFIX + "-".join([name, *labels.values()]),
@@ -45,12 +45,12 @@ def path_dead(
     cluster: str, last_seen: float, now: float, silent: tuple[str, ...], ends_at: float | None = None
 ) -> Alert:
     """Build the alert for a missing heartbeat: no other alert of that cluster can be trusted to arrive."""
-    who = f"{' and '.join(silent)} did not answer when asked." if silent else "All that were asked did answer."
+    who = f"{' and '.join(silent)} did not answer when asked." if silent else "All of those that were asked answered."
     return own_alert(
         PATH_DEAD,
         f"Alerts{f' of {cluster}' if cluster else ''} may not arrive: the Watchdog heartbeat has stopped",
         f"The Watchdog alert, which always fires, last arrived {now - last_seen:.0f} s ago. Prometheus,"
-        f" Alertmanager or the path from them is broken. {who}",
+        f" Alertmanager or the connection between them is broken. {who}",
         severity="critical",
         starts_at=last_seen,
         ends_at=ends_at,
@@ -59,7 +59,7 @@ def path_dead(
 
 
 def missed(alerts: Mapping[str, tuple[float, float]], since: float, until: float, *, outage: str) -> Alert:
-    """Build the alert for what fired and ended undelivered; `alerts` maps a line to its (start, end)."""
+    """Build the alert for alerts that fired and ended undelivered; `alerts` maps a line to its (start, end)."""
     lines = sorted(alerts, key=lambda line: alerts[line][0])
     description = "; ".join(lines[:10]) + (f"; and {len(lines) - 10} more" if len(lines) > 10 else "")
     why = f" while {outage}" if outage else ", too short for a notification"
@@ -79,7 +79,7 @@ def oversized(limit: str, now: float) -> Alert:
     return own_alert(
         OVERSIZED,
         "A delivery was too large: its alerts are not shown here",
-        f"Alertmanager sent more than {limit} at once. See Alertmanager for what is missing.",
+        f"Alertmanager sent more than {limit} at once. Look in Alertmanager for the rest.",
         severity="warning",
         starts_at=now,
     )
@@ -88,14 +88,14 @@ def oversized(limit: str, now: float) -> Alert:
 def state_lost(why: str, kept: str, since: float, taken: int | None, now: float) -> Alert:
     """Build the alert for a lost database; `taken` alerts were taken from Alertmanager, None if it was silent."""
     asked = (
-        "Alertmanager does not answer; all that fires there is taken when it does."
+        "Alertmanager does not answer; all alerts firing there are read when it does."
         if taken is None
-        else f"{taken} alert{'s' if taken != 1 else ''} that fire were taken from Alertmanager."
+        else f"{taken} alert{'s' if taken != 1 else ''} that are firing were read from Alertmanager."
     )
-    when = f" Changes after {utc(since)} may be missing." if since else " All that it knew may be missing."
+    when = f" Changes after {utc(since)} may be missing." if since else " Everything that it knew may be missing."
     return own_alert(
         LOST,
-        "The alerting service lost some of what it knew: messages from before may stay as they are",
+        "The alerting service lost some of what it knew: older messages may stay as they are",
         f"At {utc(now)}: {why}{f'; {kept}' if kept else ''}.{when} {asked} What fires may have a second message; older"
         " messages, acknowledgements and replies that the database no longer has are not edited any more.",
         severity="warning",

@@ -1,8 +1,8 @@
-"""Reconciliation: the worker that asks for what the webhook never delivered, and closes or completes incidents.
+"""Reconciliation: the worker that polls for what the webhook never delivered, and closes or completes incidents.
 
 Alertmanager never sends some things (observed on a real one): the resolve of an alert that ended while silenced or
 inhibited or that it forgot in a crash, and whatever fired and ended while it or this service was down. So it is polled
-every half minute, together with Prometheus, which evaluates the rules and therefore knows.
+every half minute, together with Prometheus, which evaluates the rules and therefore has the truth.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MISSED_RESOLVE = "Alertmanager resolved it without a notification"
 
 @dataclass(frozen=True)
 class Pace:
-    """Intervals in seconds; late is not lost: Alertmanager's defaults hold news back for up to 5 minutes."""
+    """Intervals in seconds. A late notification is not lost: Alertmanager's defaults delay them by up to 5 minutes."""
 
     every: float = 30.0
     soon: float = 2.0  # after a suspect delivery arrived
@@ -152,7 +152,7 @@ class Reconciler:
                 self._correct(tx, "watchdog", [over], now, outcome)
 
     def _settle_doubts(self, tx: Transaction, upstream: Upstream, now: float, outcome: Outcome) -> None:
-        """Decide parked alerts: true, or a lagging peer's repetition. Without anyone to ask they are true."""
+        """Decide whether parked alerts are true or repeated by a lagging peer. Without any source they are true."""
         has_sources = bool(self._alertmanagers) or self._prometheus is not None
         for alert, heard in tx.parked_alerts():
             if upstream.fires(alert) or (not has_sources and now - heard >= LAGGING_SECONDS):
@@ -162,7 +162,7 @@ class Reconciler:
             tx.release_alert(alert.fingerprint)
 
     def _take_undelivered(self, tx: Transaction, upstream: Upstream, now: float, outcome: Outcome) -> None:
-        """Take in alerts that are ours, not muted, long active in every Alertmanager and never delivered."""
+        """Add our alerts that are not muted, have long been active in every Alertmanager and were never delivered."""
         receivers = set(tx.facts(OUR_RECEIVER))
         for alert, active in self._not_known(tx, upstream):
             _, heard = tx.known_alert(alert.fingerprint)
@@ -171,7 +171,7 @@ class Reconciler:
                 self._correct(tx, "undelivered", [alert], now, outcome)
 
     def _refill(self, tx: Transaction, upstream: Upstream, now: float, outcome: Outcome) -> None:
-        """After the database was lost or damaged, take all that fires, and report to the channel once."""
+        """After the database was lost or damaged, read all firing alerts, and report the loss to the channel once."""
         taken = 0
         if is_refill_due(tx) and (upstream.asked_all or not self._alertmanagers):
             receivers, names = set(tx.facts(OUR_RECEIVER)), set(tx.facts(OUR_ALERT))
@@ -191,7 +191,7 @@ class Reconciler:
 
     @staticmethod
     def _not_known(tx: Transaction, upstream: Upstream) -> Iterator[tuple[Alert, ActiveAlert]]:
-        """Yield what is active and not muted in every Alertmanager, and does not fire here."""
+        """Yield alerts that are active and not muted in every Alertmanager but not firing here."""
         for fingerprint, active in upstream.views[0].items() if upstream.asked_all else ():
             known, _heard = tx.known_alert(fingerprint)
             if (known is not None and known.firing) or active.labels.get("alertname") == WATCHDOG or active.muted:

@@ -1,4 +1,4 @@
-"""After the database was lost or damaged: what is still to be done, and what the channel is told."""
+"""After the database was lost or damaged: the remaining work, and the report to the channel."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from pyrometer_alerting.model.incident import Alert
 from pyrometer_alerting.state.store import LOST_FACT, REFILL_FACT, Transaction
 
 WAITING_FACT = "lost_rounds"
-ROUNDS = 3  # of reconciliation that wait for Alertmanager, before the channel is told without it
+ROUNDS = 3  # of reconciliation that wait for Alertmanager, before the report is posted without it
 
 
 def is_refill_due(tx: Transaction) -> bool:
-    """Return whether Alertmanager is still to be asked for everything that fires."""
+    """Return whether Alertmanager still has to be queried for all firing alerts."""
     return tx.fact(REFILL_FACT) is not None
 
 
 def refilled(tx: Transaction) -> None:
-    """Note that all that fires was taken; a delivery that is repeated counts as new."""
+    """Record that all firing alerts were read; a repeated delivery counts as new."""
     tx.forget_deliveries()
     tx.forget_fact(REFILL_FACT)
 
@@ -36,7 +36,7 @@ def due_loss(tx: Transaction, taken: int, now: float) -> Alert | None:
         return None
     loss = json.loads(told)
     since = float(loss["since"])
-    # From there on Prometheus' record is compared with what is known here.
+    # From there on, Prometheus' record is compared with the store.
     tx.save_fact(SWEPT_FACT, repr(min(since, float(tx.fact(SWEPT_FACT) or since))))
     tx.forget_fact(LOST_FACT)
     tx.forget_fact(WAITING_FACT)

@@ -54,7 +54,7 @@ class Upstream:
 
 
 def ask_upstream(alertmanagers: Sequence[Alertmanager], prometheus: Prometheus | None, now: float) -> Upstream:
-    """Poll all sources once; one that does not answer is noted in the result."""
+    """Poll all sources once; the result names those that did not answer."""
     views, silent = [], []
     silences: dict[str, Silence] = {}
     for number, alertmanager in enumerate(alertmanagers, start=1):
@@ -82,7 +82,7 @@ def _firing(prometheus: Prometheus, now: float, silent: list[str]) -> dict[str, 
 
 
 def without_state(labels: Mapping[str, str]) -> dict[str, str]:
-    """Return the labels of an ALERTS series as the alert has them."""
+    """Return the labels of an ALERTS series as they are on the alert."""
     return {name: value for name, value in labels.items() if name not in ("__name__", "alertstate")}
 
 

@@ -21,7 +21,7 @@ from pyrometer_alerting.model.incident import Alert
 from pyrometer_alerting.sources.alertmanager import rfc3339
 
 MAX_ALERTS = 20_000  # 8 MiB of small alerts
-# An alert has three of them. Python takes 64 bytes and more for each, and a body of nothing else would take 500 MB.
+# An alert has three of them. Python needs at least 64 bytes for each, and a body of nothing else would take 500 MB.
 MAX_OBJECTS = 400_000
 MAX_LABELS = 64  # the rest is left out; labels that identify a part are kept first
 _KEPT = frozenset(
@@ -31,7 +31,7 @@ MAX_VALUE = 4096
 
 
 class BadDelivery(Exception):  # noqa: N818 - named for what arrived, not for us
-    """A body that is not Alertmanager's; `reason` is one of a few words, for a metric label."""
+    """A body that is not from Alertmanager; `reason` is one of a few words, for a metric label."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -40,7 +40,7 @@ class BadDelivery(Exception):  # noqa: N818 - named for what arrived, not for us
 
 @dataclass(frozen=True)
 class Delivery:
-    """One webhook call; `digest` is equal for two of the same content (peers differ in externalURL)."""
+    """One webhook call; `digest` is equal for equal content (peers differ in externalURL)."""
 
     receiver: str
     group: str
@@ -49,7 +49,7 @@ class Delivery:
 
     @cached_property
     def digest(self) -> str:
-        """A hash of the content, made when it is compared and not while Alertmanager waits."""
+        """A hash of the content, computed when it is compared, not while Alertmanager waits."""
         return _digest(self.alerts, self.truncated)
 
 
@@ -57,7 +57,7 @@ def parse(body: bytes) -> Delivery:
     """Parse a webhook body.
 
     Raises:
-        BadDelivery: the body is wrong; the message says how in one line.
+        BadDelivery: the body is malformed; the message is one line.
     """
     document = _document(body)
     raw = document.get("alerts")

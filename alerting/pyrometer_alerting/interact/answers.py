@@ -73,7 +73,7 @@ def _on_node(name: str, firing: Sequence[Incident], now: float) -> str:
         for alert in one.members
         if alert.firing and alert.labels.get("node") == name
     ]
-    return "".join(lines[:10]) or ": nothing fires there"
+    return "".join(lines[:10]) or ": no alert is firing there"
 
 
 def drain(incident: Incident) -> str:

@@ -189,7 +189,7 @@ class Interactions:
         with self._store.transaction() as tx:
             incident = tx.incident(incident_id)
             if incident is None or not incident.firing:
-                return "It no longer fires."
+                return "It is no longer firing."
             if incident.acknowledged == str(person):
                 return ""  # a click that was interrupted by a crash, or one more
             tx.save_incident(replace(incident, acknowledged=str(person)), self._clock.wall())
@@ -205,7 +205,7 @@ class Interactions:
             if incident is None or not judgement.first_cause(incident):
                 return judgement.NOTHING_NAMED
             if not judgement.record(tx, incident, is_right=is_right, person=str(person), now=self._clock.wall()):
-                return "You have said so already."
+                return "You have already said so."
             self._tell(tx, incident, judgement.reply(incident, is_right=is_right, person=str(person)))
         self._metrics.judgements.labels("right" if is_right else "wrong").inc()
         self._changed()

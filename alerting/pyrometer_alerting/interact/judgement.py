@@ -79,7 +79,7 @@ def question(incident: Incident, channel: str) -> dict[str, Any]:
                 "type": "input",
                 "block_id": _ANSWER,
                 "optional": True,
-                "label": {"type": "plain_text", "text": "The part and what was wrong with it, if known"},
+                "label": {"type": "plain_text", "text": "The part, and what was wrong with it, if known"},
                 "element": {"type": "plain_text_input", "action_id": _ANSWER, "max_length": _MOST_ANSWER},
             },
         ],

@@ -21,10 +21,10 @@ def silence_view(incident: Incident, hours: int, channel: str, previews: Sequenc
     for preview in previews:
         lines.append(f"*{text.mrkdwn(preview.matchers_text(), 600)}*")
         mutes = alert_lines(preview.mutes, 10)
-        lines += [f"\u2022 {text.mrkdwn(each, 150)}" for each in mutes] or ["\u2022 no alert that fires now"]
+        lines += [f"\u2022 {text.mrkdwn(each, 150)}" for each in mutes] or ["\u2022 no alert that is firing now"]
     total = sum(len(preview.mutes) for preview in previews)
     alerts = f"{total} alert{'s' if total != 1 else ''}"
-    head = f"For {hours} h, {alerts} that fire now, and all others with these labels, will be silenced:"
+    head = f"For {hours} h, {alerts} firing now, and all others with these labels, will be silenced:"
     metadata = {"incident": incident.id, "hours": hours, "channel": channel}
     return {
         "type": "modal",

@@ -38,10 +38,10 @@ def silences_for(incident: Incident) -> list[tuple[Matcher, ...]]:
     """
     firing = [alert for alert in incident.members if alert.firing]
     if not firing:
-        raise SilenceRefusedError("none of its alerts fires any more")
+        raise SilenceRefusedError("none of its alerts is firing any more")
     names = list(dict.fromkeys(alert.name for alert in firing))
     if len(names) > MAX_SILENCES:
-        raise SilenceRefusedError(f"it has {len(names)} kinds of alerts: create the silence in Alertmanager")
+        raise SilenceRefusedError(f"it has {len(names)} different alerts: create the silence in Alertmanager")
     return [_matchers(name, [alert for alert in firing if alert.name == name]) for name in names]
 
 

@@ -44,7 +44,7 @@ class _Client(SocketModeClient):
         """
         now = self.clock.wall()
         if now < self.breaker.open_until:
-            raise SlackClientError(f"Slack is away, next attempt in {self.breaker.open_until - now:.0f} s")
+            raise SlackClientError(f"Slack is unreachable, next attempt in {self.breaker.open_until - now:.0f} s")
         try:
             address = super().issue_new_wss_url()
         except SlackApiError:
@@ -114,12 +114,12 @@ class Listener:
             try:
                 self._clicks.take(request.envelope_id, payload)
             except StoreError as error:
-                _log.error("socket mode: %s: Slack reports that the click failed, or repeats it", error)
+                _log.error("socket mode: %s: Slack reports the click as failed, or sends it again", error)
                 return
         command = request.type == "slash_commands"
         try:
             answer = self._interactions.command(payload) if command else None
         except Exception:  # noqa: BLE001 - one question must not end the conversation
             _log.exception("socket mode: command failed")
-            answer = {"response_type": "ephemeral", "text": "That did not work: see the service's log."}
+            answer = {"response_type": "ephemeral", "text": "That failed: see the service's log."}
         client.send_socket_mode_response(SocketModeResponse(envelope_id=request.envelope_id, payload=answer))

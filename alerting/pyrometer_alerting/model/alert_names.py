@@ -7,13 +7,13 @@ from pyrometer_alerting.model.named_causes import NAMED_CAUSES
 
 MASS_EVENT = "FabricMassEvent"  # the rule that means a whole switch, rail or host
 # Components of hardware alerts. Such an alert that names a switch, a rail or a rack but no node is a possible cause
-# whatever its name: an operator's own rule on a switch or a power feed looks like that.
+# whatever its name: an operator's own rule on a switch or a power feed has that form.
 HARDWARE = frozenset({"gpu", "nic", "host"})
 WIDE = ("switch", "rail", "rack")
-FELL = "TrainMfuDropped"  # fires when a run becomes slower; the other symptoms see a run that is slow or has stopped
+FELL = "TrainMfuDropped"  # fires when a run becomes slower; the other symptoms detect a run that is slow or has stopped
 LOW = "TrainMfuLow"  # the run was slow from its start
-STALLS = "TrainStalls"  # the run is as fast as ever between its stalls
-# The alerts that one slow or stopped run raises one after the other: they form one incident, whose cause is sought.
+STALLS = "TrainStalls"  # the run is as fast as before between its stalls
+# The alerts that one slow or stopped run raises one after the other: they form one incident whose cause is diagnosed.
 RUN_SYMPTOMS = frozenset({
     FELL, LOW, STALLS, "TrainMfuUneven", "TrainStalled", "TrainStraggler", "TrainGarbageCollection", "TrainRunDied",
     "NcclHang", "NcclRankMissing", "NcclStraggler", "NcclBandwidthDropped",

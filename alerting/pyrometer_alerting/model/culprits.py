@@ -9,9 +9,9 @@ from pyrometer_alerting.model.incident import Cause, Incident, part_of
 def culprits(incident: Incident) -> list[str]:
     """Return the parts to blame: from the diagnosis, the shared domain, the members' own; never `unknown`.
 
-    Where the diagnosis names a cause that is no single part's, it blames none. The rank or the node that the run's own
-    alert names is not another one beside what the diagnosis found there, nor is the node around the first cause's GPU
-    or port.
+    Where the diagnosis names a cause that belongs to no single part, it blames none. The rank or node that the run's
+    own alert names is not counted in addition to the part that the diagnosis found there, nor is the node of the
+    first cause's GPU or port.
     """
     causes = incident.diagnosis.causes if incident.diagnosis else ()
     found = {(cause.labels or {}).get("node") for cause in causes} - {None}
@@ -29,7 +29,7 @@ def culprits(incident: Incident) -> list[str]:
 
 
 def _is_around(cause: Cause, first: Cause) -> bool:
-    """Return whether a cause is on the whole node of the first one's GPU or port."""
+    """Return whether a cause concerns the whole node of the first one's GPU or port."""
     outer, inner = ({name: value for name, value in (one.labels or {}).items() if value} for one in (cause, first))
     outer.pop("cluster", "")
     return bool(outer) and outer.keys() == {"node"} and outer.items() < inner.items()

@@ -1,7 +1,7 @@
 """Facts: what was observed about one part, from when until when, how strongly, and by which query.
 
-Facts are kept with the incident and merged from look to look: the onset of each is found once, and a conclusion never
-depends on a window that has moved past it.
+Facts are stored with the incident and merged between evaluations: the onset of each is determined once, and a
+conclusion never depends on a window that has moved past it.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ class Fact:
     """One observation about one part; times are Unix seconds.
 
     `kind` is a key of `diagnosis/weights.py`, `detail` tells two facts of one kind apart (an Xid, a resource). `began`
-    may be too late by `precision`; a `chronic` fact was there as far back as was looked. `value` is what was measured,
-    `peers` the same on the run's other parts (their median) and `before` on this part before the drop. `moments` are
-    the single events with their numbers. `first_at` and `seen_at` are the first and the last look that found it.
+    may be too late by `precision`; a `chronic` fact already existed at the start of the examined period. `value` is
+    what was measured, `peers` the same on the run's other parts (their median) and `before` on this part before the
+    drop. `moments` are the single events with their numbers. `first_at` and `seen_at` are the first and the last
+    evaluation that found it.
     """
 
     kind: str
@@ -47,7 +48,7 @@ class Fact:
 
     @property
     def key(self) -> tuple[str, str, tuple[tuple[str, str], ...]]:
-        """Identify the fact over several looks."""
+        """Identify the fact across evaluations."""
         return self.kind, self.detail, tuple(sorted(self.labels.items()))
 
     @property

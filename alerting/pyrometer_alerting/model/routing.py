@@ -37,7 +37,7 @@ _MENTIONS = ((re.compile(r"[UW][A-Z0-9]{5,}"), "<@{}>"), (re.compile(r"S[A-Z0-9]
 
 @dataclass(frozen=True)
 class QuietHours:
-    """From `start` to `end` (on the next day if earlier), starting on these days, in this time zone."""
+    """From `start` to `end` (on the next day if earlier), starting on these days, in this period zone."""
 
     start: time
     end: time

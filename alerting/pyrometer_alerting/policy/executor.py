@@ -48,12 +48,13 @@ SETTLE_SECONDS = 30.0
 _DID = {
     (DRAIN, DONE): "is drained", (DRAIN, REFUSED): "was not drained",
     (DRAIN, OVERTAKEN): "was drained, and is back already",
-    (DRAIN, WOULD): "would be drained (dry run)", (WEBHOOK, DONE): "was told to the webhook",
-    (WEBHOOK, REFUSED): "was not taken by the webhook", (WEBHOOK, WOULD): "would be told to the webhook (dry run)",
-    (WEBHOOK, UNKNOWN): "was told to the webhook, which may not have heard it: it is told no more",
-    (RETURN, DONE): "is back in service", (RETURN, REFUSED): "was not put back into service",
-    (RETURN, OVERTAKEN): "was to go back into service, but somebody else has drained it",
-    (RETURN, WOULD): "would go back into service (dry run)",
+    (DRAIN, WOULD): "would be drained (dry run)", (WEBHOOK, DONE): "was reported to the webhook",
+    (WEBHOOK, REFUSED): "was not accepted by the webhook", (WEBHOOK, WOULD): "would be reported to the webhook "
+                                                                             "(dry run)",
+    (WEBHOOK, UNKNOWN): "was reported to the webhook, which may not have received it: it is not reported again",
+    (RETURN, DONE): "is back in service", (RETURN, REFUSED): "was not returned to service",
+    (RETURN, OVERTAKEN): "should have returned to service, but somebody else has drained it",
+    (RETURN, WOULD): "would return to service (dry run)",
 }  # fmt: skip
 
 
@@ -154,7 +155,7 @@ class Executor:
             # A webhook may have taken the first POST, whose answer was lost.
             self._end(action, UNKNOWN if again and action.kind == WEBHOOK else REFUSED, str(error))
         except SchedulerError as error:
-            _log.warning("policy: %s %s: %s; it is asked again", action.kind, action.node, error)
+            _log.warning("policy: %s %s: %s; it will ask again", action.kind, action.node, error)
             if action.kind == WEBHOOK and not self._may_post_again(action):
                 self._end(action, UNKNOWN, str(error))
         else:
@@ -163,7 +164,7 @@ class Executor:
     def _call(self, action: Action) -> None:
         if action.kind == WEBHOOK:
             if self.policy.webhook is None:
-                raise RefusedError("the policy has no webhook any more")
+                raise RefusedError("the policy no longer has a webhook")
             webhook.post(self.policy.webhook, action)
             return
         scheduler = self._scheduler(action)
@@ -180,7 +181,7 @@ class Executor:
         try:
             state = self._scheduler(action).nodes().get(action.node)
         except SchedulerError as error:
-            _log.warning("policy: %s %s: %s; it is asked again", action.kind, action.node, error)
+            _log.warning("policy: %s %s: %s; it will ask again", action.kind, action.node, error)
             return
         if state is not None and state.held is (action.kind == DRAIN):
             self._end(action, DONE, "")
@@ -196,13 +197,13 @@ class Executor:
             return
         state = states.get(action.node)
         if state is None:
-            self._end(action, REFUSED, "the scheduler does not know the node any more")
+            self._end(action, REFUSED, "the scheduler no longer knows the node")
         elif action.mark in state.marks:  # the call arrived
             self._end(action, DONE if state.held is (action.kind == DRAIN) else OVERTAKEN, state.why)
         elif action.kind == DRAIN and state.held:
             self._end(action, REFUSED, f"somebody else has drained it: {state.why}")
         elif action.kind == RETURN and not state.held:
-            self._end(action, REFUSED, "somebody else has put it back")
+            self._end(action, REFUSED, "somebody else has returned it to service")
         elif not self.policy.is_on:
             self._end(action, REFUSED, "the policy was switched to a dry run")
         elif action.kind == RETURN and not self._is_ours(action, state):
@@ -226,7 +227,7 @@ class Executor:
                 _log.warning("policy: %s %s is not repeated: %s", action.kind, action.node, error)
                 return
             if state is None:
-                self._end(action, UNKNOWN, "the scheduler does not know the node any more")
+                self._end(action, UNKNOWN, "the scheduler no longer knows the node")
                 return
             if state.held:  # by a person, or by the receiver of the first POST
                 self._end(action, UNKNOWN, f"somebody has drained it: {state.why}")
@@ -259,7 +260,7 @@ class Executor:
     def _scheduler(self, action: Action) -> Scheduler:
         scheduler = self.schedulers.get(action.cluster)
         if scheduler is None:
-            raise SchedulerError(f"the policy names no scheduler of cluster {action.cluster!r}")
+            raise SchedulerError(f"the policy names no scheduler for cluster {action.cluster!r}")
         return scheduler
 
     def _end(self, action: Action, state: str, detail: str) -> None:

@@ -65,7 +65,7 @@ def passed(
     if late or failed:
         return False, f"not run since: {', '.join(late) or 'none'}; not passed: {', '.join(failed) or 'none'}"
     if not checks:
-        return False, "no check of the node is known"
+        return False, "no result of the node's checks is known"
     return not broken, f"failed checks: {', '.join(broken)}" if broken else ""
 
 

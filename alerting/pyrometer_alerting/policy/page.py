@@ -26,7 +26,7 @@ def policy_page(worker: PolicyWorker, actions: Sequence[Action], now: float) -> 
     colour = "calm" if policy.is_on else "idle"
     looked = f"{duration(now - worker.looked_at)} ago" if worker.looked_at else "never"
     lines = [
-        *(("Dry run: everything is decided and recorded, nothing is done.",) if dry else ()),
+        *(("Dry run: decisions are made and recorded, but not carried out.",) if dry else ()),
         f"At most {limits.per_hour} nodes an hour and {limits.percent:g} % of a partition; {limits.keep} stay in each.",
         f"Prometheus and every scheduler last answered: {looked}.",
         *(

@@ -155,7 +155,7 @@ def load(path: Path | None) -> Policy:
         back=_back(top["back"]) if "back" in top else Back(),
     )
     if policy.webhook is None and any(rule.do == WEBHOOK for rule in policy.rules):
-        raise UsageError(f"{path}: a rule does `webhook`: the section `webhook` with its url is missing")
+        raise UsageError(f"{path}: a rule has `do: webhook`, but the section `webhook` with its url is missing")
     return policy
 
 
@@ -220,7 +220,7 @@ def _back(node: Node) -> Back:
         raise UsageError(f"{node.place}: `tests` must name the active tests to pass, such as [dcgm, nccl]")
     for test in tests:
         if not _TEST.fullmatch(test):
-            raise UsageError(f"{fields['tests'].place}: {test!r} is no name of a test")
+            raise UsageError(f"{fields['tests'].place}: {test!r} is not the name of a test")
     return Back(tuple(dict.fromkeys(tests)), _one_of(fields, "do", ("return", ASK), ASK))
 
 
@@ -231,9 +231,9 @@ def _rule(node: Node) -> Rule:
         raise UsageError(f"{node.place}: a rule has one of {', '.join(_FINDINGS)}")
     finding = fields[findings[0]]
     if "do" not in fields:
-        raise UsageError(f"{node.place}: what is to be done is missing: `do` is {DRAIN}, {ASK} or {WEBHOOK}")
+        raise UsageError(f"{node.place}: `do` is missing: it must be {DRAIN}, {ASK} or {WEBHOOK}")
     if "confidence" in fields and findings[0] != CAUSE:
-        raise UsageError(f"{fields['confidence'].place}: only a cause has a confidence")
+        raise UsageError(f"{fields['confidence'].place}: only a rule on a cause has a confidence")
     return Rule(
         findings[0],
         _pattern(finding),
@@ -248,16 +248,16 @@ def _pattern(node: Node) -> str:
     try:
         matches_anything = re.compile(pattern).fullmatch("") is not None
     except re.error as error:
-        raise UsageError(f"{node.place}: {pattern!r} is no regular expression: {error}") from None
+        raise UsageError(f"{node.place}: {pattern!r} is not a regular expression: {error}") from None
     if matches_anything:
-        raise UsageError(f"{node.place}: {pattern!r} also matches nothing at all: name what is meant")
+        raise UsageError(f"{node.place}: {pattern!r} also matches the empty string: name what is meant")
     return pattern
 
 
 def _duration(node: Node) -> float:
     match = re.fullmatch(r"(\d{1,6})([smhd])", node.text())
     if match is None:
-        raise UsageError(f"{node.place}: {node.text()!r} is no time such as 90s, 10m or 2h")
+        raise UsageError(f"{node.place}: {node.text()!r} is not a time such as 90s, 10m or 2h")
     return int(match[1]) * _UNITS[match[2]]
 
 

@@ -71,7 +71,7 @@ class Slurm:
 
     def _update(self, node: str, mark: str, *changes: str) -> None:
         if not NODE.fullmatch(node) or node.upper() == "ALL":
-            raise RefusedError(f"{node!r} is no name of a single node")
+            raise RefusedError(f"{node!r} is not the name of a single node")
         comment = _comment(self._run("--oneliner", "show", "node", node))
         kept = _plain(_MARK.sub("", comment).strip())
         self._run("update", f"nodename={node}", *changes, f"comment={f'{kept} {mark}'.strip()}")
@@ -94,7 +94,7 @@ class Slurm:
         except OSError as error:
             raise RefusedError(f"{command[0]}: {error.strerror}") from None
         if ended.returncode < 0 or len(ended.stdout) > MAX_ANSWER_BYTES:
-            raise SchedulerError(f"{command[0]} was ended, or printed too much")
+            raise SchedulerError(f"{command[0]} was killed, or printed too much")
         if ended.returncode:
             raise _refusal((ended.stderr or ended.stdout).decode(errors="replace"))
         return ended.stdout.decode(errors="replace")

@@ -52,8 +52,8 @@ CONFIRM_DRAIN, CONFIRM_RETURN = "pyrometer_policy_drain", "pyrometer_policy_retu
 _MARK = re.compile(r"\[pyrometer:([0-9a-f]{12})\]$")
 _HELD = {
     "per_hour": "the limit of nodes per hour is reached", "percent": "the limit of its partition is reached",
-    "keep": "it is the last one of its partition", UNKNOWN_NODE: "the scheduler does not know it",
-    ANSWERED: "this was answered already",
+    "keep": "it is the last node in service in its partition", UNKNOWN_NODE: "the scheduler does not know it",
+    ANSWERED: "this was already answered",
 }  # fmt: skip
 
 States = Mapping[str, NodeState]
@@ -100,7 +100,7 @@ class PolicyWorker:
                 self.trouble = (str(error),)
                 _log.error("policy: %s", error)
             except Exception:  # noqa: BLE001 - a look that fails must not be the last one
-                self.trouble = ("the policy's last look failed: see the service's log",)
+                self.trouble = ("the policy's last evaluation failed: see the service's log",)
                 _log.exception("policy: a look failed")
 
     def stop(self) -> None:
@@ -140,12 +140,12 @@ class PolicyWorker:
         with self._store.snapshot() as tx:
             asked = next((each for each in tx.actions.in_state(ASKED) if each.id == action_id), None)
         if asked is None:
-            return "This was answered already, or is over."
+            return "This was already answered, or no longer applies."
         if not self.executor.policy.is_on:
-            return "The policy is a dry run: nothing is done. `mode: on` in its file switches it on."
+            return "The policy is in dry run: nothing is done. Set `mode: on` in its file to switch it on."
         scheduler: Scheduler | None = self.executor.schedulers.get(asked.cluster)
         if scheduler is None:
-            return "The policy names no scheduler of this cluster any more."
+            return "The policy no longer names a scheduler for this cluster."
         try:
             states = scheduler.nodes()
         except SchedulerError as error:
@@ -160,7 +160,7 @@ class PolicyWorker:
         )
         node = states.get(asked.node)
         if node is None or node.held is (kind == DRAIN):
-            return f"Nothing was done: {_HELD[UNKNOWN_NODE] if node is None else 'it is so already'}."
+            return f"Nothing was done: {_HELD[UNKNOWN_NODE] if node is None else 'it is already so'}."
         held = (
             self.executor.take_out(action, states, asked) if kind == DRAIN else self.executor.bring_back(action, asked)
         )
@@ -240,7 +240,7 @@ class PolicyWorker:
             tx.audit(
                 now, action.by_whom, f"{action.kind}_{state}", action.incident_id, f"{action.node}: {action.reason}"
             )
-            verb = "may go back into service" if action.kind == ASK_RETURN else "may have to be drained"
+            verb = "may return to service" if action.kind == ASK_RETURN else "may have to be drained"
             if state == WOULD:
                 executor.post(tx, action, state, f"{verb}: somebody would be asked (dry run)")
             else:
@@ -261,9 +261,9 @@ class PolicyWorker:
             if state is None or drain.ended_at > asked_at:  # somebody has pressed the button meanwhile
                 continue
             if not state.held:
-                self._note(drain, ENDED, "somebody put it back")
+                self._note(drain, ENDED, "somebody returned it to service")
             elif drain.mark not in state.why:
-                self._note(drain, OVERTAKEN, f"somebody has a reason of their own: {state.why}")
+                self._note(drain, OVERTAKEN, f"somebody set another reason: {state.why}")
             elif policy.back.tests:
                 self._judge(policy, drain)
 

@@ -103,7 +103,7 @@ def build_split_reply(rest: Incident, parted: Incident, style: Style) -> Message
     """Build the thread's reply on a part that was split off; with the resolve if nothing else fired."""
     parts = text.mrkdwn(", ".join(culprits(parted)[:3]) or parted.alertname, FIELD)
     why = f"run {text.mrkdwn(rest.run, FIELD)} does not use it"
-    onward = f"{text.mrkdwn(parted.alertname, 100)} continues in a message of its own"
+    onward = f"{text.mrkdwn(parted.alertname, 100)} continues in its own message"
     lines = [f"{sign(parted)} {parts} is no longer part of this: {why}. {onward}."]
     if not rest.firing:
         lines.append(build_reply(rest, "resolved", style).text)
@@ -168,7 +168,7 @@ def causes_text(incident: Incident) -> str:
     room = (CAUSES - 1000) // max(len(causes), 1)
     lines = [f"{index}. {text.mrkdwn(cause_line(cause), room)}" for index, cause in enumerate(causes, start=1)]
     if seen := [text.mrkdwn(_seen_line(cause), 300) for cause in incident.diagnosis.seen[:MAX_SEEN]]:
-        lines.append("_Seen, does not convince:_ " + "; ".join(seen))
+        lines.append("_Seen, but not convincing:_ " + "; ".join(seen))
     if shape := _shape_line(incident):
         lines.append(shape)
     missing = [text.mrkdwn(note, 200) for note in incident.diagnosis.missing[:3]]
@@ -290,7 +290,7 @@ def build_pointer(incident: Incident, into: Incident | None, style: Style) -> Me
     alert = incident.newest()
     about = "another incident" if into is None else text.mrkdwn(_about(into), FIELD)
     summary = text.plain(alert.annotations.get("summary", ""), 100) or _fallback_summary(incident)
-    content = f"\u21aa {text.mrkdwn(summary, 120)}: now part of the message on {about}"
+    content = f"\u21aa {text.mrkdwn(summary, 120)}: now part of the message about {about}"
     if style.notice:
         content += f" [{text.mrkdwn(style.notice, 75)}]"
     return Message(content, [{"type": "section", "text": _mrkdwn(content)}])

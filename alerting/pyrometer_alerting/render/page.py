@@ -38,9 +38,7 @@ def render(cards: Sequence[Card], banner: Banner, now: float) -> str:
     """Return the whole page, which reloads itself every 5 s."""
     firing = sum(item.incident.firing for item in cards)
     state = f"{firing} firing" if firing else "all quiet"
-    articles = (
-        "".join(_card(item, now) for item in cards) or '<p class="empty">No incident yet. Nothing is on fire.</p>'
-    )
+    articles = "".join(_card(item, now) for item in cards) or '<p class="empty">No incidents yet.</p>'
     notice = f'<p class="notice">{html.escape(banner.notice)}</p>' if banner.notice else ""
     trouble = "".join(f'<p class="trouble">{html.escape(line)}</p>' for line in banner.trouble)
     body = (

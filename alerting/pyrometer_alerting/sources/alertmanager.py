@@ -176,7 +176,7 @@ class HttpAlertmanager:
             try:
                 body = read_whole(answer.raw, MAX_ANSWER_BYTES, deadline)
             except (TimeoutError, TooLargeError):
-                raise AlertmanagerError("Alertmanager's answer is too slow or too large") from None
+                raise AlertmanagerError("Alertmanager's answer came too slowly or is too large") from None
             if answer.status_code >= 300:
                 raise AlertmanagerError(f"Alertmanager refused: HTTP {answer.status_code}")
             return body

@@ -20,7 +20,7 @@ DOMAIN_PARTS = 3  # ports of one switch, nodes of one rack
 DOMAIN_SECONDS = 300.0
 STORM_NODES = 5  # more nodes with one alert, or...
 FLOOD_MESSAGES = 10  # ... more messages of any kind ...
-STORM_SECONDS = 60.0  # ... that started within this time make one message
+STORM_SECONDS = 60.0  # ... that started within this period make one message
 SAME_EVIDENCE = 0.9  # another part with the same trouble and a score this close explains the symptom as well
 LINK_SECONDS = 8.0  # a scrape of 5 s and its evaluation: by then throttling has been seen
 

@@ -135,14 +135,14 @@ class Database:
         """Set the broken file aside and begin a new one.
 
         Raises:
-            OSError, sqlite3.Error: the disk does not let us.
+            OSError, sqlite3.Error: the disk refuses it.
         """
         self._disconnect()
         since = _last_write(self.path)
         kept = self._set_aside()
         facts = _surroundings(kept) or next(filter(None, map(_surroundings, self._backups())), {})
         self._connect()
-        where = f"it is kept as {kept.name}" if kept.exists() else "nothing of it is left"
+        where = f"it is kept as {kept.name}" if kept.exists() else "nothing of it could be kept"
         self.loss = Loss(f"the database was broken ({why})", where, since, facts)
 
     def check_place(self) -> None:
@@ -152,7 +152,7 @@ class Database:
         except FileNotFoundError:
             there = False
         if not there and self._alone:
-            raise BrokenFileError("it was removed while it was in use")
+            raise BrokenFileError("the file was removed while in use")
 
     def check(self) -> None:
         """Raise BrokenFileError for a damage that the pages in the connections' memory hide."""
@@ -243,7 +243,9 @@ class Database:
         what = "its newest changes are missing" if found > 0 else "it is empty"
         facts = {} if found > 0 else next(filter(None, map(_surroundings, self._backups())), {})
         since = _last_write(self.path) if found > 0 else 0.0
-        self.loss = Loss(f"the database is not as it was left: {what} ({missing} commits)", "", since, facts)
+        self.loss = Loss(
+            f"the database has changed since it was last used: {what} ({missing} commits)", "", since, facts
+        )
 
     def _noted(self) -> int:
         content = b"" if self._commits is None else os.pread(self._commits, _NUMBER.size, 0)

@@ -86,7 +86,7 @@ class Leadership:
             self._compare()
             self._confirmed = started
             self.epoch = int(epoch)
-            _log.info("this replica leads, term %d", self.epoch)
+            _log.info("this replica is the leader, term %d", self.epoch)
         else:
             self._beat()
             self._confirmed = started
@@ -130,7 +130,7 @@ class Leadership:
 
     def _lost(self, why: str) -> None:
         if self.epoch is not None:
-            _log.warning("this replica leads no more: %s", why)
+            _log.warning("this replica is no longer the leader: %s", why)
         elif why != self.trouble:
             _log.error("%s", why)
         self.epoch, self.trouble = None, why

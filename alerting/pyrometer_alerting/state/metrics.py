@@ -89,13 +89,13 @@ INCIDENT = Family(
 INCIDENT_LOST = Family(
     "pyrometer_incident_lost_gpu_hours",
     "gauge",
-    "GPU-hours that an open incident's run has lost to it so far, against its expected MFU; absent while not known.",
+    "GPU-hours that the run has lost to an open incident so far, relative to its expected MFU; absent while unknown.",
     ("cluster", "id", "alert", "run", "part", "cause"),
 )
 PAGE = Family(
     "pyrometer_alerting_page_info",
     "gauge",
-    "1; the address of the service's page as browsers reach it, where boards find incidents and runbooks.",
+    "1; the URL of the service's page as browsers reach it, from which boards link to incidents and runbooks.",
     ("url",),
 )
 POLICY_ACTIONS = Family(
@@ -108,14 +108,14 @@ POLICY_ACTIONS = Family(
 POLICY_HELD = Family(
     "pyrometer_policy_nodes_held_back",
     "gauge",
-    "Nodes that a rule would take out of service now and a limit holds back: per_hour, percent, keep, unknown_node,"
+    "Nodes that a rule would take out of service now but a limit holds back: per_hour, percent, keep, unknown_node,"
     " questions. Absent while the findings are unknown.",
     ("cluster", "limit"),
 )
 POLICY_NODE = Family(
     "pyrometer_policy_node_since_timestamp_seconds",
     "gauge",
-    "When the policy drained a node that is out of service for it now, by which rule and why.",
+    "When the policy drained a node that it still keeps out of service, with the rule and the reason.",
     ("cluster", "node", "rule", "reason"),
 )
 POLICY_MODE = Family("pyrometer_policy_mode_info", "gauge", "1; dry-run or on. Absent without rules.", ("mode",))
@@ -133,7 +133,8 @@ GAUGES = (
     Family(
         "pyrometer_alerting_config_last_reload_successful",
         "gauge",
-        "1 if the last reload of routing, secrets and web configuration succeeded, 0 while older ones are in use.",
+        "1 if the last reload of routing, secrets and web configuration succeeded, 0 while the previous ones "
+        "are in use.",
     ),
     Family("pyrometer_alerting_incidents_open", "gauge", "Incidents firing now.", ("severity",)),
     Family("pyrometer_alerting_outbox_depth", "gauge", "Messages and replies waiting for Slack."),
@@ -184,7 +185,7 @@ GAUGES = (
         " sqlite, or PostgreSQL's address without user and password.",
         ("storage",),
     ),
-    Family("pyrometer_alerting_inbox_depth", "gauge", "Deliveries that were answered and are still to be applied."),
+    Family("pyrometer_alerting_inbox_depth", "gauge", "Deliveries that were answered but not yet applied."),
     Family(
         "pyrometer_alerting_store_writable",
         "gauge",

@@ -67,7 +67,7 @@ class Server:
         db = psycopg.connect(self._conninfo, autocommit=True)
         try:
             if db.info.server_version < OLDEST_VERSION * 10_000:
-                raise StoreError(f"{self.name}: PostgreSQL {OLDEST_VERSION} or later is needed")
+                raise StoreError(f"{self.name}: PostgreSQL {OLDEST_VERSION} or newer is required")
             if db.execute("SHOW synchronous_commit").fetchone() in (("off",), ("local",)):
                 # A delivery that was answered with 200 is on the disk, and on the standby's.
                 db.execute("SET synchronous_commit = on")
@@ -234,12 +234,12 @@ class PostgreSQL:
             NotLeadingError: another process leads, or may lead by now.
         """
         if not aside and (self.epoch is None or not self.leads()):
-            raise NotLeadingError(f"{self.name}: another replica leads")
+            raise NotLeadingError(f"{self.name}: another replica is the leader")
         db = self._sessions[WRITER].open()
         (epoch,) = db.script("BEGIN; SELECT epoch FROM leader WHERE id = 1 FOR UPDATE").fetchone()
         if not aside and epoch != self.epoch:
             db.drop()
-            raise NotLeadingError(f"{self.name}: another replica leads")
+            raise NotLeadingError(f"{self.name}: another replica is the leader")
         return db
 
     def commit(self) -> None:

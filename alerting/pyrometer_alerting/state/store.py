@@ -75,7 +75,7 @@ class Store:
             NotLeadingError: somebody else may lead by now.
         """
         if not self._database.leads():
-            raise NotLeadingError(f"{self._database.name}: another replica leads")
+            raise NotLeadingError(f"{self._database.name}: another replica is the leader")
 
     @contextmanager
     def transaction(self, *, aside: bool = False) -> Iterator[Transaction]:
@@ -84,7 +84,7 @@ class Store:
         `aside` lets a replica that does not lead make it, after whatever the leader has under way.
 
         Raises:
-            StoreError: the engine or the disk failed; NotLeadingError where another replica leads.
+            StoreError: the engine or the disk failed; NotLeadingError where another replica is the leader.
         """
         with self._lock, self._failing(renew=True):
             try:

@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as error:
         return _fail(f"{options.config}: {error}")
     if has_other_parts(config):
-        lines.insert(0, "The language part only: what reads images or sound is not counted.")
+        lines.insert(0, "Count the language part only, not the encoders for images or sound.")
     sys.stdout.write("\n".join(lines) + "\n")
     return 0
 
@@ -46,7 +46,7 @@ def _parser() -> argparse.ArgumentParser:
         type=positive,
         help="Tokens per second of the whole job; with --peak-flops, MFU and HFU are printed as well.",
     )
-    parser.add_argument("--gpus", type=positive_int, default=1, help="GPUs of the job (default: 1).")
+    parser.add_argument("--gpus", type=positive_int, default=1, help="Number of GPUs of the job (default: 1).")
     parser.add_argument("--peak-flops", type=positive, help="Peak dense FLOP/s of one GPU, such as 989.4e12.")
     add_version_flag(parser)
     return parser

@@ -67,7 +67,7 @@ class Fields:
         """
         layers = self.number("num_hidden_layers", "n_layer")
         if layers > _MAX_LAYERS:
-            raise ValueError(f"{layers} layers: no model has as many")
+            raise ValueError(f"{layers} layers: no model has that many")
         return layers
 
     def indices(self, name: str) -> list[int] | None:
@@ -97,5 +97,5 @@ class Fields:
             raise ValueError(f"layer_types does not name the attention of each of {self.layers()} layers")
         strange = sorted({str(kind) for kind in kinds if kind not in known})
         if strange:
-            raise ValueError(f"attention of kind {strange[0]} is not counted; give flops_per_token")
+            raise ValueError(f"attention of kind {strange[0]} is not supported; give flops_per_token")
         return kinds

@@ -51,7 +51,7 @@ def not_windowed(fields: Fields) -> Window | None:
         ValueError: the file has one nevertheless.
     """
     if fields.has("sliding_window") and fields.flag("use_sliding_window", default=True):
-        raise ValueError(f"sliding_window in a {fields.family} is not counted; give flops_per_token")
+        raise ValueError(f"sliding_window in a {fields.family} is not supported; give flops_per_token")
     return None
 
 

@@ -22,7 +22,7 @@ def _llama4(fields: Fields) -> Shape:
     family = LLAMA._replace(window=layers.chunked_where_rotary, sparse=True, dense=layers.dense_by_interleaving)
     shape = stack(fields, family)
     if shape.experts is None:
-        raise ValueError("num_local_experts is 0: such a llama4 is not counted; give flops_per_token")
+        raise ValueError("num_local_experts is 0: this variant of llama4 is not supported; give flops_per_token")
     experts = replace(shape.experts, shared_ffn=shape.experts.ffn)
     return replace(shape, ffn=fields.number("intermediate_size_mlp"), experts=experts)
 
@@ -50,7 +50,7 @@ def _mpt(fields: Fields) -> Shape:
     hidden, count, heads = fields.number("d_model"), fields.number("n_layers"), fields.number("n_heads")
     attention = fields.section("attn_config")
     if fields.has("ffn_config"):
-        raise ValueError("ffn_config: such an mpt is not counted; give flops_per_token")
+        raise ValueError("ffn_config: this variant of mpt is not supported; give flops_per_token")
     ffn = fields.number("expansion_ratio", default=4) * hidden
     learned = fields.flag("learned_pos_emb", default=True) and not attention.flag("alibi", default=False)
     norms = 2 * count + 1

@@ -62,7 +62,9 @@ def _positions(fields: Fields) -> int:
         return 0
     hidden = fields.number("hidden_size")
     if fields.number("word_embed_proj_dim", default=hidden) != hidden:
-        raise ValueError("word_embed_proj_dim is not hidden_size: such an opt is not counted; give flops_per_token")
+        raise ValueError(
+            "word_embed_proj_dim is not hidden_size: this variant of opt is not supported; give flops_per_token"
+        )
     return fields.number("max_position_embeddings") + _OPT_OFFSET
 
 

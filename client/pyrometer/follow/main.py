@@ -61,14 +61,14 @@ def _parser() -> argparse.ArgumentParser:
         "--format",
         choices=[_AUTO, *all_formats()],
         default=_AUTO,
-        help="Format of the log; auto is the first that understands a line (default: auto).",
+        help="Format of the log; auto is the first format that recognises a line (default: auto).",
     )
     log.add_argument(
         "--pattern",
         action="append",
         default=[],
         metavar="REGEX",
-        help="Instead of a format, what a line of a step looks like, with named groups: step, and any of "
+        help="Instead of a format, a regular expression for the line of a step, with named groups: step, and any of "
         f"{', '.join(VALUES)}; checkpoint and eval for lines of pauses. Repeat it for steps of several lines.",
     )
     log.add_argument("--pattern-file", type=Path, help="The same in a YAML file, with units; see docs/training.md.")
@@ -98,7 +98,7 @@ def _add_job_flags(parser: argparse.ArgumentParser) -> None:
 
 def _add_mfu_flags(parser: argparse.ArgumentParser) -> None:
     mfu = parser.add_argument_group("MFU", "sizes that the log may lack, and the peak")
-    mfu.add_argument("--gpus", type=positive_int, help="GPUs of the job, if the log doesn't print them.")
+    mfu.add_argument("--gpus", type=positive_int, help="Number of GPUs of the job, if the log doesn't print it.")
     mfu.add_argument("--flops-per-token", type=positive, help="Model FLOPs per token, forward and backward.")
     mfu.add_argument(
         "--model-config", type=Path, help="The model's config.json, instead; needs --sequence-length as well."
@@ -241,7 +241,9 @@ def _is_alive(pid: int | None) -> bool:
 def _description(options: argparse.Namespace) -> Mapping[str, Any]:
     """Return the run's description, built by the client's own code; one pseudo-rank stands for all ranks."""
     if options.peak_flops is not None and options.peak_flops < LEAST_PEAK:
-        raise UsageError(f"--peak-flops={options.peak_flops:g} is no GPU's: give FLOP/s, such as 989.4e12")
+        raise UsageError(
+            f"--peak-flops={options.peak_flops:g} is not plausible for a GPU: give FLOP/s, such as 989.4e12"
+        )
     settings = Settings(
         options.run,
         model=options.model,
@@ -277,7 +279,7 @@ def _flops_per_token(options: argparse.Namespace) -> float | None:
     except ValueError as error:
         raise UsageError(f"{options.model_config}: {error}") from None
     if has_other_parts(config):
-        report(f"{options.model_config}: only the language part is counted, not what reads images or sound")
+        report(f"{options.model_config}: only the language part is counted, not the encoders for images or sound")
     return model_flops(shape, options.sequence_length, options.convention)
 
 

@@ -107,7 +107,7 @@ def _compile(text: str) -> re.Pattern[str]:
     try:
         pattern = re.compile(text)
     except (re.error, RecursionError, OverflowError) as error:
-        raise ValueError(f"pattern {text!r} is no regular expression: {error}") from None
+        raise ValueError(f"pattern {text!r} is not a regular expression: {error}") from None
     unknown = sorted(set(pattern.groupindex) - set(_GROUPS))
     if unknown:
         raise ValueError(f"unknown group {unknown[0]} in {text!r}; known are {', '.join(_GROUPS)}")

@@ -9,7 +9,7 @@ from pyrometer.follow.log_line import Format, clean
 from pyrometer.follow.recorder import FirstStep
 
 UNKNOWN_AFTER_SECONDS = 20.0
-"""After so long without a step the log is called unknown; a person at the terminal still waits."""
+"""After this long without a step the log is reported as unknown; a person at the terminal is still waiting."""
 # Fewer of its words than half, and a format is not near.
 _NEAR = 0.5
 _LONGEST = 120
@@ -66,10 +66,10 @@ class UnknownLog:
         way_out = "describe its lines with --pattern, or choose a --format"
         if share < _NEAR:
             if not self._likely[1]:
-                return f"no line has a number, and no format is near; {way_out}"
-            return f"no format is near; most like a step is {_short(self._likely[1])}; {way_out}"
-        lacks = f"lacks {', '.join(map(repr, missing))}" if missing else "has its words in another order"
-        return f"nearest is format {name}, but {_short(line)} {lacks}; {way_out}"
+                return f"no line has a number, and no format is similar; {way_out}"
+            return f"no format is similar; the line most like a step is {_short(self._likely[1])}; {way_out}"
+        lacks = f"lacks {', '.join(map(repr, missing))}" if missing else "has the same words in another order"
+        return f"the most similar format is {name}, but {_short(line)} {lacks}; {way_out}"
 
 
 def about_mfu(first: FirstStep, *, flops_per_token: float | None, has_peak: bool) -> str | None:

@@ -73,7 +73,7 @@ def _continued(settings: Settings, record: Record, state: Path) -> Search:
     for tests in record.rounds:
         search.record(tests)
     if record.rounds and not search.plan():
-        _progress(f"nothing was run: {state} has the answer of {record.written}; remove it to test again")
+        _progress(f"nothing was run: {state} already has the answer of {record.written}; remove it to test again")
     elif record.rounds or record.current:
         _progress(f"continues after round {len(record.rounds)} from {state}")
     return search
@@ -94,7 +94,7 @@ def _round(search: Search, groups: Sequence[Group], record: Record, runner: Runn
     if left:
         runner.run(left, keep)
     if not record.current:
-        raise UsageError("--command: no test of this round gave an answer; run it by hand")
+        raise UsageError("--command: no test of this round returned a result; run the command by hand")
     _blame_the_command(search, record, runner)
     tests = record.end_round()
     search.record(tests)
@@ -130,9 +130,9 @@ def _settings(flags: argparse.Namespace) -> Settings:
     if len(hosts) < least:
         raise UsageError(f"--hosts: {len(hosts)} hosts; at least {least} are needed")
     if "{hosts}" not in flags.command:
-        raise UsageError("--command: it has no {hosts}, where the names of a group are put")
+        raise UsageError("--command: it has no {hosts}, which is replaced by the names of a group")
     if flags.pairs and flags.size > LARGEST_FOR_PAIRS:
-        raise UsageError(f"--size: {flags.size} is too much to look for bad pairs, which are tested as two hosts; add "
+        raise UsageError(f"--size: {flags.size} is too large to look for bad pairs, which are tested as two hosts; add "
                          "--no-pairs")  # fmt: skip
     noise = Noise(getattr(flags, "false-alarms"), flags.missed)
     switches = {host: name for host, name in _switches(flags.topology).items() if host in set(hosts)}
@@ -156,18 +156,18 @@ def _switches(path: Path | None) -> Mapping[str, str]:
 def _lines(answer: Answer, rounds: int) -> str:
     """Return the answer for people."""
     lines = [f"BAD HOST {host} ({p:.1%})" for host, p in sorted(answer.hosts.items())]
-    lines += [f"BAD PAIR {first} {second} ({p:.1%}): each is good with others" for (first, second), p in
+    lines += [f"BAD PAIR {first} {second} ({p:.1%}): each passes with other hosts" for (first, second), p in
               sorted(answer.pairs.items())]  # fmt: skip
-    lines += [f"BAD SWITCH {name} ({p:.1%}): its hosts are good among themselves" for name, p in
+    lines += [f"BAD SWITCH {name} ({p:.1%}): its hosts pass among themselves" for name, p in
               sorted(answer.switches.items())]  # fmt: skip
     if not lines and answer.finished:
         lines = ["OK: nothing is bad"]
     if not answer.finished:
-        lines.append(f"UNFINISHED: the rounds are used up; {len(answer.open)} hosts or switches are open: "
+        lines.append(f"UNFINISHED: all rounds are used up; {len(answer.open)} hosts or switches are open: "
                      f"{', '.join(answer.open[:8])}{' ...' if len(answer.open) > 8 else ''}")  # fmt: skip
     if answer.untested:
-        lines.append(f"NOTE {len(answer.untested)} hosts behind a bad switch were tested among themselves only")
-    lines.append(f"{rounds} rounds; {answer.sure:.1%} sure that this is all and right")
+        lines.append(f"NOTE {len(answer.untested)} hosts behind a bad switch were tested only among themselves")
+    lines.append(f"{rounds} rounds; {answer.sure:.1%} probability that this answer is complete and correct")
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -187,30 +187,32 @@ def _chance(text: str) -> float:
 def make_parser() -> Flags:
     """Return the parser of the command's flags."""
     flags = Flags(
-        PROG, "Find the hosts, pairs or switches that make a test fail. Exit status 0 none, 1 found, 3 unknown."
+        PROG, "Find the hosts, pairs or switches that make a test fail. Exit status: 0 none found, 1 found, 3 unknown."
     )
     add_version_flag(flags, "pyrometer-exporters")
     add = flags.add_argument
     add("--hosts", required=True, metavar="LIST", help="the hosts, such as gpu-[001-512]; they must be idle")
     add("--command", required=True, metavar="TEXT",
-        help="what tests a group, without a shell: {hosts} becomes its names with commas, {count} their number; exit "
-        "status 0 is passed, 75 no answer, another one failed")  # fmt: skip
+        help="the command that tests a group, run without a shell: {hosts} is replaced by the host names, separated "
+        "by commas, {count} by their number; exit status 0 means passed, 75 no result, any other failed")  # fmt: skip
     add("--min-bandwidth", dest="min-bandwidth", type=number_between(0, 1e6, "a number of GB/s"), metavar="GB/S",
-        help="a test has failed too if nccl-tests' line 'Avg bus bandwidth' is below this")  # fmt: skip
+        help="a test also fails if nccl-tests' line 'Avg bus bandwidth' is below this")  # fmt: skip
     add("--timeout", type=number_between(1, 86400, "a number of seconds from 1 to 86400"), default=600.0,
-        metavar="SECONDS", help="a test that takes longer has failed and is killed (default: %(default)g)")  # fmt: skip
-    add("--rounds", type=int, default=50, metavar="N", help="the most rounds (default: %(default)s)")
+        metavar="SECONDS", help="a test that takes longer is killed and counts as failed (default: "
+                                "%(default)g)")  # fmt: skip
+    add("--rounds", type=int, default=50, metavar="N", help="the maximum number of rounds (default: %(default)s)")
     add("--parallel", type=int, default=256, metavar="N", choices=range(1, 1025),
-        help="the most tests at once, 1 to 1024 (default: %(default)s)")  # fmt: skip
+        help="the maximum number of tests at once, 1 to 1024 (default: %(default)s)")  # fmt: skip
     add("--method", choices=METHODS, default="pairs",
         help="pairs: fewest rounds; grid: fewer tests; halve: fewest tests (default: %(default)s)")  # fmt: skip
     add("--size", type=int, choices=range(1, 65), default=2, metavar="N",
-        help="hosts in the smallest test, 1 to 64; above 2 with --no-pairs (default: %(default)s)")  # fmt: skip
+        help="number of hosts in the smallest test, 1 to 64; more than 2 needs --no-pairs (default: "
+             "%(default)s)")  # fmt: skip
     add(
         "--no-pairs",
         dest="pairs",
         action="store_false",
-        help="don't look for pairs of good hosts that are bad together",
+        help="don't look for pairs of good hosts that fail together",
     )
     add("--topology", type=Path, metavar="FILE", help="Slurm's topology.conf, to find bad leaf switches")
     add("--false-alarms", dest="false-alarms", type=_chance, default=0.01, metavar="P",
@@ -218,11 +220,11 @@ def make_parser() -> Flags:
     add("--missed", type=_chance, default=0.02, metavar="P",
         help="how often a test with a bad host passes (default: %(default)g)")  # fmt: skip
     add("--sure", type=number_between(0.5, 0.9999, "a probability from 0.5 to 0.9999"), default=0.99, metavar="P",
-        help="end when the answer is right with this probability (default: %(default)g)")  # fmt: skip
-    add("--seed", type=int, default=0, help="another choice of groups (default: %(default)s)")
+        help="stop when the answer is correct with this probability (default: %(default)g)")  # fmt: skip
+    add("--seed", type=int, default=0, help="seed for the choice of groups (default: %(default)s)")
     add("--state", type=Path, default=Path("pyrometer-bisect.json"), metavar="FILE",
         help="the record of the tests, from which an interrupted search continues (default: %(default)s)")  # fmt: skip
-    add("--json", action="store_true", help="the answer as one JSON object")
+    add("--json", action="store_true", help="print the answer as one JSON object")
     return flags
 
 

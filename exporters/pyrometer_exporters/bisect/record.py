@@ -44,7 +44,7 @@ class Record:
         except (OSError, ValueError, KeyError, TypeError, IndexError):
             raise UsageError(f"--state: {self._path} can't be read; remove it, or give another file") from None
         if not same:
-            raise UsageError(f"--state: {self._path} is of another search; remove it, or give another file")
+            raise UsageError(f"--state: {self._path} belongs to another search; remove it, or give another file")
 
     def add(self, test: Outcome) -> None:
         """Keep the result of a test of the round that runs.

@@ -83,7 +83,7 @@ class Runner:
             if status == NO_ANSWER or self._closed:
                 return None
             if status in NOT_FOUND:
-                self.problems.append(f"--command: {words[0]} ended with {status}: it could not be started")
+                self.problems.append(f"--command: {words[0]} exited with {status}: it could not be started")
             if status != 0 or self.least is None:
                 return Outcome(group, status == 0)
             output.seek(max(0, output.seek(0, os.SEEK_END) - MOST_OUTPUT_BYTES))

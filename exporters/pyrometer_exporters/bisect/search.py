@@ -68,7 +68,7 @@ class Answer:
         pairs: hosts that are good, but not together.
         switches: bad switches with the probability that they are.
         open: hosts about which more would have to be known.
-        untested: good hosts behind a bad switch, which were tested among themselves only.
+        untested: good hosts behind a bad switch, which were tested only among themselves.
         sure: the probability that all of this is right, and that nothing is missing.
         finished: whether that is as much as was asked for.
     """

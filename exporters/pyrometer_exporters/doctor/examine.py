@@ -64,7 +64,7 @@ def examine(flags: argparse.Namespace, specs: Sequence[CollectorSpec]) -> Report
         collectors=[_collector(state) for state in states],
     )
     if released:
-        report.notes.append(f"GPUs were not examined: {released} asks every program to release them")
+        report.notes.append(f"GPUs were not examined: the file {released} requests that every program release them")
     report.notes.extend(problems.notes(report, readings))
     if any(spec.name == GPU for spec in wanted):
         report.faults.extend(faults.faults(report, readings, PciBus(context.sysfs).gpus()))
@@ -82,7 +82,7 @@ def gpus_read(flags: argparse.Namespace, specs: Sequence[CollectorSpec]) -> Iter
         UsageError: The collector can't use a flag, or the GPUs are released.
     """
     if released := _released(flags):
-        msg = f"{released} asks every program to release the GPUs"
+        msg = f"the file {released} requests that every program release the GPUs"
         raise UsageError(msg)
     context = service.context_of(flags)
     wanted = [spec for spec in specs if spec.name == GPU]

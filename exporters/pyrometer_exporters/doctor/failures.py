@@ -112,7 +112,7 @@ _GPM = "nvmlGpm"
 
 # As nvml.h defines the codes: NOT_SUPPORTED is about the device, the next two are about driver and library.
 _WORDS = {
-    "not_supported": "not supported by this GPU model, or not as it is set up",
+    "not_supported": "not supported by this GPU model, or not in its present configuration",
     "invalid_argument": "not known to this driver: a newer one may have it",
     "function_not_found": "not in this driver's library: a newer driver may have it",
     "no_permission": "only root may read it",

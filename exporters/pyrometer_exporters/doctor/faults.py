@@ -15,9 +15,10 @@ _MISMATCH: Final = "driver_version_mismatch"
 
 # The next step for a GPU that can't be read, by the reason; docs/alerts.md says the same at more length.
 _GPU_STEPS = {
-    "gpu_is_lost": "drain the node and reboot it, a reset doesn't reach the GPU; twice within a week: replace it",
+    "gpu_is_lost": "drain the node and reboot it, as a reset can't reach the GPU; replace the GPU if it "
+    "happens twice within a week",
     "reset_required": "drain the node, then nvidia-smi --gpu-reset -i {gpu}",
-    "deadline": "the driver waits for the GPU: look for Xids 119 and 120 in the kernel log, drain and reboot",
+    "deadline": "the driver is waiting for the GPU: look for Xids 119 and 120 in the kernel log, drain and reboot",
 }
 _GPU_STEP = "read the kernel log for Xids of this GPU, drain the node and reset the GPU, else reboot"
 _DRIVER_STEPS = {
@@ -30,7 +31,7 @@ _RUNTIME = "start it with the NVIDIA runtime: docker run --gpus=all, or runtimeC
 _DRIVER_STEP = "read the kernel log for NVRM and Xids 79, 119 and 120; drain the node and reboot it"
 # NVML field 230, nvmlDeviceGpuRecoveryAction_t.
 _RECOVERY = {
-    1: "end what runs on the GPU, then nvidia-smi --gpu-reset -i {gpu}",
+    1: "end the processes on the GPU, then nvidia-smi --gpu-reset -i {gpu}",
     2: "drain the node and reboot it",
     3: "end the jobs that reach the GPU peer to peer",
     4: "drain the node, then nvidia-smi --gpu-reset -i {gpu}",
@@ -54,15 +55,17 @@ _RESET = "drain the node at the next checkpoint, then nvidia-smi --gpu-reset -i 
 _REPLACE = "drain the node and replace the GPU"
 _SIGNS = (
     _Sign("DCGM_FI_DEV_ROW_REMAP_FAILURE", "a memory row could not be remapped", _REPLACE, "GpuRowRemapFailed"),
-    _Sign("DCGM_FI_DEV_ROW_REMAP_PENDING", "memory rows wait for a reset to be remapped", _RESET, "GpuEccUncorrected"),
-    _Sign("DCGM_FI_DEV_RETIRED_PENDING", "memory pages wait for a reset to be retired", _RESET, "GpuEccUncorrected"),
-    _Sign("pyrometer_gpu_bank_remapping_pending", "a memory bank waits for a reset", _RESET, "GpuEccUncorrected"),
-    _Sign("pyrometer_gpu_repair_pending", "a repair waits for a reset", _RESET, "GpuRecoveryNeeded"),
+    _Sign("DCGM_FI_DEV_ROW_REMAP_PENDING", "memory rows are waiting for a reset to be "
+                                           "remapped", _RESET, "GpuEccUncorrected"),
+    _Sign("DCGM_FI_DEV_RETIRED_PENDING", "memory pages are waiting for a reset to be "
+                                         "retired", _RESET, "GpuEccUncorrected"),
+    _Sign("pyrometer_gpu_bank_remapping_pending", "a memory bank is waiting for a reset", _RESET, "GpuEccUncorrected"),
+    _Sign("pyrometer_gpu_repair_pending", "a repair is waiting for a reset", _RESET, "GpuRecoveryNeeded"),
     _Sign("pyrometer_gpu_unrepairable_memory", "memory that can't be repaired", _REPLACE, "GpuRowRemapFailed"),
     _Sign("pyrometer_gpu_sram_ecc_threshold_exceeded", "SRAM errors beyond the limit for replacement", _REPLACE,
           "GpuEccUncorrected"),
     _Sign("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "uncorrected memory errors since the driver was loaded",
-          "restart what ran from a checkpoint before them; " + _RESET, "GpuEccUncorrected"),
+          "restart affected jobs from a checkpoint before them; " + _RESET, "GpuEccUncorrected"),
 )  # fmt: skip
 
 
@@ -100,7 +103,7 @@ def _of_the_driver(report: Report, readings: Readings) -> Iterator[Fault]:
     mismatch = any(value for _, value in readings.of("pyrometer_gpu_driver_mismatch"))
     if mismatch:
         library, module = (report.driver[name] or "unknown" for name in ("library", "kernel_module"))
-        what = f"NVML library and kernel module are of different drivers, {library} and {module}"
+        what = f"NVML library and kernel module belong to different drivers, {library} and {module}"
         yield Fault(what, _DRIVER_STEPS[_MISMATCH], "GpuDriverDown")
     if report.driver_down and not has_no_gpus(report) and not (mismatch and report.driver_down == _MISMATCH):
         on_bus = report.present.get("pci")
@@ -109,7 +112,7 @@ def _of_the_driver(report: Report, readings: Readings) -> Iterator[Fault]:
         step = _DRIVER_STEPS.get(report.driver_down, _DRIVER_STEP)
         if _no_runtime(report):
             module = report.driver["kernel_module"]
-            why = f"the kernel module {module} is loaded, but libnvidia-ml.so.1 is not here, "
+            why = f"the kernel module {module} is loaded, but libnvidia-ml.so.1 is missing, "
             why += "as in a container without the NVIDIA runtime"
             step = f"{_RUNTIME}; outside of containers install the driver's libraries in version {module}"
         yield Fault(f"{there}the NVIDIA driver can't be used: {why}", step, "GpuDriverDown")
@@ -122,11 +125,13 @@ def _missing(report: Report, unclaimed: Sequence[str], on_bus: int) -> Iterator[
         return
     if len(unclaimed) == on_bus - presented:  # else a GPU whose address is not known is one of them
         for address in unclaimed:
-            what = f"the GPU at {address} is on the PCI bus, but the driver doesn't present it"
+            what = f"the GPU at {address} is on the PCI bus, but the driver doesn't list it"
             yield Fault(what, f"dmesg | grep -e NVRM -e {address}, drain the node and reboot it", "GpuLost")
     if expected is not None and presented != expected:
-        what = f"the driver presents {presented} GPUs, {expected} are expected"
-        yield Fault(what, "drain the node; compare lspci -d 10de: with its other days, reseat or replace", "GpuLost")
+        what = f"the driver lists {presented} GPUs, {expected} are expected"
+        yield Fault(
+            what, "drain the node; compare lspci -d 10de: with its usual output, then reseat or replace", "GpuLost"
+        )
 
 
 def _unclaimed(report: Report, on_bus: Sequence[str]) -> list[str]:
@@ -163,7 +168,7 @@ def _recoveries(readings: Readings, places: Mapping[str, str]) -> Iterator[Fault
         if value > 0:
             gpu = labels["gpu"]
             step = _RECOVERY.get(int(value), "see nvidia-smi -q for the action").format(gpu=gpu)
-            what = f"{_named(gpu, places.get(gpu, ''))}: the driver asks for recovery ({value:.0f})"
+            what = f"{_named(gpu, places.get(gpu, ''))}: the driver requests recovery ({value:.0f})"
             yield Fault(what, step, "GpuRecoveryNeeded")
 
 

@@ -112,7 +112,7 @@ def summary_of(path: Path) -> str:
         raise UsageError(msg) from None
     except (tarfile.TarError, EOFError, ValueError):
         pass  # as below
-    msg = f"--read: {path} is no field report: make one with pyrometer-doctor --field-report FILE.tar.gz"
+    msg = f"--read: {path} is not a field report: make one with pyrometer-doctor --field-report FILE.tar.gz"
     raise UsageError(msg)
 
 
@@ -179,7 +179,7 @@ def _part(parts: Parts, name: str, seconds: float, make: Callable[[], None]) -> 
             failure.append(f"{type(error).__name__}: {error}")
 
     if not within(guarded, seconds):
-        failure.append(f"not done within {seconds:.0f} s")
+        failure.append(f"not finished within {seconds:.0f} s")
     parts.gaps.extend(f"{name}: {why}" for why in failure)
 
 
@@ -278,7 +278,7 @@ def _node(report: Report | None) -> Iterator[str]:
         on_bus, read = report.present.get("pci"), sum(not gpu.down for gpu in report.gpus)
         driver = report.driver["driver"]
         yield (
-            f"GPUs: {'an unknown number' if on_bus is None else on_bus} on the PCI bus, {read} of them can be read;"
+            f"GPUs: {'an unknown number' if on_bus is None else on_bus} on the PCI bus, {read} of them are readable;"
             f" {f'driver {driver}' if driver else 'no driver answers'}."
         )
 
@@ -288,7 +288,7 @@ def _verdict(parts: Parts) -> str:
         return "The node could not be examined"
     faults, problems, gaps = len(parts.report.faults), len(parts.report.problems), len(parts.gaps)
     if faults + problems == 0:
-        return "No fault found" + (f", {gaps} parts could not be made" if gaps else "")
+        return "No fault found" + (f", {gaps} parts could not be written" if gaps else "")
     return f"Faults: {faults}; metrics that alerts need and lack: {problems}"
 
 

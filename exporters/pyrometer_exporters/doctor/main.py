@@ -48,7 +48,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="write everything that a bug report needs into one archive, in less than a minute; serial numbers, UUIDs,"
         " hosts, users and jobs are replaced",
     )  # fmt: skip
-    parser.add_argument("--no-redact", dest="redact", action="store_false", help="replace nothing in the field report")
+    parser.add_argument(
+        "--no-redact", dest="redact", action="store_false", help="don't replace names in the field report"
+    )
     parser.add_argument("--read", dest="read", type=Path, metavar="FILE.tar.gz", help="print a field report's summary")
     _add_stack(parser)
     flags = parser.parse_args(argv)
@@ -76,10 +78,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _add_stack(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--stack", dest="stack", action="store_true",
-        help="ask Prometheus, Alertmanager, Grafana and the alerting service whether everything arrives; needs no GPU",
+        help="check with Prometheus, Alertmanager, Grafana and the alerting service whether everything "
+             "arrives; needs no GPU",
     )  # fmt: skip
     for flag, what in {
-        "prometheus.url": "Prometheus, or anything with its API",
+        "prometheus.url": "Prometheus, or any server with its API",
         "alertmanager.url": "Alertmanager",
         "grafana.url": "Grafana; a user and a password may be in the address",
         "alerting.url": "the alerting service",
@@ -87,12 +90,12 @@ def _add_stack(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{flag}", dest=flag, default="", metavar="URL", help=f"with --stack: address of {what}")
     parser.add_argument(
         "--grafana.token-file", dest="grafana.token-file", type=Path, metavar="FILE",
-        help="with --stack: file with the token of a Grafana service account that may view",
+        help="with --stack: file with the token of a Grafana service account with role Viewer",
     )  # fmt: skip
     for job in ("node", "batches"):
         parser.add_argument(
             f"--job-{job}", dest=f"job-{job}", default=job, metavar="NAME",
-            help=f"with --stack: your Prometheus' name for our job {job} (default: %(default)s)",
+            help=f"with --stack: the name that your Prometheus has for our job {job} (default: %(default)s)",
         )  # fmt: skip
 
 

@@ -71,14 +71,14 @@ def _not_a_report(path: Path | None, text: str, why: str) -> str:
     # Its output in place of a report is the reason: "Failed to initialize NVML: Driver/library version mismatch".
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")
     reason = why or (f"it says {first[:200]!r}" if first else "it is empty")
-    return f"{path or 'nvidia-smi'}: not what nvidia-smi -q -x writes: {reason}"
+    return f"{path or 'nvidia-smi'}: not the output of nvidia-smi -q -x: {reason}"
 
 
 def _report(path: Path | None) -> str:
     try:
         return path.read_text(encoding="utf-8", errors="replace") if path is not None else _asked()
     except OSError as error:
-        msg = f"{path or 'nvidia-smi'}: {error.strerror}; give a file with what nvidia-smi -q -x wrote"
+        msg = f"{path or 'nvidia-smi'}: {error.strerror}; give a file with the output of nvidia-smi -q -x"
         raise UsageError(msg) from None
 
 
@@ -94,7 +94,7 @@ def _asked() -> str:
         # With a limit: a process that hangs inside the driver can't be killed.
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.communicate(timeout=KILL_SECONDS)
-        msg = f"nvidia-smi -q -x gave no answer in {SECONDS:.0f} s"
+        msg = f"nvidia-smi -q -x did not finish within {SECONDS:.0f} s"
         raise UsageError(msg) from None
 
 

@@ -98,7 +98,7 @@ def render(report: Report) -> str:
         ("Links and rings", _links(report)),
         ("Collectors", _table(("NAME", "STATE", "TOOK", "NOT AVAILABLE"), _collectors(report))),
         ("Notes", report.notes),
-        ("Problems: what alerts need and lack", report.problems),
+        ("Problems: metrics that alerts need and this node lacks", report.problems),
         ("Faults, and what to do next (docs/alerts.md has the runbooks)", _faults(report.faults)),
     ]
     head = f"Pyrometer on {report.host}: {_verdict(report)}"
@@ -109,8 +109,8 @@ def _verdict(report: Report) -> str:
     counts = [(len(report.faults), "fault"), (len(report.problems), "problem")]
     found = [f"{count} {word}{'s' * (count != 1)}" for count, word in counts if count]
     if not found and not report.gpus:
-        return "no fault found; without a GPU here the alert rules of GPUs have nothing to look at"
-    return ", ".join(found) or "no fault found, and the alert rules have all they need"
+        return "no fault found; without a GPU the GPU alert rules have nothing to check"
+    return ", ".join(found) or "no fault found, and the alert rules have everything they need"
 
 
 def _faults(found: Iterable[Fault]) -> Iterator[str]:
@@ -129,7 +129,7 @@ def _laid_out(sections: Iterable[tuple[str, Iterable[str]]]) -> Iterator[str]:
 def _driver(report: Report) -> Iterator[str]:
     versions = [f"{name.replace('_', ' ')} {version or 'unknown'}" for name, version in report.driver.items()]
     yield ", ".join(versions) if any(report.driver.values()) else "none found"
-    words = {"pci": "on the PCI bus", "nvml": "presented by the driver", "expected": "expected"}
+    words = {"pci": "on the PCI bus", "nvml": "listed by the driver", "expected": "expected"}
     counts = [f"{count} {words.get(source, source)}" for source, count in report.present.items()]
     yield f"GPUs: {', '.join(counts) or 'unknown'}"
 

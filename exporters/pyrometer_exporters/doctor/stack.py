@@ -68,11 +68,11 @@ def _asked(ask: Callable[[], Iterator[Finding]], name: str) -> Iterator[Finding]
     except PrometheusError as error:
         yield Finding("missing", f"{name}: {error}")
     except (KeyError, TypeError, AttributeError, ValueError, IndexError):
-        yield Finding("missing", f"{name}: an answer of another form", "is it another program?")
+        yield Finding("missing", f"{name}: an unexpected answer", "is it another program?")
 
 
 def _access(status: int) -> str:
-    return "put user and password into the address, or give a token" if status in (401, 403) else ""
+    return "put user and password into the address, or pass a token" if status in (401, 403) else ""
 
 
 def _prometheus(stack: Stack) -> Iterator[Finding]:
@@ -85,7 +85,7 @@ def _prometheus(stack: Stack) -> Iterator[Finding]:
             yield from _targets(stack.prometheus, job, int(jobs[job]))
         else:
             known = ", ".join(sorted(filter(None, jobs))[:SHOWN]) or "none at all"
-            how = rewrite if use else "scrape the same targets once more with metrics_path /batches"
+            how = rewrite if use else "scrape the same targets a second time with metrics_path /batches"
             yield Finding("missing", f"Prometheus has no target of job {job} (it has {known})", how)
     yield from _rules(stack.prometheus)
     yield from _sending(stack.prometheus)
@@ -95,7 +95,7 @@ def _targets(url: str, job: str, count: int) -> Iterator[Finding]:
     down = [labels.get("instance", "?") for labels, _ in _query(url, f'up{{job="{job}"}} == 0')]
     if down:
         what = f"job {job}: {len(down)} of {count} targets are down ({_some(down)})"
-        yield Finding("missing", what, "Prometheus' page Status, Targets has each one's error")
+        yield Finding("missing", what, "Prometheus' page Status > Targets has the error of each target")
     else:
         yield Finding("ok", f"job {job}: {count} targets answer")
     for label in ("cluster", "node"):
@@ -117,7 +117,7 @@ def _rules(url: str) -> Iterator[Finding]:
     failing = [f"{rule['name']}: {rule.get('lastError', '')}" for rule in rules if rule.get("health") == "err"]
     if failing:
         what = f"{len(failing)} of {len(rules)} rules fail ({_some(failing)})"
-        yield Finding("missing", what, "mend each by its error")
+        yield Finding("missing", what, "fix each one by its error")
     slow = [group["name"] for group in ours if group.get("evaluationTime", 0) > group.get("interval", 0) > 0]
     if slow:
         what = f"{len(slow)} groups of rules take longer than their interval ({_some(slow)})"
@@ -128,13 +128,13 @@ def _rules(url: str) -> Iterator[Finding]:
 
 def _sending(url: str) -> Iterator[Finding]:
     if not _query(url, 'ALERTS{alertname="Watchdog", alertstate="firing"}'):
-        yield Finding("missing", "Watchdog, the heartbeat, does not fire", "load alert_rules/stack.rules.yaml too")
+        yield Finding("missing", "the heartbeat Watchdog does not fire", "load alert_rules/stack.rules.yaml too")
     active = get_json(url, "/api/v1/alertmanagers")["data"]["activeAlertmanagers"]
     if active:
         yield Finding("ok", f"Prometheus sends alerts to {_some([str(one['url']) for one in active])}")
     else:
         yield Finding(
-            "missing", "Prometheus sends alerts to nobody", "add your Alertmanager under alerting: alertmanagers"
+            "missing", "Prometheus sends alerts nowhere", "add your Alertmanager under alerting: alertmanagers"
         )
 
 
@@ -143,15 +143,15 @@ def _alertmanager(url: str) -> Iterator[Finding]:
     yield Finding("ok", f"Alertmanager {status['versionInfo']['version']} answers")
     watchdogs = get_json(url, f"/api/v2/alerts?filter={quote('alertname=Watchdog')}")
     if not watchdogs:
-        yield Finding("missing", "Alertmanager has no Watchdog from Prometheus", "compare the addresses")
+        yield Finding("missing", "Alertmanager has no Watchdog alert from Prometheus", "compare the addresses")
         return
     receivers = sorted({str(receiver["name"]) for alert in watchdogs for receiver in alert["receivers"]})
     configuration = str(status["config"]["original"])
     if "url_file" not in configuration and "/api/v1/alertmanager" not in configuration:
-        what = f"Alertmanager routes Watchdog to {_some(receivers)}, and no receiver's address is that of the service"
+        what = f"Alertmanager routes Watchdog to {_some(receivers)}, and no receiver has the service's address"
         yield Finding("missing", what, f"add the receiver with the path /api/v1/alertmanager: {SETUP}")
     else:
-        yield Finding("ok", f"Alertmanager has Watchdog, for {_some(receivers)}")
+        yield Finding("ok", f"Alertmanager has the Watchdog alert, for {_some(receivers)}")
 
 
 def _alerting(url: str, now: float) -> Iterator[Finding]:
@@ -160,7 +160,7 @@ def _alerting(url: str, now: float) -> Iterator[Finding]:
     seen = values.get(HEARTBEAT)
     if seen is None:
         do = "send Watchdog to it each minute, as compose/alertmanager/alertmanager.yaml does"
-        yield Finding("missing", "the alerting service is ready, but no Watchdog ever arrived", do)
+        yield Finding("missing", "the alerting service is ready, but no Watchdog alert has ever arrived", do)
     elif now - seen > HEARTBEAT_SECONDS:
         yield Finding("missing", f"the last Watchdog reached the alerting service {now - seen:.0f} s ago",
                       "look at Alertmanager's log")  # fmt: skip
@@ -176,7 +176,7 @@ def _grafana(stack: Stack) -> Iterator[Finding]:
     if "pyrometer-overview" in uids:
         yield Finding("ok", f"Grafana has {len(uids)} of our boards")
     else:
-        yield Finding("missing", "Grafana has none of our boards, or this account may not see them",
+        yield Finding("missing", "Grafana has none of our boards, or this account can't see them",
                       f"provision or import dashboards/json/: {SETUP}")  # fmt: skip
 
 

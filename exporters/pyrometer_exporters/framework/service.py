@@ -62,7 +62,7 @@ AGE = Family(
     "pyrometer_collector_age_seconds",
     "gauge",
     "How long before this answer the exporter began to read these values. It reads a little ahead of a scraper that it "
-    "knows the rhythm of, and anew for any other.",
+    "knows the rhythm of, and again for any other.",
 )
 FAMILIES = (BUILD_INFO, RELOAD_SUCCESSFUL, STATE_WRITABLE, AGE)
 

@@ -21,8 +21,8 @@ def _add_profile(flags: FlagGroup) -> None:
         dest="metrics.profile",
         choices=list(PROFILES),
         default=_FULL,
-        help="what /metrics has: minimal is what alerts and the Overview need, standard all of our boards and rules, "
-        "full everything; /batches has all of it (default: %(default)s)",
+        help="series on /metrics: minimal has what alerts and the Overview need, standard what all of our boards and "
+        "rules need, full everything; /batches always has everything (default: %(default)s)",
     )
 
 

@@ -19,7 +19,8 @@ from pyrometer_kit.flags import number_between
 MAINTENANCE = Family(
     "pyrometer_node_maintenance",
     "gauge",
-    "1 while the node is in maintenance by this source, else 0: no rule pages for it. --collector.maintenance.file.",
+    "1 while the node is in maintenance according to this source, else 0: no rule pages for it. "
+    "--collector.maintenance.file.",
     ("source",),
 )
 FILE_FLAG, LIMIT_FLAG = "collector.maintenance.file", "collector.maintenance.limit"
@@ -57,19 +58,19 @@ class MaintenanceCollector:
 def _add_flags(group: FlagGroup) -> None:
     group.add_argument(
         f"--{FILE_FLAG}", dest=FILE_FLAG, type=Path, metavar="FILE",
-        help="while this file exists the node is in maintenance, and no rule pages for it (default: maintenance in "
+        help="while this file exists, the node is in maintenance and no rule pages for it (default: maintenance in "
         "--path.state)",
     )  # fmt: skip
     group.add_argument(
         f"--{LIMIT_FLAG}", dest=LIMIT_FLAG, default=DEFAULT_LIMIT_SECONDS, metavar="SECONDS",
         type=number_between(0, 1e9, "a number of seconds"),
-        help="ignore the file so long after it was last touched (default: %(default).0f)",
+        help="ignore the file this long after it was last touched (default: %(default).0f)",
     )  # fmt: skip
 
 
 COLLECTOR = CollectorSpec(
     name=NAME,
-    help="whether the node is in maintenance, by a file on it",
+    help="whether the node is in maintenance, marked by a file on it",
     families=(MAINTENANCE,),
     build=MaintenanceCollector,
     add_flags=_add_flags,

@@ -43,7 +43,7 @@ def split(text: str) -> list[str]:
         else:
             items[-1] += char
     if depth != 0:
-        msg = f"{text!r}: brackets that don't match; expected a name or a list such as gpu-[001-064,070]"
+        msg = f"{text!r}: unbalanced brackets; expected a name or a list such as gpu-[001-064,070]"
         raise UsageError(msg)
     return items
 
@@ -61,7 +61,7 @@ def _names(item: str) -> Iterator[str]:
     for parts in itertools.product(*choices):
         name = "".join(parts)
         if not _NAME.fullmatch(name):
-            msg = f"{name!r} is no host name; expected a name or a list such as gpu-[001-064,070]"
+            msg = f"{name!r} is not a host name; expected a name or a list such as gpu-[001-064,070]"
             raise UsageError(msg)
         yield name
 
@@ -73,7 +73,7 @@ def _numbers(text: str, item: str) -> list[str]:
         found = _RANGE.fullmatch(part)
         first, last = (found[1], found[2] or found[1]) if found else ("1", "0")
         if not 0 <= int(last) - int(first) < MOST_NAMES:
-            msg = f"{part!r} in {item!r} is no range of numbers"
+            msg = f"{part!r} in {item!r} is not a range of numbers"
             raise UsageError(msg)
         numbers += [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
     return numbers

@@ -50,13 +50,26 @@ def _parser() -> argparse.ArgumentParser:
     add = flags.add_argument
     add("file", nargs="?", type=Path, metavar="FILE", help="the list (default: standard input)")
     add("--cluster", required=True, metavar="NAME", help="label of every target")
-    add("--rack", type=_pattern, metavar="REGEXP", help="find the rack in a line or a name; its group is the rack")
+    add(
+        "--rack",
+        type=_pattern,
+        metavar="REGEXP",
+        help="regular expression for the rack in a line or a name; its group is the rack",
+    )
     add("--include", type=regexp, metavar="REGEXP", help="only these nodes")
-    add("--exclude", type=regexp, metavar="REGEXP", help="none of these nodes")
-    add("--suffix", default="", metavar="TEXT", help="added to each name in its address, such as .cluster.local")
+    add("--exclude", type=regexp, metavar="REGEXP", help="skip these nodes")
+    add(
+        "--suffix",
+        default="",
+        metavar="TEXT",
+        help="suffix added to each name to form its address, such as .cluster.local",
+    )
     add("--port", type=int, default=9935, help="port of the node exporter (default: %(default)s)")
     add(
-        "--host-port", type=int, default=9100, help="port of node_exporter beside it; 0 for none (default: %(default)s)"
+        "--host-port",
+        type=int,
+        default=9100,
+        help="port of node_exporter on the same nodes; 0 for none (default: %(default)s)",
     )
     add("--cluster-exporter", default="cluster:9936", metavar="HOST:PORT",
         help="the cluster exporter; empty for none (default: %(default)s)")  # fmt: skip
@@ -78,7 +91,7 @@ def _pattern(text: str) -> re.Pattern[str]:
         msg = f"{text!r} is not a regular expression: {error}"
         raise argparse.ArgumentTypeError(msg) from None
     if found.groups < 1:
-        msg = f"{text!r} has no group: put the part that is the rack into brackets, such as rack=(\\w+)"
+        msg = f"{text!r} has no group: put the part that is the rack into parentheses, such as rack=(\\w+)"
         raise argparse.ArgumentTypeError(msg)
     return found
 
@@ -106,7 +119,10 @@ def _check_loss(flags: argparse.Namespace, racks: Mapping[str, str]) -> None:
         return
     lost = before - set(racks)
     if not flags.force and len(lost) > LEAST_SHARE_KEPT * len(before):
-        msg = f"{len(lost)} of {len(before)} nodes of {path} would be removed: nothing was written; --force to do so"
+        msg = (
+            f"{len(lost)} of {len(before)} nodes of {path} would be removed: nothing was written; use "
+            "--force to write anyway"
+        )
         raise UsageError(msg)
 
 

@@ -53,7 +53,7 @@ def test_a_watchdog_that_stays_away_is_said_on_the_page(running: Running) -> Non
     assert b"No Watchdog" not in running.ask("/")[1]
     with running.service._store.transaction() as tx:
         tx.save_fact("watchdog_last_seen", repr(time.time() - 300))
-    assert b"No Watchdog for 5 min: Prometheus, Alertmanager or the path" in running.ask("/")[1]
+    assert b"No Watchdog alert for 5 min: Prometheus, Alertmanager or the path" in running.ask("/")[1]
 
 
 def test_the_other_routes(running: Running) -> None:

@@ -206,7 +206,7 @@ def test_bad_digest_and_message_settings_get_one_line(flag: str) -> None:
 def test_a_configuration_can_be_checked_without_starting(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = yaml(tmp_path, "slack:\n  channel: '#x'\nrouting:\n  routes:\n    - {match: {a: b}, channel: '#y'}\n")
     assert main.run(["check-config", f"--config.file={file}"], {}) == 0
-    assert capsys.readouterr().out == "the configuration is good\n"
+    assert capsys.readouterr().out == "the configuration is valid\n"
     assert list(tmp_path.iterdir()) == [file]  # nothing was started, no store was made
     file.write_text("slack:\n  channel: '#x'\nrouting:\n  routes:\n    - {match: {a: b}, channel: y}\n")
     assert main.run(["check-config", f"--config.file={file}"], {}) == 2

@@ -99,7 +99,7 @@ def test_a_password_that_cannot_be_used_is_refused(
 def test_check_config_reads_them_and_asks_no_server(
     password: Callable[..., str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert said(["check-config", URL, password()], capsys, status=0) == "the configuration is good\n"
+    assert said(["check-config", URL, password()], capsys, status=0) == "the configuration is valid\n"
 
 
 def test_they_may_be_in_the_configuration_file(password: Callable[..., str], tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def test_the_connection_for_clicks_waits_for_the_same_breaker(bench: Bench) -> N
     bench.slack.down()
     with pytest.raises(OSError, match="refused"):
         client.issue_new_wss_url()
-    with pytest.raises(Exception, match="Slack is away, next attempt in"):
+    with pytest.raises(Exception, match="Slack is unreachable, next attempt in"):
         client.issue_new_wss_url()
     with pytest.raises(SlackFailure, match=AWAY):
         bench.courier.limits.breaker.check(bench.clock.time)

@@ -71,8 +71,8 @@ def test_a_document_of_before_facts_has_an_account(tmp_path: Path, capsys: pytes
     store.close()
     for name in ("llama-70b", "incident-1", ""):
         assert explain([f"--storage.path={tmp_path}", name]) == 0
-        assert "no facts are kept with it" in capsys.readouterr().out
-    with pytest.raises(UsageError, match=r"no incident 'other' .* known are incident \(llama-70b\)"):
+        assert "no facts are stored with it" in capsys.readouterr().out
+    with pytest.raises(UsageError, match=r"no incident 'other' .* known runs: incident \(llama-70b\)"):
         explain([f"--storage.path={tmp_path}", "other"])
 
 

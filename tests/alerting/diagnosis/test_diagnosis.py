@@ -193,7 +193,7 @@ def test_throttling_that_ended_long_ago_is_not_sold_as_a_cause(cluster: Cluster)
 def test_nothing_found_is_unknown_with_what_was_looked_at(cluster: Cluster) -> None:
     (cause,) = diagnose(cluster).causes
     assert cause.part == "unknown"
-    assert cause.evidence[0].startswith("looked at on 64 GPUs of 8 nodes: throttling, clocks, ")
+    assert cause.evidence[0].startswith("examined on 64 GPUs of 8 nodes: throttling, clocks, ")
     assert culprits(training_incident(diagnosis=diagnose(cluster))) == []
 
 
@@ -212,7 +212,7 @@ def test_a_silent_prometheus_is_said_and_asked_only_once() -> None:
     assert result.missing == ("Prometheus did not answer (ConnectTimeout)",)
     assert len(prometheus.queries) == 1
     assert result.causes[0].part == "unknown"
-    assert "unknown whether the run uses it" in result.causes[0].evidence[0]
+    assert "it is not known whether the run uses it" in result.causes[0].evidence[0]
 
 
 def test_the_next_look_begins_with_what_the_last_one_did_not_come_to(cluster: Cluster) -> None:

@@ -45,8 +45,8 @@ def test_whoever_waits_for_nobody_is_named_with_both_places_in_the_code() -> Non
     )  # fmt: skip
     assert fact.labels == {"node": "gpu-001", "gpu": "0"}
     assert wording.said(Group(fact.labels, (fact,), 1, 1, 1), Roster()) == (
-        "1 of 2 ranks wait in nccl:all_reduce 6 of the tensor group at train.py:19 in train; rank 2 did not come to "
-        "it, its last there was nccl:all_reduce 5 at train.py:21 in train"
+        "1 of 2 ranks wait in nccl:all_reduce 6 of the tensor group at train.py:19 in train; rank 2 did not reach "
+        "it; its last one there was nccl:all_reduce 5 at train.py:21 in train"
     )
 
 

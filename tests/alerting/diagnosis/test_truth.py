@@ -86,9 +86,9 @@ def contradictions(one: Candidate, case: Case, sentences: tuple[str, ...]) -> li
     true = {
         r"began .* after the drop": bool(lags) and min(lags) > 0,
         r"began .* before the drop": bool(lags) and min(lags) < 0,
-        r"it was so long before": any(fact.chronic for fact in one.facts),
+        r"it was already so long before": any(fact.chronic for fact in one.facts),
         r"(ended|not seen again since) .* before the drop": over and bool(case.drops) and last < case.drops[0],
-        r"over since": over and last < case.until,
+        r"ended at": over and last < case.until,
         r" s in all$": max(fact.value or 0.0 for fact in one.facts) < 2.0,
         r"SM clock down to (\d+) MHz against": any(
             fact.value is not None and fact.value < max(fact.before or 0.0, fact.peers or 0.0)

@@ -141,7 +141,7 @@ def test_what_prometheus_does_not_know_is_missing_and_not_zero() -> None:
     assert report.months == ()
     assert any(line.startswith("goodput: Prometheus did not answer") for line in report.missing)
     empty = gather(FakePrometheus(), [], "daily", start=START - DAY, end=START, zone=ZURICH)
-    assert empty.missing == ("goodput: no run ledger (cluster exporter) in this time",)
+    assert empty.missing == ("goodput: no run ledger (cluster exporter) in this period",)
     assert "goodput" not in headline(empty, ZURICH)
     assert gather(None, [], "daily", start=START - DAY, end=START, zone=ZURICH).missing
 

@@ -223,7 +223,7 @@ def test_what_fired_and_ended_while_we_were_away_is_one_message(upstream: Upstre
     upstream.prometheus.answers = []
     upstream.steps(600)
     (message,) = upstream.bench.messages
-    assert "3 alerts fired and ended undelivered while the service was away for 60 min" in message["text"]
+    assert "3 alerts fired and ended undelivered while the service was down for 60 min" in message["text"]
     assert "GpuLost n0" in message["text"]
     assert "for 60 s" in message["text"]
 
@@ -275,7 +275,7 @@ def test_after_a_loss_all_that_fires_is_taken_at_once_and_one_message_tells(upst
     assert nodes == ["n0", "n1", "n2"]
     told = [message["text"] for message in upstream.bench.messages if "lost some of what it knew" in message["text"]]
     assert len(told) == 1
-    assert "3 alerts that fire were taken from Alertmanager" in upstream.text()
+    assert "3 alerts that are firing were read from Alertmanager" in upstream.text()
     upstream.steps(600)
     assert sum("lost some of what it knew" in message["text"] for message in upstream.bench.messages) == 1
 

@@ -59,7 +59,7 @@ def test_a_silence_is_previewed_made_shown_and_ended(talking: Talking) -> None:
     wait_until(lambda: talking.slack.app.views)
     (view,) = talking.slack.app.views
     shown = view["blocks"][0]["text"]["text"]
-    assert "For 4 h, 1 alert that fire now" in shown
+    assert "For 4 h, 1 alert firing now" in shown
     assert 'alertname="GpuLost", cluster="c1", node="gpu-042", gpu="3"' in shown
     assert "GpuLost gpu-042 GPU 3" in shown
     assert talking.alertmanager.made == []

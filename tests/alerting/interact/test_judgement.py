@@ -48,7 +48,7 @@ def test_a_right_culprit_is_recorded_once_and_said_in_the_thread(talking: Talkin
     wait_until(lambda: "right, gpu-042 GPU 3: hardware thermal throttling" in replies(talking))
     talking.press("judge_right")
     wait_until(talking.whispers)
-    assert talking.whispers() == ["You have said so already."]
+    assert talking.whispers() == ["You have already said so."]
     assert judged(talking) == [(f"u0alice ({ALICE})", JUDGED_RIGHT, "gpu-042 GPU 3: hardware thermal throttling")]
     assert b'pyrometer_alerting_judgements_total{judgement="right"} 1.0' in talking.service.metrics.render()
 

@@ -27,6 +27,6 @@ def test_a_listed_person_drains_with_a_click_and_anybody_else_does_not(talking: 
     wait_until(lambda: len(talking.slack.messages("gpu-alerts")) == 2)
     talking.press("policy_drain", ALICE)
     wait_until(lambda: len(talking.whispers()) == 2)
-    assert "answered already" in talking.whispers()[1]
+    assert "already answered" in talking.whispers()[1]
     assert scheduler.calls() == ["n3"]
     assert ("drain_done", f"u0alice ({ALICE})") in talking.audit()

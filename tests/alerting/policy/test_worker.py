@@ -203,7 +203,7 @@ def test_a_question_is_answered_once(
     assert scheduler.calls() == []
     assert "pyrometer_policy_drain" in posted(store)
     assert worker.confirm(asked.id, "alice (U0ALICE)") == ""
-    assert "answered already" in worker.confirm(asked.id, "bob (U0BOB)")
+    assert "already answered" in worker.confirm(asked.id, "bob (U0BOB)")
     assert scheduler.calls() == ["n3"]
     with store.snapshot() as tx:
         assert ("alice (U0ALICE)", "drain_done") in [row[1:3] for row in tx.audits()]

@@ -153,7 +153,7 @@ def test_a_file_that_is_removed_while_it_is_open_is_noticed_at_the_next_change(t
     filled(tmp_path)
     store = Store(tmp_path)
     (tmp_path / FILE).unlink()
-    with pytest.raises(StoreError, match="removed while it was in use"), store.transaction() as tx:
+    with pytest.raises(StoreError, match="the file was removed while in use"), store.transaction() as tx:
         tx.save_fact("x", "1")
     assert lost(store) is not None
     assert (tmp_path / FILE).exists()

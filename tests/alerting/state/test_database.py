@@ -77,7 +77,7 @@ def test_an_emptied_file_lacks_all_its_commits_and_takes_its_surroundings_from_a
     emptied(tmp_path)
     with opened(tmp_path) as database:
         assert database.loss is not None
-        assert database.loss.why == f"the database is not as it was left: it is empty ({commits} commits)"
+        assert database.loss.why == f"the database has changed since it was last used: it is empty ({commits} commits)"
         assert database.loss.facts == SURROUNDINGS
         assert database.loss.since == 0.0
 

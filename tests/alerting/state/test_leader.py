@@ -163,7 +163,7 @@ def test_an_older_database_is_known_by_what_the_last_leader_wrote(leaders: list[
     first, second = leaders
     take(first)
     first.step()
-    second.step()  # stands by, and sees that
+    second.step()  # is not the leader, and sees that
     first._session.disconnect()
     ask(postgres, "UPDATE beat SET at = at - 0.5")  # as on a standby that lagged half a second
     take(second)
@@ -272,7 +272,7 @@ def test_the_thread_leads_until_it_is_stopped_and_lets_the_lock_go(
     assert (first.epoch, first.trouble, first.leads()) == (None, "", False)
     take(second)
     assert second.leads()
-    assert f"this replica leads, term {epoch}" in caplog.text
+    assert f"this replica is the leader, term {epoch}" in caplog.text
     assert "no more" not in caplog.text
 
 
@@ -306,7 +306,7 @@ def test_one_that_leads_no_more_says_so_closes_its_session_and_does_not_stop(
     db = leader._session._db
     leader._lost("the network")
     assert (leader.epoch, leader.trouble) == (None, "the network")
-    assert [record.message for record in caplog.records] == ["this replica leads no more: the network"]
+    assert [record.message for record in caplog.records] == ["this replica is no longer the leader: the network"]
     assert db is not None
     assert db.closed
     take(leader)

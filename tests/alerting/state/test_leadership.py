@@ -61,7 +61,7 @@ def test_one_leads_and_the_other_writes_nothing_but_letters(replicas: tuple[Repl
     assert not second.step()
     with first.store.transaction() as tx:
         tx.save_fact("a", "1")
-    with pytest.raises(NotLeadingError, match="another replica leads"), second.store.transaction():
+    with pytest.raises(NotLeadingError, match="another replica is the leader"), second.store.transaction():
         pass
     with pytest.raises(NotLeadingError):
         second.store.check_leading()

@@ -95,7 +95,7 @@ def test_what_was_posted_apart_is_joined_in_the_older_message_and_the_younger_po
     joined.bench.deliver()
     older, younger = joined.bench.messages
     assert "n1 GPU 3" in older["text"]
-    assert "now part of the message on run r" in younger["text"]
+    assert "now part of the message about run r" in younger["text"]
     joined.receive(hot(now, firing=False), groupKey="a")
     joined.receive(drop(now, firing=False), groupKey="b")
     joined.bench.deliver()

@@ -1,4 +1,4 @@
-"""Splits: an alert that the evidence does not connect to a run's incident continues in a message of its own."""
+"""Splits: an alert that the evidence does not connect to a run's incident continues in its own message."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_part_that_the_run_does_not_use_any_more_gets_its_own_message_and_both
     assert "the run does not use it" in str(joined.bench.messages[1]["blocks"])
     assert joined.thread(0)[-1] == (
         "🟠 n1 GPU 3 is no longer part of this: run r does not use it."
-        " GpuThrottledThermal continues in a message of its own."
+        " GpuThrottledThermal continues in its own message."
     )
     joined.look()
     assert len(joined.texts()) == 2
@@ -157,13 +157,13 @@ def test_an_older_message_of_the_part_leads_to_where_it_goes_on(bench: Bench) ->
     channel.hot()
     channel.bench.deliver()
     channel.look()
-    assert "now part of the message on run r" in channel.texts()[1]
+    assert "now part of the message about run r" in channel.texts()[1]
     leave(channel)
     with bench.store.transaction() as tx:
         gpu = next(one for one in tx.recent_incidents(float("inf")) if one.alertname == "GpuThrottledThermal")
         assert [pointer.alertname for pointer in tx.pointers(gpu.id)] == ["GpuThrottledThermal"]
     assert len(channel.texts()) == 3
-    assert "now part of the message on n1 GPU 3" in channel.texts()[1]
+    assert "now part of the message about n1 GPU 3" in channel.texts()[1]
 
 
 def test_a_run_that_is_slow_again_while_its_old_cause_still_fires_is_told_and_looked_at_anew(joined: Channel) -> None:

@@ -1,4 +1,4 @@
-"""What the store asks of its engine: whose change it is, who leads, and an end that waits for nobody."""
+"""The store asks its engine whose change it is and who leads, and its end waits for nobody."""
 
 from __future__ import annotations
 

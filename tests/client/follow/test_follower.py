@@ -36,7 +36,7 @@ def test_a_log_that_nothing_understands_is_named_while_it_is_followed(
     reader.read(UNKNOWN_AFTER_SECONDS + 0.5)
     reader.read(UNKNOWN_AFTER_SECONDS + 60)
     assert capsys.readouterr().err == (
-        "pyrometer-follow: no training step in 2 lines so far: no format is near; most like a step is "
+        "pyrometer-follow: no training step in 2 lines so far: no format is similar; the line most like a step is "
         "'Schritt 1 von 500: Verlust 2.31'; describe its lines with --pattern, or choose a --format\n"
     )
 

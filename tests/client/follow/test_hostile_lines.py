@@ -16,7 +16,7 @@ from pyrometer.follow.pattern import describe, format_of
 from pyrometer.follow.step_reader import JobSize, StepReader
 from pyrometer.follow.tail import MAX_LINE_BYTES, READ_BYTES, Tail
 
-# What a regular expression may try again from each place of a line.
+# A regular expression may try these again from each place of a line.
 FRAGMENTS = (
     "[",
     " ",

@@ -94,7 +94,7 @@ def test_pauses_have_patterns_of_their_own() -> None:
     ("patterns", "message"),
     [
         ([r"loss (?P<loss>\S+)"], "no pattern has the group step"),
-        ([r"step (?P<step>\d+"], "is no regular expression"),
+        ([r"step (?P<step>\d+"], "is not a regular expression"),
         ([r"step (?P<step>\d+) (?P<speed>\d+)"], "unknown group speed in"),
         ([r"step (?P<step>\d+)", r"\d+"], "has no named group"),
     ],
@@ -149,7 +149,7 @@ class TestFile:
         [
             ("", "no pattern has the group step"),
             ("lines: [a]", "has no named group"),
-            ("lines: [a", "is no regular expression"),
+            ("lines: [a", "is not a regular expression"),
             ("line: x", "unknown key line; known are"),
             (FILE.replace("{seconds: ms}", "{seconds: furlongs}"), "unknown unit furlongs of seconds"),
             (FILE.replace("{seconds: ms}", "ms"), "units is not a mapping"),

@@ -20,7 +20,7 @@ def test_within_thirty_seconds_the_nearest_format_and_what_it_lacks_is_said() ->
     line = "iteration 42/ 500 | global batch size: 256 | lm loss: 3.2"
     assert LATER <= 30
     assert unknown("hello", line).remark(LATER) == (
-        f"no training step in 2 lines so far: nearest is format megatron, but {line!r} lacks 'elapsed time per iteration'; "
+        f"no training step in 2 lines so far: the most similar format is megatron, but {line!r} lacks 'elapsed time per iteration'; "
         "describe its lines with --pattern, or choose a --format"
     )
 
@@ -28,7 +28,7 @@ def test_within_thirty_seconds_the_nearest_format_and_what_it_lacks_is_said() ->
 def test_where_no_format_is_near_the_likeliest_line_is_shown() -> None:
     remark = unknown("starting on 8 nodes", "Schritt 12 von 500: Verlust 2.31, 1.20 s", "ok").remark(LATER)
     assert remark is not None
-    assert "no format is near; most like a step is 'Schritt 12 von 500" in remark
+    assert "no format is similar; the line most like a step is 'Schritt 12 von 500" in remark
 
 
 @pytest.mark.parametrize(("lines", "said"), [((), "the log is empty so far"), (("a", "b"), "no line has a number")])

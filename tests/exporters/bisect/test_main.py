@@ -40,7 +40,7 @@ def test_a_bad_host_is_named(program: Path, capsys: pytest.CaptureFixture[str]) 
     assert main(flags(program)) == 1
     out, err = capsys.readouterr()
     assert out.splitlines()[0] == "BAD HOST gpu-03 (100.0%)"
-    assert "sure that this is all and right" in out
+    assert "probability that this answer is complete and correct" in out
     assert "pyrometer-bisect: round 1: 4 tests of 2 to 2 hosts" in err
 
 
@@ -65,7 +65,7 @@ def test_a_low_bandwidth_is_a_failure(program: Path) -> None:
 
 def test_a_budget_that_is_used_up_is_status_3(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(flags(program, "--rounds=0")) == 3
-    assert "UNFINISHED: the rounds are used up; 8 hosts or switches are open: gpu-01" in capsys.readouterr().out
+    assert "UNFINISHED: all rounds are used up; 8 hosts or switches are open: gpu-01" in capsys.readouterr().out
 
 
 def test_a_command_that_hangs_has_failed(tmp_path: Path) -> None:
@@ -105,14 +105,15 @@ def test_an_interrupted_search_runs_only_the_tests_that_are_missing(program: Pat
     ("more", "line"),
     [
         (("--hosts=a",), "--hosts: 1 hosts; at least 2 are needed"),
-        (("--command=true",), "--command: it has no {hosts}, where the names of a group are put"),
+        (("--command=true",), "--command: it has no {hosts}, which is replaced by the names of a group"),
         (("--command=/nowhere/x {hosts}",), "--command: /nowhere/x: No such file or directory"),
-        (("--command=sh -c 'exit 127' {hosts}",), "--command: sh ended with 127: it could not be started"),
-        (("--command=sh -c 'exit 75' {hosts}",), "--command: no test of this round gave an answer; run it by hand"),
+        (("--command=sh -c 'exit 127' {hosts}",), "--command: sh exited with 127: it could not be started"),
+        (("--command=sh -c 'exit 75' {hosts}",), ("--command: no test of this round returned a result; run the "
+                                                 "command by hand")),
         (("--command=true {hosts}", "--min-bandwidth=1"),
          "--min-bandwidth: the command printed no line 'Avg bus bandwidth', as nccl-tests does"),
         (("--size=4",),
-         "--size: 4 is too much to look for bad pairs, which are tested as two hosts; add --no-pairs"),
+         "--size: 4 is too large to look for bad pairs, which are tested as two hosts; add --no-pairs"),
         (("--topology=/nowhere",), "--topology: can't read /nowhere: No such file or directory"),
     ],
 )  # fmt: skip
@@ -133,7 +134,7 @@ def test_a_file_that_is_none_of_ours_is_refused(program: Path, capsys: pytest.Ca
 def test_the_file_of_another_search_is_refused(program: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(flags(program)) == 1
     assert main(flags(program, "--seed=1")) == 2
-    assert "is of another search" in capsys.readouterr().err
+    assert "belongs to another search" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("more", ["--timeout=599", "--min-bandwidth=100"])
@@ -142,7 +143,7 @@ def test_another_measure_of_failure_is_another_search(
 ) -> None:
     assert main(flags(program)) == 1
     assert main(flags(program, more)) == 2
-    assert "is of another search" in capsys.readouterr().err
+    assert "belongs to another search" in capsys.readouterr().err
 
 
 def test_an_answer_that_is_there_is_repeated_and_said_to_be_old(
@@ -156,7 +157,8 @@ def test_an_answer_that_is_there_is_repeated_and_said_to_be_old(
     out, err = capsys.readouterr()
     assert out.startswith("BAD HOST gpu-03")
     assert err == (
-        f"pyrometer-bisect: nothing was run: {program.parent / 'state.json'} has the answer of 2023-11-14 22:13 UTC; "
+        f"pyrometer-bisect: nothing was run: {program.parent / 'state.json'} already has "
+        "the answer of 2023-11-14 22:13 UTC; "
         "remove it to test again\n"
     )
     assert not (program.parent / "asked").exists()

@@ -40,7 +40,9 @@ def test_absent_metrics_have_a_reason(bench: Bench) -> None:
     status, report = bench.json()
     why = [{absent["metric"]: absent["why"] for absent in gpu["absent"]} for gpu in report["gpus"]]
     assert status == 0
-    assert why[1]["DCGM_FI_DEV_MEMORY_TEMP"] == "not supported by this GPU model, or not as it is set up (field 82)"
+    assert why[1]["DCGM_FI_DEV_MEMORY_TEMP"] == (
+        "not supported by this GPU model, or not in its present configuration (field 82)"
+    )
     assert "nvmlDeviceGetEnforcedPowerLimit" in why[1]["DCGM_FI_DEV_ENFORCED_POWER_LIMIT"]
     assert why[0]["pyrometer_gpu_bank_remapping_pending"] == "needs driver 615 or newer"
     assert "DCGM_FI_DEV_MEMORY_TEMP" not in why[0]
@@ -50,7 +52,7 @@ def test_absent_metrics_have_a_reason(bench: Bench) -> None:
     ("code", "why"),
     [
         (2, "not known to this driver: a newer one may have it (field 230)"),
-        (3, "not supported by this GPU model, or not as it is set up (field 230)"),
+        (3, "not supported by this GPU model, or not in its present configuration (field 230)"),
         (4, "only root may read it (field 230)"),
     ],
 )
@@ -93,7 +95,7 @@ def test_a_gpu_without_any_source_of_thermal_throttling_is_a_problem(bench: Benc
             lambda gpus: gpus[1].set(errors={"nvmlDeviceGetCurrPcieLinkWidth": 3}),
             (
                 "GPU 1: no DCGM_FI_DEV_PCIE_LINK_WIDTH, needed by GpuPcieDegraded: not supported by this GPU model, or "
-                "not as it is set up (nvmlDeviceGetCurrPcieLinkWidth)"
+                "not in its present configuration (nvmlDeviceGetCurrPcieLinkWidth)"
             ),
         ),
     ],
@@ -132,7 +134,7 @@ def test_versions_that_differ_are_both_named(bench: Bench) -> None:
     [
         (
             lambda gpus: gpus.fail_init(4),
-            "no_permission (nvmlInit returned 4: not for this user, or /dev/nvidia*",
+            "no_permission (nvmlInit returned 4: this user lacks permission, or can't open /dev/nvidia*",
         ),
         (lambda gpus: gpus.fail_init(999), "unknown_error (nvmlInit returned 999: "),
         (lambda gpus: gpus.fail_init(12), "no_driver (nvmlInit returned 12: no libnvidia-ml.so.1"),
@@ -170,7 +172,7 @@ def test_a_node_without_gpus_is_well_unless_it_should_have_some(bench: Bench, co
     assert (status, report["problems"], report["faults"]) == (0, [], [])
     assert "a node without GPUs" in report["notes"][0]
     first, *_ = bench.doctor()[1].splitlines()
-    assert first.endswith("without a GPU here the alert rules of GPUs have nothing to look at")
+    assert first.endswith("without a GPU the GPU alert rules have nothing to check")
     status, report = bench.json("--collector.gpu.expected=8")
     assert status == 1
     assert report["faults"][0]["what"].startswith("the NVIDIA driver can't be used: ")
@@ -207,7 +209,7 @@ def test_drivers_without_counters_of_heat_that_can_be_trusted_are_named(
     bench.make(driver=driver)
     status, report = bench.json()
     assert status == 0
-    assert any(f"are sampled, as driver {driver}" in note for note in report["notes"]) is sampled
+    assert any(f"are sampled, because driver {driver}" in note for note in report["notes"]) is sampled
 
 
 def test_what_needs_a_newer_driver_is_said_to(bench: Bench) -> None:

@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     [
         (lambda gpu: gpu.lose(), "can't be read: gpu_is_lost", "drain the node and reboot it", "GpuLost"),
         (lambda gpu: gpu.require_reset(), "can't be read: reset_required", "--gpu-reset -i 1", "GpuLost"),
-        (lambda gpu: gpu.hide(), "is on the PCI bus, but the driver doesn't present it", "dmesg | grep", "GpuLost"),
+        (lambda gpu: gpu.hide(), "is on the PCI bus, but the driver doesn't list it", "dmesg | grep", "GpuLost"),
         (
             lambda gpu: gpu.set(remapped={"pending": 1}),
-            "memory rows wait for a reset",
+            "memory rows are waiting for a reset",
             "--gpu-reset -i 1",
             "GpuEccUncorrected",
         ),
         (lambda gpu: gpu.set(remapped={"failure": 1}), "could not be remapped", "replace the GPU", "GpuRowRemapFailed"),
-        (lambda gpu: gpu.set(recovery_action=2), "asks for recovery (2)", "reboot it", "GpuRecoveryNeeded"),
+        (lambda gpu: gpu.set(recovery_action=2), "requests recovery (2)", "reboot it", "GpuRecoveryNeeded"),
     ],
 )
 def test_a_sick_node_is_never_called_well_and_each_fault_has_a_next_step(
@@ -49,7 +49,7 @@ def test_a_missing_gpu_is_named_by_its_address(bench: Bench) -> None:
     _status, report = bench.json()
     address = gpus[1].pci_bus_id.lower()[4:]
     assert [fault["what"] for fault in report["faults"]] == [
-        f"the GPU at {address} is on the PCI bus, but the driver doesn't present it"
+        f"the GPU at {address} is on the PCI bus, but the driver doesn't list it"
     ]
 
 
@@ -64,7 +64,7 @@ def test_a_loaded_module_without_the_library_may_be_a_container_without_the_runt
     status, report = bench.json()
     assert status == 1
     (fault,) = report["faults"]
-    assert "module 590.48.01 is loaded, but libnvidia-ml.so.1 is not here, as in a container" in fault["what"]
+    assert "module 590.48.01 is loaded, but libnvidia-ml.so.1 is missing, as in a container" in fault["what"]
     assert "docker run --gpus=all" in fault["next_step"]
 
 

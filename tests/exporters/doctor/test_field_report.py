@@ -119,12 +119,16 @@ def test_a_stranger_finds_every_fault_of_a_sick_node_and_its_next_step(tmp_path:
     summary = field_report.summary_of(_reported_apart(tmp_path, count=4, sick=sick))
     head, top = summary.partition("## Not in this report")[0].split("## Faults and problems")
     assert "Faults: 3; metrics that alerts need and lack: 1." in head
-    assert "4 on the PCI bus, 2 of them can be read; driver 590.48.01." in head
+    assert "4 on the PCI bus, 2 of them are readable; driver 590.48.01." in head
     found = [(line, after) for line, after in pairwise(top.splitlines()) if line.startswith("- **")]
     expected = (
         ("GPU 1 (0000:2a:00.0) can't be read: gpu_is_lost", "drain the node and reboot it", "GpuLost"),
         ("GPU 2 (0000:3a:00.0) can't be read: deadline", "look for Xids 119 and 120", "GpuLost"),
-        ("GPU 3 (0000:5d:00.0): memory rows wait for a reset", "nvidia-smi --gpu-reset -i 3", "GpuEccUncorrected"),
+        (
+            "GPU 3 (0000:5d:00.0): memory rows are waiting for a reset",
+            "nvidia-smi --gpu-reset -i 3",
+            "GpuEccUncorrected",
+        ),
         ("the kernel's log can't be read (enoent)", "mount /dev/kmsg", ""),
     )
     assert len(found) == len(expected)

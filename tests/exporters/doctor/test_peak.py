@@ -27,14 +27,14 @@ def test_a_lowered_power_limit_is_named_with_its_remedy(bench: Bench) -> None:
     gpus[0].limit_power(500)
     gpus[2].limit_power(500)
     (note,) = notes(bench)
-    limit = "power is limited to 500 W of 700 W (nvidia-smi -pl 700 lifts that)"
+    limit = "power is limited to 500 W of 700 W (nvidia-smi -pl 700 restores it)"
     assert note.startswith(f"GPU 0, 2: {limit}, {_OUT_OF_REACH}")
 
 
 def test_clocks_that_somebody_set_are_named(bench: Bench) -> None:
     bench.make()[1].throttle("clocks_setting", sm_clock=1200)
     (note,) = notes(bench)
-    held = "clocks are held at 1200 of 1980 MHz by a setting (nvidia-smi -rgc and -rac lift it)"
+    held = "clocks are held at 1200 of 1980 MHz by a setting (nvidia-smi -rgc and -rac reset it)"
     assert note.startswith(f"GPU 1: {held}, {_OUT_OF_REACH}")
 
 

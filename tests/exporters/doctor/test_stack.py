@@ -118,7 +118,7 @@ def test_a_whole_stack_has_nothing_missing(fake: tuple[FakeStack, stack.Stack]) 
         "ok       1 rules in 1 groups are evaluated",
         "ok       Prometheus sends alerts to http://am:9093/api/v2/alerts",
         "ok       Alertmanager 0.28 answers",
-        "ok       Alertmanager has Watchdog, for pyrometer",
+        "ok       Alertmanager has the Watchdog alert, for pyrometer",
         "ok       the alerting service is ready, and Watchdog arrived 30 s ago",
         "ok       Grafana 12.2.0 answers",
         "ok       Grafana has 2 of our boards",
@@ -140,7 +140,7 @@ def test_batches_that_nobody_scrapes_are_named(fake: tuple[FakeStack, stack.Stac
     answers, chosen = fake
     answers.up = [each for each in answers.up if each["job"] == "node"]
     (line,) = missing(chosen)
-    assert line.endswith("scrape the same targets once more with metrics_path /batches")
+    assert line.endswith("scrape the same targets a second time with metrics_path /batches")
 
 
 def test_targets_that_are_down_or_lack_a_label_are_named(fake: tuple[FakeStack, stack.Stack]) -> None:
@@ -158,7 +158,7 @@ def test_rules_that_are_absent_fail_or_are_late_are_told(fake: tuple[FakeStack, 
     ours["rules"] = [{"name": "A", "health": "err", "lastError": "many-to-many"}]
     ours["evaluationTime"] = 20.0
     assert [line.partition(": give")[0] for line in missing(chosen)] == [
-        "1 of 1 rules fail (A: many-to-many): mend each by its error",
+        "1 of 1 rules fail (A: many-to-many): fix each one by its error",
         "1 groups of rules take longer than their interval (pyrometer_gpu)",
     ]
     answers.groups = []
@@ -169,10 +169,10 @@ def test_a_heartbeat_that_does_not_arrive_is_followed_along_its_way(fake: tuple[
     answers, chosen = fake
     answers.watchdog, answers.alertmanagers, answers.routed, answers.heartbeat = False, [], [], ""
     assert [line.partition(":")[0] for line in missing(chosen)] == [
-        "Watchdog, the heartbeat, does not fire",
-        "Prometheus sends alerts to nobody",
-        "Alertmanager has no Watchdog from Prometheus",
-        "the alerting service is ready, but no Watchdog ever arrived",
+        "the heartbeat Watchdog does not fire",
+        "Prometheus sends alerts nowhere",
+        "Alertmanager has no Watchdog alert from Prometheus",
+        "the alerting service is ready, but no Watchdog alert has ever arrived",
     ]
 
 
@@ -185,14 +185,12 @@ def test_a_receiver_that_is_not_the_service_is_named(fake: tuple[FakeStack, stac
     fake[0].original = "slack_configs: []"
     fake[0].routed = [{"receivers": [{"name": "old-slack"}]}]
     (line,) = missing(fake[1])
-    assert line.startswith(
-        "Alertmanager routes Watchdog to old-slack, and no receiver's address is that of the service"
-    )
+    assert line.startswith("Alertmanager routes Watchdog to old-slack, and no receiver has the service's address")
 
 
 def test_boards_that_are_not_there_are_told(fake: tuple[FakeStack, stack.Stack]) -> None:
     fake[0].boards = []
-    assert missing(fake[1])[0].startswith("Grafana has none of our boards, or this account may not see them")
+    assert missing(fake[1])[0].startswith("Grafana has none of our boards, or this account can't see them")
 
 
 def test_a_token_is_sent_and_its_lack_is_named(fake: tuple[FakeStack, stack.Stack]) -> None:
@@ -200,7 +198,7 @@ def test_a_token_is_sent_and_its_lack_is_named(fake: tuple[FakeStack, stack.Stac
     answers.token = "Bearer glsa_1"
     (line,) = missing(chosen)
     assert "/api/search?type=dash-db&limit=500&tag=pyrometer answers 401" in line
-    assert line.endswith("put user and password into the address, or give a token")
+    assert line.endswith("put user and password into the address, or pass a token")
     assert missing(chosen._replace(grafana_token="glsa_1")) == []
     answers.token = base64.b64encode(b"me:pass word").decode()
     assert missing(chosen._replace(grafana=chosen.grafana.replace("//", "//me:pass%20word@"))) == []
@@ -220,7 +218,7 @@ def test_a_part_that_fails_hides_no_other_and_tells_no_password(fake: tuple[Fake
     place = chosen.prometheus.removeprefix("http://")
     assert missing(chosen) == [
         f"Prometheus: {place}/api/v1/status/buildinfo: not JSON (a login page in front of it?)",
-        "Alertmanager: an answer of another form: is it another program?",
+        "Alertmanager: an unexpected answer: is it another program?",
         f"alerting service: {chosen.alerting}/-/ready answers 503 Service Unavailable",
     ]
 
@@ -269,4 +267,4 @@ def test_a_real_prometheus_with_our_rules_and_nothing_else_is_told_so(stack: Sta
     assert lines[0].startswith("ok       Prometheus ")
     assert "missing  Prometheus has no target of job node (it has none at all)" in lines[1]
     assert any(line.startswith("ok       ") and " rules in " in line for line in lines)
-    assert any(line.startswith("missing  Prometheus sends alerts to nobody") for line in lines)
+    assert any(line.startswith("missing  Prometheus sends alerts nowhere") for line in lines)

@@ -89,7 +89,7 @@ def test_on_a_node_with_nothing_it_starts_serves_and_says_what_is_absent(exporte
     assert ("process_resident_memory_bytes",) in found
     status, page = process.get("/")
     assert status == 200
-    assert "no training rank reported here yet" in page
+    assert "no training rank has reported here yet" in page
     assert process.get("/-/healthy") == (200, "healthy\n")
     assert process.get("/-/ready") == (200, "ready\n")
     assert process.get("/batches") == (200, "# EOF\n")

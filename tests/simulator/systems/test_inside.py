@@ -1,4 +1,4 @@
-"""A command in namespaces of its own: nothing of it is left when it is ended, and its status is passed on."""
+"""A command in namespaces of its own: nothing of it could be kept when it is ended, and its status is passed on."""
 
 from __future__ import annotations
 

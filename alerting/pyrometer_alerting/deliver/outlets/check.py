@@ -1,4 +1,4 @@
-"""Send a test incident to outlets, opened and resolved, and say which took it."""
+"""Send a test incident to outlets, opened and resolved, and report which accepted it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pyrometer_kit.finding import Finding
 _SUMMARY = "A test of Pyrometer: nothing is wrong"
 _REMEDIES = {
     Trouble.AUTH: "check its address and its secret file",
-    Trouble.PAYLOAD: "report it with this output: it refuses what it is sent",
+    Trouble.PAYLOAD: "report this output as a bug: the outlet rejects our request",
     Trouble.RATE: "try again in a minute",
 }
 
@@ -32,7 +32,7 @@ def check(entries: Iterable[Entry], style: Style, now: float) -> Iterator[Findin
             remedy = _REMEDIES.get(failure.trouble, "check that it can be reached from here")
             yield Finding("missing", f"outlet {entry.name} ({entry.kind}): {failure.code}", remedy)
         else:
-            yield Finding("ok", f"outlet {entry.name} ({entry.kind}): took a test incident, opened and resolved")
+            yield Finding("ok", f"outlet {entry.name} ({entry.kind}): accepted a test incident, opened and resolved")
 
 
 def _notice(key: str, event: str, style: Style, now: float) -> Notice:

@@ -1,7 +1,7 @@
-"""Deliver one outlet's part of the outbox in a thread of its own, so that a dead outlet delays nobody else.
+"""Deliver one outlet's part of the outbox in its own thread, so that a dead outlet delays no other.
 
 Nothing is lost: an operation is marked `sending` on disk before the call, and is sent again, with the same ids, unless
-the answer was stored. Nothing is shown twice where the receiver leaves out repetitions by those ids.
+the answer was stored. Nothing is shown twice if the receiver deduplicates by those ids.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class OutletCourier:
         self._wake.set()
 
     def renew(self, entry: Entry) -> None:
-        """Take over a new configuration; what was refused with the old one is tried at once."""
+        """Take over a new configuration; operations refused with the old one are retried at once."""
         self.entry, self._free_at = entry, 0.0
         self._breaker.shorten()
         self.wake()
@@ -109,7 +109,7 @@ class OutletCourier:
                 box.retry_at(operation.op_id, now, "interrupted")
 
     def step(self) -> float:
-        """Process the oldest operation that can be done now; return the seconds until the next step."""
+        """Process the oldest operation that is due; return the seconds until the next step."""
         now = self._clock.wall()
         if now < self._stepped_at:
             self._clock_set_back(now)
@@ -163,7 +163,7 @@ class OutletCourier:
         return _Task(operation, incident, tx.incident(incident.joined_into), event)
 
     def _event(self, operation: Operation, incident: Incident) -> str:
-        """Return what the outlet must be told; empty if nothing."""
+        """Return the event to report to the outlet; empty if there is none."""
         shown, open_now = operation.ts, notices.is_open(incident)
         if not open_now:
             if shown == CLOSED:
@@ -226,7 +226,7 @@ class OutletCourier:
         )
 
     def _picture(self, incident: Incident, now: float) -> bytes | None:
-        """Draw the run's chart where it can be shown; a notice without it is better than none."""
+        """Draw the run's chart where it can be shown; a notice without a chart is better than none."""
         if not self.entry.outlet.takes_pictures or incident.diagnosis is None or incident.diagnosis.curve is None:
             return None
         try:

@@ -1,4 +1,4 @@
-"""All outlets of the configuration, each with a courier and a thread of its own."""
+"""All outlets of the configuration, each with its own courier and thread."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class OutletCouriers:
         self._running = self._adopted = False
 
     def apply(self, entries: Sequence[Entry]) -> None:
-        """Take over the configured outlets: new ones hear of all that fires, removed ones are forgotten.
+        """Take over the configured outlets: new ones get all firing incidents, removed ones are forgotten.
 
         Raises:
             StoreError: SQLite or the disk failed.
@@ -45,7 +45,7 @@ class OutletCouriers:
             self._threads.pop(name, None)
         for name, entry in wanted.items():
             if name in self._couriers:
-                if self._couriers[name].entry != entry:  # otherwise a reload would be a call to one that is away
+                if self._couriers[name].entry != entry:  # otherwise a reload would call an outlet that is down
                     self._couriers[name].renew(entry)
                 continue
             self._couriers[name] = OutletCourier(
@@ -87,7 +87,7 @@ class OutletCouriers:
             courier.stop()
 
     def join(self, seconds: float) -> None:
-        """Wait for the threads to end, each for so long at most."""
+        """Wait for the threads to end, each for at most this long."""
         for thread in self._threads.values():
             thread.join(timeout=seconds)
 
@@ -106,21 +106,21 @@ class OutletCouriers:
         return gauges
 
     def trouble(self, tx: Transaction, now: float) -> list[str]:
-        """Return a line for the page on each outlet that does not take its notices."""
+        """Return a line for the page for each outlet that does not accept its notices."""
         lines = []
         for name, courier in list(self._couriers.items()):
             depth, oldest, dead = tx.outbox_of(name).depth()
             if courier.blocked:
                 lines.append(f"Outlet {name} refuses everything: {courier.blocked}. {depth} notices are queued.")
             elif oldest is not None and now - oldest > 30:
-                lines.append(f"{depth} notices wait for outlet {name}, the oldest for {now - oldest:.0f} s.")
+                lines.append(f"{depth} notices are waiting for outlet {name}, the oldest for {now - oldest:.0f} s.")
             if dead:
                 lines.append(f"{dead} notices were refused by outlet {name} for good: pyrometer-alerting replay.")
         return lines
 
 
 def _draws(prometheus: Prometheus | None) -> Callable[..., bytes | None]:
-    """Return what draws a run's chart; None without a Prometheus to ask."""
+    """Return the function that draws a run's chart; None without a Prometheus to query."""
     if prometheus is None:
         return lambda _incident, _now: None
     return lambda incident, now: load_draw_incident()(prometheus, incident, now)

@@ -14,7 +14,7 @@ MAX_MEMBERS = 50
 
 
 def document(notice: Notice) -> dict[str, Any]:
-    """Return the whole notice, without anything that differs from one attempt to the next."""
+    """Return the whole notice, without anything that differs between attempts."""
     return {
         "version": VERSION,
         "event": notice.event,

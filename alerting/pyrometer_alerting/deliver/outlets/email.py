@@ -1,7 +1,7 @@
 """E-mail by SMTP: text and HTML, the run's chart attached, all mails of an incident in one thread.
 
-A retry has the Message-ID of the first attempt, by which mail programs leave out a second copy. The subject stays the
-same too: Gmail splits a thread where it changes; state and culprit are the first line of the text.
+A retry has the Message-ID of the first attempt, by which mail programs drop duplicates. The subject stays the same
+too: Gmail splits a thread where it changes; state and culprit are the first line of the text.
 """
 
 from __future__ import annotations
@@ -60,13 +60,15 @@ class Email:
     takes_pictures: bool = True
 
     def send(self, notice: Notice) -> None:
-        """Send a mail; who acknowledged in Slack is in the next one."""
+        """Send a mail; an acknowledgement in Slack is reported in the next one."""
         if notice.event == ACKNOWLEDGED:
             return
         with _connection(self.server) as smtp:
             refused = smtp.send_message(mail(notice, self.sender, self.recipients))
         if refused:
-            _log.warning("e-mail: the server refuses %s; the others have it", ", ".join(sorted(refused)))
+            _log.warning(
+                "e-mail: the server refuses %s; all other recipients got the message", ", ".join(sorted(refused))
+            )
 
 
 def mail(notice: Notice, sender: str, recipients: tuple[str, ...]) -> EmailMessage:
@@ -101,7 +103,7 @@ def _html(notice: Notice) -> str:
 
 @contextmanager
 def _connection(server: Server) -> Iterator[smtplib.SMTP]:
-    """Open, encrypt and log in; turn what goes wrong, also inside, into a DeliveryFailure."""
+    """Open, encrypt and log in; turn any error, also one raised inside, into a DeliveryFailure."""
     try:
         with _opened(server) as smtp:
             if server.user:

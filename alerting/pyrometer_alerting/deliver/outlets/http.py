@@ -20,7 +20,7 @@ from pyrometer_kit.flags import LOOPBACK
 _log = logging.getLogger(__name__)
 
 RATE_SECONDS = 30.0  # without a Retry-After; PagerDuty and Opsgenie count by the minute
-# The address or the key is wrong, or was withdrawn: the content is not at fault.
+# The address or the key is wrong or was revoked: the content is not at fault.
 _REFUSED = (301, 302, 303, 307, 308, 401, 402, 403, 404, 405, 410)
 _REPLY_SHOWN = 160
 _HEADERS = {"Content-Type": "application/json", "User-Agent": "pyrometer-alerting", "Accept-Encoding": "identity"}
@@ -29,14 +29,14 @@ _REPLY_BYTES = 64 << 10  # of a refusal's reason
 
 @dataclass(frozen=True)
 class Endpoint:
-    """An address, with a certificate authority of one's own and the secrets that no log may show."""
+    """An address, with a private certificate authority and the secrets that must not appear in logs."""
 
     url: str
     ca_file: str = ""
     secrets: tuple[str, ...] = ()
 
     def call(self, method: str, body: bytes, headers: Mapping[str, str], path: str = "") -> None:
-        """Send JSON and return once it is accepted; no redirect is followed, which would carry the secret elsewhere.
+        """Send JSON and return once it is accepted; redirects are not followed, so the secret goes nowhere else.
 
         Raises:
             DeliveryFailure: it is not known to be accepted.
@@ -74,7 +74,7 @@ class Endpoint:
 
 
 def _reason(answer: requests.Response) -> str:
-    """Return an answer's reason, where it is short and comes in time; its status has come, and is the answer."""
+    """Return the response's reason if it is short and arrives in time; the status is known and is enough without it."""
     try:
         body = read_whole(answer.raw, _REPLY_BYTES, time.monotonic() + TIMEOUT_SECONDS)
     except (HTTPError, OSError, TooLargeError):

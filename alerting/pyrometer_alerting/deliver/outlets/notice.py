@@ -1,4 +1,4 @@
-"""A notice: an incident's news for an outlet, built from the very message that Slack shows."""
+"""A notice: an incident's news for an outlet, built from the same message that Slack shows."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Notice:
 
     Attributes:
         event: opened, updated, acknowledged or resolved.
-        key: the same for all events of the incident: by it a pager finds its own alert again.
-        delivery: the same for each attempt at this event: by it a receiver can leave out a repetition.
+        key: the same for all events of the incident: with it a pager finds its own alert again.
+        delivery: the same for each attempt at this event: with it a receiver can drop duplicates.
         thread: the `delivery` of the first event.
         subject: the title of the first event, without its sign.
         short: whether the outlet has refused the full content.
@@ -69,7 +69,7 @@ class Outlet(Protocol):
 
     @property
     def pages(self) -> bool:
-        """True if the end of something that it never heard of is no news there."""
+        """True if it should not get the end of an incident that it never got."""
         ...
 
     @property
@@ -87,7 +87,7 @@ class Outlet(Protocol):
 
 @dataclass(frozen=True)
 class Entry:
-    """An outlet of the configuration: who it is, and which incidents it is told of."""
+    """An outlet of the configuration: its name and kind, and which incidents it gets."""
 
     name: str
     kind: str
@@ -97,7 +97,7 @@ class Entry:
     labels: frozenset[str] | None = None
 
     def wants(self, incident: Incident) -> bool:
-        """Return whether it is told of the incident: by severity, and by the labels of any of its alerts."""
+        """Return whether it gets the incident: by severity, and by the labels of any of its alerts."""
         return incident.severity in self.severities and any(
             all(alert.labels.get(name, "") in values for name, values in self.match.items())
             for alert in incident.members
@@ -105,12 +105,12 @@ class Entry:
 
 
 def is_open(incident: Incident) -> bool:
-    """Return whether somebody may have to act on it: not once it is part of another incident."""
+    """Return whether somebody may have to act on it: no longer once it is part of another incident."""
     return incident.firing and not incident.joined_into
 
 
 def situation(incident: Incident) -> str:
-    """Return a key that changes with what somebody must be told again: not with each new number."""
+    """Return a key that changes when the receiver must be notified again: not with each new number."""
     found = incident.diagnosis
     cause = (found.causes[0].part, found.causes[0].cause) if found is not None and found.causes else ()
     facts: list[Any] = [incident.firing, incident.joined_into, incident.severity, bool(incident.acknowledged)]
@@ -119,7 +119,7 @@ def situation(incident: Incident) -> str:
 
 
 def delivery_id(incident: Incident, delivered: int) -> str:
-    """Return the id of the next event: each attempt has the same one, other content has another."""
+    """Return the id of the next event: the same for each attempt, different for different content."""
     facts = f"{incident.id}\x1f{delivered}\x1f{situation(incident)}"
     return hashlib.sha256(facts.encode()).hexdigest()[:32]
 

@@ -1,7 +1,7 @@
 """Microsoft Teams: an Adaptive Card to a workflow with the trigger *When a Teams webhook request is received*.
 
-Office 365 connectors and their message cards are retired. A workflow answers 202 and can neither be asked for a card
-nor edit one: each event is a card of its own. Card elements: https://adaptivecards.io/explorer/, version 1.4.
+Office 365 connectors and their message cards are retired. A workflow answers 202 and can neither return nor edit a
+card: each event is a separate card. Card elements: https://adaptivecards.io/explorer/, version 1.4.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Teams:
         return "Teams()"
 
     def send(self, notice: Notice) -> None:
-        """Post a card; who acknowledged in Slack is shown by the next one."""
+        """Post a card; an acknowledgement in Slack is shown by the next one."""
         if notice.event == ACKNOWLEDGED:
             return
         attachment = {"contentType": _CARD, "contentUrl": None, "content": card(notice)}
@@ -73,6 +73,6 @@ def _paragraphs(notice: Notice) -> list[str]:
 
 
 def _text(content: str, **style: str) -> dict[str, Any]:
-    # A TextBlock knows some Markdown: one line break is a space to it, and a name in brackets a link.
+    # A TextBlock knows some Markdown: a single line break becomes a space, and a name in brackets a link.
     shown = content.replace("\n", "\n\n").replace("[", "\\[").replace("](", "\\](")
     return {"type": "TextBlock", "text": shown, "wrap": True, **style}

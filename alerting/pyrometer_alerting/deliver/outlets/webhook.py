@@ -1,6 +1,7 @@
-"""A webhook of one's own: the notice as JSON, signed as https://www.standardwebhooks.com describes.
+"""A generic webhook: the notice as JSON, signed as https://www.standardwebhooks.com describes.
 
-That specification has libraries for a dozen languages, which check the signature and its age; nothing of it is ours.
+That specification has libraries for a dozen languages, which check the signature and its age, so no part of the
+scheme is our own.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def sign(key: bytes, delivery: str, timestamp: int, body: bytes) -> str:
 
 @dataclass(frozen=True)
 class Webhook:
-    """Posts every event; the receiver leaves out a `webhook-id` that it has had."""
+    """Posts every event; the receiver ignores a `webhook-id` that it has already seen."""
 
     endpoint: Endpoint
     key: bytes

@@ -151,7 +151,7 @@ def _add_flags(parser: FlagGroup) -> None:
 
 COLLECTOR = CollectorSpec(
     name="ledger",
-    help="Where the time of every training run went, from its batches in Prometheus.",
+    help="Account for the time of every training run, from its batches in Prometheus.",
     families=FAMILIES,
     build=LedgerCollector,
     add_flags=_add_flags,

@@ -49,7 +49,7 @@ class Ledger:
         """
         present = milliseconds(now)
         if newest_scrape(prometheus, present, match) is None:
-            raise PartError("no_data", "Prometheus has no data of any node exporter: nothing is known of any run")
+            raise PartError("no_data", "Prometheus has no data from any node exporter: nothing is known about any run")
         for _ in range(STRETCHES_PER_TURN):
             since = self._since()
             until = min(present, since + STRETCH_MS)

@@ -66,7 +66,7 @@ def output(command: Sequence[str], seconds: float, take: Callable[[bytes], None]
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
         )
     except FileNotFoundError:
-        raise PartError("no_slurm", f"no {command[0]} here: nothing is known about the queue") from None
+        raise PartError("no_slurm", f"{command[0]} not found: nothing is known about the queue") from None
     except OSError as error:
         raise PartError("not_started", f"{command[0]}: {error.strerror}") from None
     try:
@@ -148,7 +148,7 @@ def _wait(process: subprocess.Popen[bytes], until: float) -> None:
     try:
         process.wait(max(0.1, until - time.monotonic()))
     except subprocess.TimeoutExpired:
-        raise PartError(LATE, "closed its output and did not end") from None
+        raise PartError(LATE, "closed its output but did not exit") from None
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

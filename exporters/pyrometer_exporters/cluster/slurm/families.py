@@ -15,7 +15,8 @@ RUN_JOBS = Family(
     "pyrometer_slurm_run_jobs",
     "gauge",
     "Jobs of a run that is watched (--collector.slurm.run), by state: running; queued; blocked, which won't start on "
-    "its own (held, a dependency that can't be met, suspended); ending; other. All 0: nothing trains and nothing will.",
+    "its own (held, a dependency that can't be met, suspended); ending; other. All 0: nothing is training and "
+    "nothing will.",
     ("run", "state"),
 )
 RUN_JOB_INFO = Family(
@@ -27,7 +28,7 @@ RUN_JOB_INFO = Family(
 JOB_INFO = Family(
     "pyrometer_slurm_job_info",
     "gauge",
-    "1 for each running job, at most 2,000: its name, to be joined by job_id with pyrometer_gpu_job_info.",
+    "1 for each running job, at most 2,000, with its name; joined by job_id with pyrometer_gpu_job_info.",
     ("job_id", "job_name", "user", "partition"),
 )
 JOBS = Family(

@@ -36,7 +36,7 @@ def document(data: bytes, *keys: str) -> list[Mapping[str, Any]]:
 def checked(found: object, *keys: str) -> list[Mapping[str, Any]]:
     """Return the entries of a document that was read; raises as :func:`document` does."""
     if not isinstance(found, dict):
-        raise PartError("bad_answer", "JSON, but no object")
+        raise PartError("bad_answer", "JSON, but not an object")
     if found.get("errors"):
         raise PartError("refused", _first_error(found["errors"]))
     entries = next((found[key] for key in keys if isinstance(found.get(key), list)), None)

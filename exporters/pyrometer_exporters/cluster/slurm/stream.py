@@ -50,7 +50,7 @@ class DocumentReader:
         except RecursionError:
             raise PartError("bad_answer", "not JSON: nested too deeply") from None
         if len(self._text) > MAX_ENTRY:
-            raise PartError("too_large", f"has one value of more than {MAX_ENTRY >> 20} MiB")
+            raise PartError("too_large", f"has a value larger than {MAX_ENTRY >> 20} MiB")
 
     def finish(self) -> None:
         """End the document.
@@ -59,7 +59,7 @@ class DocumentReader:
             PartError: ``bad_answer`` if it has not ended.
         """
         if self._state != self._end or self._text.strip():
-            raise PartError("bad_answer", f"not JSON: it ends, or goes on, with {self._text[:40]!r}")
+            raise PartError("bad_answer", f"not JSON: unexpected end or text: {self._text[:40]!r}")
 
     def _open(self) -> bool:
         return self._symbol({"{": self._first_member})

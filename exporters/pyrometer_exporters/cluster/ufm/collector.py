@@ -76,7 +76,9 @@ class UfmCollector:
             counted = list(event_samples(reader.counts, reader.lines, self._clock.wall()))
             yield from list(self._counter_init.served(counted, at_zero(reader.counts)))
             if not reader.counts.all_placed:
-                yield Down("ports", "too_many", f"the log names more than {MAX_PLACES}: events of others are left out")
+                yield Down(
+                    "ports", "too_many", f"the log names more than {MAX_PLACES}: events of further ones are left out"
+                )
         yield GAPS.sample(reader.gaps)
         yield UNREAD.sample(reader.unread)
         if reader.state_error is not None:
@@ -84,7 +86,7 @@ class UfmCollector:
 
     def _why(self, outcome: Outcome[None]) -> Down:
         if outcome.reason == "enoent":
-            detail = f"no {self._path}: nothing is known of the fabric; see --collector.ufm.event-log"
+            detail = f"no {self._path}: nothing is known about the fabric; see --collector.ufm.event-log"
             return Down("event_log", "no_ufm", detail)
         return Down("event_log", outcome.reason or "", outcome.detail)
 
@@ -108,7 +110,7 @@ def _add_flags(parser: FlagGroup) -> None:
     add("--collector.ufm.event-log", dest="collector.ufm.event-log", type=Path, default=DEFAULT_LOG, metavar="FILE",
         help="UFM's event log; in a container /opt/ufm/files/log/event.log (default: %(default)s)")  # fmt: skip
     add("--collector.ufm.timezone", dest="collector.ufm.timezone", type=_zone, default=None, metavar="ZONE",
-        help="time zone of the log's timestamps, which have none, such as UTC (default: this machine's)")  # fmt: skip
+        help="time zone of the log's timestamps, which lack one, such as UTC (default: this machine's)")  # fmt: skip
 
 
 COLLECTOR = CollectorSpec(

@@ -37,12 +37,12 @@ LINES = Family(
 GAPS = Family(
     "pyrometer_ufm_log_gaps_total",
     "counter",
-    "How often the file that was read last was gone when the exporter returned to it: events may be missing.",
+    "How often the file that was read last had disappeared when the exporter returned to it: events may be missing.",
 )
 UNREAD = Family(
     "pyrometer_ufm_log_unread_bytes",
     "gauge",
-    "Bytes of the event log that are still to be read: 0 when all is counted.",
+    "Bytes of the event log not yet read: 0 when everything is counted.",
 )
 LEFT_OUT = Family(
     "pyrometer_ufm_events_left_out_total",

@@ -120,7 +120,7 @@ class _Source:
             age = f"{self._clock.wall() - found.newest:.0f} s old"
             yield Down(self.name, "stale", f"its newest row is {age if found.newest else 'of the future: its clock?'}")
         if found.left_out:
-            yield Down(self.name, "too_many", f"{found.left_out} ports or sensors beyond the limit are left out")
+            yield Down(self.name, "too_many", f"{found.left_out} ports or sensors beyond the limit were left out")
 
 
 def temperature_samples(answers: Iterable[Temperatures]) -> Iterator[Sample]:
@@ -137,10 +137,10 @@ def temperature_samples(answers: Iterable[Temperatures]) -> Iterator[Sample]:
 def _add_flags(parser: FlagGroup) -> None:
     add = parser.add_argument
     add("--collector.ufm-telemetry.url", dest="collector.ufm-telemetry.url", action="append", type=prometheus_url,
-        metavar="URL", help="a CSV of UFM Telemetry, such as http://ufm:9002/csv/xcset/low_freq_debug; several "
-        "allowed (default: none is asked)")  # fmt: skip
+        metavar="URL", help="a CSV of UFM Telemetry, such as http://ufm:9002/csv/xcset/low_freq_debug; may be "
+        "repeated (default: none)")  # fmt: skip
     add("--collector.ufm-telemetry.interval", dest="collector.ufm-telemetry.interval", type=seconds,
-        default=INTERVAL_SECONDS, metavar="SECONDS", help="how often to ask (default: %(default)s)")  # fmt: skip
+        default=INTERVAL_SECONDS, metavar="SECONDS", help="polling interval (default: %(default)s)")  # fmt: skip
 
 
 COLLECTOR = CollectorSpec(

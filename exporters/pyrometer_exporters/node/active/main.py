@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except UsageError as error:
         return fail(PROG, error)
     except KeyboardInterrupt:
-        sys.stderr.write(f"{PROG}: interrupted; what has ended is kept\n")
+        sys.stderr.write(f"{PROG}: interrupted; finished results are kept\n")
         return NOT_RUN
 
 
@@ -92,7 +92,7 @@ def _tools(flags: argparse.Namespace) -> list[Tool]:
         raise UsageError(f"--run: name the tests to run, of {', '.join(known)}; nothing runs by default")
     for name in names:
         if name not in known:
-            raise UsageError(f"--run: there is no test {name}; known are {', '.join(known)}")
+            raise UsageError(f"--run: unknown test {name}; known are {', '.join(known)}")
         for needed in known[name].needs:
             if not getattr(flags, needed):
                 raise UsageError(f"--run: {name} needs --{needed}")
@@ -144,31 +144,34 @@ def _limit(text: str) -> tuple[str, float]:
 
 def make_parser() -> Flags:
     """Return the parser of the command's flags."""
-    flags = Flags(PROG, "Test idle GPUs, links and disks. Exit status 0 passed, 2 failed, 3 not all could be run.")
+    flags = Flags(PROG, "Test idle GPUs, links and disks. Exit status: 0 passed, 2 failed, 3 not all could be run.")
     add_version_flag(flags, "pyrometer-exporters")
     add = flags.add_argument
     add("--run", default="", metavar="NAMES", help="the tests, separated by commas; --list shows them")
-    add("--list", action="store_true", help="list the tests, and where their programs are, and end")
+    add("--list", action="store_true", help="list the tests and the paths of their programs, and exit")
     add("--level", type=int, choices=(1, 2, 3, 4), default=2, help="of dcgmi diag (default: %(default)s)")
     add("--burn-seconds", dest="burn-seconds", type=number_between(10, 86400, "a number of seconds from 10 to 86400"),
-        default=300.0, metavar="SECONDS", help="how long burn runs (default: %(default).0f)")  # fmt: skip
+        default=300.0, metavar="SECONDS", help="how long the test burn runs (default: %(default).0f)")  # fmt: skip
     add(
         "--peer",
         default="",
         metavar="HOST",
-        help="the other node: where `ib_write_bw --report_gbits -F -D 10` waits, for ib; with idle GPUs, for nccl_pair",
+        help="the other node: where `ib_write_bw --report_gbits -F -D 10` waits, for ib; one with idle GPUs, "
+        "for nccl_pair",
     )
     add("--command", default="", metavar="TEXT",
-        help="what starts nccl_pair, without a shell: {test} becomes the program and its arguments, {hosts} the two "
-        "names with commas, {count} their number, {tasks} the processes on each, {slots} a:8,b:8")  # fmt: skip
+        help="the command that starts nccl_pair, run without a shell: {test} is replaced by the program and its "
+        "arguments, {hosts} by the two names with a comma, {count} by their number, {tasks} by the processes "
+        "on each, {slots} by a:8,b:8")  # fmt: skip
     add("--host", default="", metavar="HOST", help="this node's name for --command (default: its own, without domain)")
     add("--device", default="", metavar="NAME", help="the HCA for ib, such as mlx5_0")
-    add("--directory", default="", metavar="DIR", help="where fio writes 16 GB, and removes them")
+    add("--directory", default="", metavar="DIR", help="folder in which fio writes 16 GB and removes them again")
     add("--budget", type=number_between(1, 1e6, "a number of seconds"), default=7200.0, metavar="SECONDS",
-        help="a test that may take longer than is left of this is not started (default: %(default).0f)")  # fmt: skip
+        help="a test that may take longer than the time left of this is not started (default: "
+             "%(default).0f)")  # fmt: skip
     add("--limit", type=_limit, action="append", default=[], metavar="TEST=NUMBER",
-        help="the least value of a result, instead of that for this GPU model; may be given several times")  # fmt: skip
-    add("--json", action="store_true", help="the outcomes as one JSON object")
+        help="the minimum value of a result, instead of the one for this GPU model; may be repeated")  # fmt: skip
+    add("--json", action="store_true", help="print the results as one JSON object")
     add("--path.state", dest="path.state", metavar="DIR",
         help=f"the exporter's state folder (default: $STATE_DIRECTORY, else {DEFAULT_STATE})")  # fmt: skip
     return flags

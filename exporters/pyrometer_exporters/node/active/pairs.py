@@ -58,9 +58,11 @@ def check_command(command: str) -> None:
     except ValueError as error:
         raise UsageError(f"--command: {str(error).lower()}") from None
     if "{test}" not in command:
-        raise UsageError("--command: it has no {test}, where the program and its arguments are put")
+        raise UsageError("--command: it has no {test}, which is replaced by the program and its arguments")
     if "{hosts}" not in command and "{slots}" not in command:
-        raise UsageError("--command: it has no {hosts} and no {slots}, where the names of the two nodes are put")
+        raise UsageError(
+            "--command: it has no {hosts} and no {slots}, which are replaced by the names of the two nodes"
+        )
 
 
 def check_ranks(text: str, gpus: int) -> None:
@@ -71,7 +73,7 @@ def check_ranks(text: str, gpus: int) -> None:
     """
     ranks = _RANK.findall(text)
     if len({number for number, _ in ranks}) < len(ranks):
-        raise ValueError("its processes ran each on their own; nccl-tests must be built with MPI=1 for this launcher")
+        raise ValueError("its processes did not form one job; nccl-tests must be built with MPI=1 for this launcher")
     on = Counter(host for _, host in ranks)
     if len(on) != 2 or set(on.values()) != {gpus}:
         seen = ", ".join(f"{count} on {host}" for host, count in sorted(on.items())) or "none"

@@ -39,7 +39,7 @@ def dcgm(text: str) -> Reading:
     root = _object(text)
     body = root.get("DCGM Diagnostic", root.get("DCGM GPU Diagnostic"))
     if not isinstance(body, dict):
-        raise ValueError("no DCGM Diagnostic in it")
+        raise ValueError("it has no DCGM Diagnostic")
     if "runtime_error" in body:
         return Reading((f"dcgm: {body['runtime_error']}",), ())
     tests = [test for category in _list(body, "test_categories") for test in _list(category, "tests")]
@@ -77,7 +77,7 @@ def nvbandwidth(text: str) -> Reading:
     """
     body = _object(text).get("nvbandwidth")
     if not isinstance(body, dict):
-        raise ValueError("no nvbandwidth in it")
+        raise ValueError("it has no nvbandwidth output")
     problems = [str(body["error"])] if "error" in body else []
     results = []
     for case in _list(body, "testcases"):
@@ -223,5 +223,5 @@ def _number(value: Any) -> float:  # noqa: ANN401  whatever JSON can hold
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not 0 <= number < math.inf:
-        raise ValueError(f"{str(value)[:40]!r} is no number from 0 on")
+        raise ValueError(f"{str(value)[:40]!r} is not a number of 0 or more")
     return number

@@ -145,11 +145,11 @@ def tried(
             pairs.check_ranks(text, asked.gpus)
     except (ValueError, KeyError, TypeError) as error:
         if status != 0:  # DCGM and gpu-burn end with a status of their own where they have found something
-            return Tried(ok=False, reason=f"it ended with status {status} and without results", at=wall())
+            return Tried(ok=False, reason=f"it exited with status {status} and printed no results", at=wall())
         return Tried(ok=None, reason=f"its output can't be read: {error}", at=wall())
     problems = [*reading.problems, *_too_low(reading.results, {**_least(model, asked.gpus), **limits})]
     if status != 0 and not problems:
-        problems = [f"it ended with status {status}"]
+        problems = [f"it exited with status {status}"]
     return Tried(not problems, "; ".join(problems), wall(), reading.results)
 
 

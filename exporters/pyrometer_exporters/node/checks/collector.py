@@ -162,7 +162,7 @@ class Asker:
             PartError: it can't be started, says nothing in time, or ends without an answer.
         """
         if self._left is not None and self._left.poll() is None:
-            raise PartError(LATE, "the process of an earlier look has not ended")
+            raise PartError(LATE, "the process of an earlier run has not exited")
         try:
             # A session of its own, so that a signal for the exporter's group doesn't end a look half-way.
             process = subprocess.Popen(
@@ -223,17 +223,18 @@ def _refuse_mistakes(config: Path) -> None:
 def _add_flags(group: FlagGroup) -> None:
     group.add_argument(
         f"--{CONFIG_FLAG}", dest=CONFIG_FLAG, type=Path, metavar="FILE",
-        help="which checks run, their limits and what is expected of this node, as YAML; docs/checks.md (default: "
-        "/etc/pyrometer/checks.yaml where there is one)",
+        help="YAML file with the checks to run, their limits and what is expected of this node; docs/checks.md "
+             "(default: "
+        "/etc/pyrometer/checks.yaml if it exists)",
     )  # fmt: skip
     group.add_argument(
         f"--{INTERVAL_FLAG}", dest=INTERVAL_FLAG, default=300.0, metavar="SECONDS",
         type=number_between(10, 86400, "a number of seconds from 10 to 86400"),
-        help="how often the checks run, in a process of their own (default: %(default).0f)",
+        help="how often the checks run, in their own process (default: %(default).0f)",
     )  # fmt: skip
     group.add_argument(
         f"--{ROOTFS_FLAG}", dest=ROOTFS_FLAG, type=Path, default=Path("/"), metavar="DIR",
-        help="where the host's file systems are seen, in a container (default: %(default)s)",
+        help="path of the host's file systems inside a container (default: %(default)s)",
     )  # fmt: skip
 
 

@@ -143,14 +143,14 @@ def _number(name: str, setting: Setting) -> float:
     except ValueError:
         value = math.nan
     if not 0 <= value < math.inf:
-        raise UsageError(f"{setting.place}: {name} is {setting.text()!r}, which is no number from 0 on")
+        raise UsageError(f"{setting.place}: {name} is {setting.text()!r}, which is not a number of 0 or more")
     return value
 
 
 def _count(name: str, setting: Setting) -> int:
     value = _number(name, setting)
     if value != int(value):
-        raise UsageError(f"{setting.place}: {name} is {setting.text()!r}, which is no whole number")
+        raise UsageError(f"{setting.place}: {name} is {setting.text()!r}, which is not a whole number")
     return int(value)
 
 
@@ -170,20 +170,20 @@ def _expected_switch(name: str, setting: Setting) -> bool:
 
 EXPECTATIONS: Mapping[str, tuple[Callable[[str, Setting], Any], str]] = {
     "gpus": (_count, "number of GPUs"),
-    "gpu_model": (_plain, "their name, as nvidia-smi prints it"),
+    "gpu_model": (_plain, "the GPUs' name, as nvidia-smi prints it"),
     "driver": (_plain, "version of NVIDIA's driver, or its beginning"),
     "vbios": (_plain, "version of the GPUs' firmware"),
-    "nvlinks": (_count, "NVLinks that are up on each GPU"),
-    "hcas": (_count, "links for training that are up: InfiniBand, or RoCE where there is no InfiniBand"),
+    "nvlinks": (_count, "number of NVLinks that are up on each GPU"),
+    "hcas": (_count, "number of training links that are up: InfiniBand, or RoCE where there is no InfiniBand"),
     "rate": (_number, "bits per second of each of them, such as 400e9"),
     "firmware": (_plain, "version of the HCAs' firmware"),
     "memory": (_number, "bytes of the host's memory, such as 2e12; 2 % less is accepted"),
     "cpus": (_count, "CPUs that are online"),
     "nvmes": (_count, "NVMe disks"),
     "huge_pages": (_count, "huge pages of the default size"),
-    "mounts": (_texts, "network file systems that have to be mounted, such as [/data, /home]"),
-    "services": (_texts, "programs that have to run, such as [slurmd, containerd]"),
-    "imex": (_expected_switch, "whether nvidia-imex has to run (NVL72)"),
+    "mounts": (_texts, "network file systems that must be mounted, such as [/data, /home]"),
+    "services": (_texts, "programs that must be running, such as [slurmd, containerd]"),
+    "imex": (_expected_switch, "whether nvidia-imex must be running (NVL72)"),
 }
 """Keys of ``expect``: how each is read, and what it means."""
 

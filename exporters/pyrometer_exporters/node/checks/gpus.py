@@ -133,7 +133,7 @@ class DriverAsker:
         thread = self._thread(self._begin, view, found)
         thread.join(self._patience)
         if thread.is_alive():
-            view.problem = f"nvmlInit has not returned in {self._patience:.0f} s: the driver hangs"
+            view.problem = f"nvmlInit has not returned within {self._patience:.0f} s: the driver hangs"
         return found[0] if found else 0
 
     def _begin(self, view: GpuView, found: list[int]) -> None:

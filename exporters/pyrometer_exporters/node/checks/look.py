@@ -117,7 +117,7 @@ class Looker:
             stuck = stuck_since(node, look.at)
             kept.save(self.state, before.after(facts, healthy=look.healthy, stuck=stuck, now=look.at))
         except OSError as error:
-            return (f"what there is could not be kept: {error}",)
+            return (f"the node's hardware could not be saved: {error}",)
         return ()
 
 

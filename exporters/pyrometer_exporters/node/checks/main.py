@@ -91,7 +91,7 @@ def _forget(state: Path | None) -> int:
         kept.save(state, kept.Kept(stuck=before.stuck))
     except OSError as error:
         raise UsageError(f"can't write to {state}: {error.strerror}") from None
-    sys.stdout.write("forgotten: what this node has is learned again from its next healthy day\n")
+    sys.stdout.write("forgotten: this node's hardware is learned again on its next healthy day\n")
     return 0
 
 
@@ -100,7 +100,7 @@ def _names(text: str) -> list[str]:
     known = {check.name for check in discover()}
     for name in names:
         if name not in known:
-            raise UsageError(f"--only: there is no check {name}; {PROG} --list shows all")
+            raise UsageError(f"--only: unknown check {name}; {PROG} --list shows all")
     return names
 
 
@@ -122,30 +122,37 @@ def _asker(flags: argparse.Namespace, state: Path) -> Any:  # noqa: ANN401  a no
 
 def make_parser() -> Flags:
     """Return the parser of the command's flags."""
-    flags = Flags(PROG, "Is this node fit for a job? Exit status 0 yes, 1 with warnings, 2 no, 3 not known.")
+    flags = Flags(
+        PROG, "Check whether this node is fit for a job. Exit status: 0 yes, 1 with warnings, 2 no, 3 unknown."
+    )
     add_version_flag(flags, "pyrometer-exporters")
     add = flags.add_argument
-    add("--json", action="store_true", help="all results as one JSON object")
+    add("--json", action="store_true", help="print all results as one JSON object")
     add("--reasons", action="store_true",
-        help="only what keeps a job away, on one line for Slurm's reason; nothing where there is none")  # fmt: skip
-    add("--list", action="store_true", help="list all checks and end")
-    add("--only", default="", metavar="NAMES", help="only these checks, separated by commas")
-    add("--ignore", type=regexp, metavar="REGEXP", help="none of the checks with such a name, such as hca_.*|acs")
+        help="print only the failures that keep jobs away, on one line for Slurm's reason; nothing if there "
+             "are none")  # fmt: skip
+    add("--list", action="store_true", help="list all checks and exit")
+    add("--only", default="", metavar="NAMES", help="run only these checks, separated by commas")
+    add("--ignore", type=regexp, metavar="REGEXP", help="skip the checks whose name matches, such as hca_.*|acs")
     add("--confirm", type=number_between(0, 60, "a number of seconds up to 60"), metavar="SECONDS",
-        help="look again after so long at what failed, and believe the second look")  # fmt: skip
+        help="repeat failed checks after this long, and use the second result")  # fmt: skip
     policy = flags.add_mutually_exclusive_group()
     policy.add_argument("--fail-closed", dest="fail_open", action="store_false", default=False,
-                        help="status 3 where a critical check could not be run (default)")  # fmt: skip
+                        help="exit with status 3 if a critical check could not be run (default)")  # fmt: skip
     policy.add_argument("--fail-open", dest="fail_open", action="store_true",
-                        help="status 0 where nothing failed, though checks could not be run")  # fmt: skip
-    add("--keep", action="store_true", help="write what there is to --path.state, as the exporter does")
-    add("--forget", action="store_true", help="forget what was learned of this node and end: its hardware has changed")
+                        help="exit with status 0 if nothing failed, even if checks could not be run")  # fmt: skip
+    add("--keep", action="store_true", help="save this node's hardware to --path.state, as the exporter does")
+    add(
+        "--forget",
+        action="store_true",
+        help="forget what was learned about this node, because its hardware has changed, and exit",
+    )
     add("--config.file", dest="config.file", type=Path, metavar="FILE",
-        help=f"checks, limits and what is expected, as YAML (default: {DEFAULT_FILE} where there is one)")  # fmt: skip
+        help=f"YAML file with checks, limits and what is expected (default: {DEFAULT_FILE} if it exists)")  # fmt: skip
     for name, default, what in (
         ("sysfs", "/sys", "where sysfs is mounted"),
         ("procfs", "/proc", "where procfs is mounted"),
-        ("rootfs", "/", "where the host's file systems are seen, in a container"),
+        ("rootfs", "/", "path of the host's file systems inside a container"),
         ("kmsg", "/dev/kmsg", "the kernel's log"),
     ):
         add(f"--path.{name}", dest=f"path.{name}", type=Path, default=Path(default), metavar="PATH",

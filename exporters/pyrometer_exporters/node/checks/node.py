@@ -146,6 +146,6 @@ class Node:
     def gpus(self) -> Any:  # noqa: ANN401  see Gpus
         """The driver's answers, asked once."""
         if self.ask_gpus is None:
-            msg = "this look doesn't ask the driver"
+            msg = "this run doesn't query the driver"
             raise RuntimeError(msg)
         return self.ask_gpus(self)

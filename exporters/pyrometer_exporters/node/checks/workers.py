@@ -157,7 +157,7 @@ class _Worker:
 
     def _end(self, *, died: bool) -> None:
         if died and self.todo:  # the driver's library crashed, or memory was short
-            self._give_up(unknown("its process ended without an answer"), hung=False)
+            self._give_up(unknown("its process exited without an answer"), hung=False)
             return
         self._leave(kill=False)
 
@@ -167,7 +167,7 @@ class _Worker:
         self.hung += 1
         if self.hung == MOST_HUNG:
             for check in self.todo:
-                self.answers[check.name] = Answer(unknown(f"not run: {MOST_HUNG} checks before it hang"), 0.0)
+                self.answers[check.name] = Answer(unknown(f"not run: {MOST_HUNG} earlier checks hang"), 0.0)
             self.todo = []
         self._start()
 

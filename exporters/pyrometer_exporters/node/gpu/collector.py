@@ -194,33 +194,33 @@ def add_flags(group: FlagGroup) -> None:
         f"--{HOSTNAME_FLAG}", dest=HOSTNAME_FLAG, choices=("Hostname", "hostname"), default="Hostname",
         help="the host's label on DCGM_FI_* series: dcgm-exporter wrote Hostname up to 4.8.2 (default: %(default)s)",
     )  # fmt: skip
-    for flag, effect in ((INCLUDE_FLAG, "only these GPUs are opened"), (EXCLUDE_FLAG, "these GPUs are never opened")):
+    for flag, effect in ((INCLUDE_FLAG, "open only these GPUs"), (EXCLUDE_FLAG, "never open these GPUs")):
         group.add_argument(
             f"--{flag}", dest=flag, type=regexp, metavar="REGEXP",
             help=f"{effect}; matched with index, UUID and PCI address",
         )  # fmt: skip
     group.add_argument(
         f"--{FREQUENCY_FLAG}", dest=FREQUENCY_FLAG, type=_frequency, default=DEFAULT_FREQUENCY, metavar="HZ",
-        help="how often to read why clocks are low while a reason comes and goes that the driver doesn't count itself; "
+        help="how often to read the clock event reasons while a reason that the driver doesn't count comes and goes; "
         "otherwise at most 5 times a second (default: %(default)s)",
     )  # fmt: skip
     group.add_argument(
         f"--{EXPECTED_FLAG}", dest=EXPECTED_FLAG, type=_count, metavar="COUNT",
-        help="how many GPUs this node should have; served beside how many there are",
+        help="how many GPUs this node should have; exported next to the actual number",
     )  # fmt: skip
     group.add_argument(
         f"--{RELEASE_FLAG}", dest=RELEASE_FLAG, type=_seconds, default=release.DEFAULT_LIMIT_SECONDS, metavar="SECONDS",
-        help="a file gpu-release in --path.state makes the exporter let go of all GPUs (for a reset) until the file is "
-        "removed or this old; gpu-released appears beside it once that is done (default: %(default).0f)",
+        help="a file gpu-release in --path.state makes the exporter release all GPUs (for a reset) until the file is "
+        "removed or this old; gpu-released appears beside it once they are released (default: %(default).0f)",
     )  # fmt: skip
     group.add_argument(
         f"--{KUBERNETES_FLAG}", dest=KUBERNETES_FLAG, metavar="NODE",
-        help="this node's name in Kubernetes: names of pods, their namespaces and workloads, from the API server by "
-        "the service account of the exporter's own pod",
+        help="this node's name in Kubernetes: names of pods, their namespaces and workloads are read from the API "
+        "server with the service account of the exporter's pod",
     )  # fmt: skip
     group.add_argument(
         f"--{XID_CLASSES_FLAG}", dest=XID_CLASSES_FLAG, type=Path, metavar="FILE",
-        help="YAML with classes of this site's own for Xids: lines such as 79: critical (app, info, warning, critical)",
+        help="YAML file with this site's own Xid classes: lines such as 79: critical (app, info, warning, critical)",
     )  # fmt: skip
 
 

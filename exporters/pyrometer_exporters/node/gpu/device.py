@@ -209,7 +209,7 @@ class Gpu:
         if self._is_open(link):
             return self._everyday
         if link.generation != self.numbered_for:
-            raise PartError(self._shared.driver.error.reason, "connected again a moment ago")
+            raise PartError(self._shared.driver.error.reason, "reconnected a moment ago")
         nvml = self._shared.context.nvml
         handle = self._find()
         identity = read_identity(nvml, handle, link.driver, self.identity if self.is_known else None, self.number)

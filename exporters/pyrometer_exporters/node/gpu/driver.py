@@ -171,7 +171,7 @@ class Driver:
         """End the connection, unless a call has not returned."""
         with self._lock:
             if self._until_idle(LAST_CALLS_SECONDS) and self.link is not None:
-                self.error = PartError(CONNECTING, "the driver has taken a GPU: reconnecting")
+                self.error = PartError(CONNECTING, "the driver has claimed a GPU: reconnecting")
                 self._unlink()
                 self.hurry()
 

@@ -93,7 +93,7 @@ FB_USED_PERCENT = Family(
 CLOCKS_EVENT_REASONS = Family(
     "DCGM_FI_DEV_CLOCKS_EVENT_REASONS",
     "gauge",
-    "Bitmask of why clocks are where they are at this moment, from nvmlDeviceGetCurrentClocksEventReasons; "
+    "Bitmask of the reasons for the present clocks, from nvmlDeviceGetCurrentClocksEventReasons; "
     "pyrometer_gpu_clock_event_seconds_total misses nothing between two scrapes.",
     DCGM_LABELS,
 )
@@ -125,21 +125,21 @@ DCGM_FAMILIES = (
 UP = Family(
     "pyrometer_gpu_up",
     "gauge",
-    "1 if the GPU answered within its deadline and with plausible values, else 0; why not is in "
-    "pyrometer_down_reason_info, and so are single calls that failed on a GPU that answers the others.",
+    "1 if the GPU answered within its deadline and with plausible values, else 0; pyrometer_down_reason_info "
+    "has the reason, and also single calls that failed on a GPU that answers others.",
     GPU_LABELS,
 )
 INFO = Family(
     "pyrometer_gpu_info",
     "gauge",
-    "1; what the GPU is, as it said when it was first opened. pci_bus_id is spelled as the kernel does.",
+    "1; the GPU's identity, as reported when it was first opened. pci_bus_id is spelled as the kernel does.",
     (*GPU_LABELS, "pci_bus_id", "model", "serial", "vbios", "driver"),
 )
 PRESENT = Family(
     "pyrometer_gpus_present",
     "gauge",
-    "NVIDIA GPUs that the PCI bus has and no virtual machine was given (source=pci, from sysfs), that the driver "
-    "presents (source=nvml) and that there should be (source=expected, from --collector.gpu.expected).",
+    "NVIDIA GPUs on the PCI bus that are not passed to a virtual machine (source=pci, from sysfs), that the driver "
+    "lists (source=nvml) and that the node should have (source=expected, from --collector.gpu.expected).",
     ("source",),
 )
 ENERGY = Family(

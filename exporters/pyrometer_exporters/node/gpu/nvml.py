@@ -78,13 +78,13 @@ FieldKey = int | tuple[int, int]
 
 # Hints for operators, beside the number; the landing page and the log show them.
 _HINTS: dict[int, str] = {
-    Code.NO_DRIVER: "no libnvidia-ml.so.1, so no NVIDIA driver on this node",
+    Code.NO_DRIVER: "no libnvidia-ml.so.1, so there is no NVIDIA driver on this node",
     Code.DRIVER_NOT_LOADED: "the NVIDIA kernel module is not loaded",
     Code.DRIVER_VERSION_MISMATCH: "the library and the loaded kernel module differ; reload the driver or reboot",
     Code.GPU_IS_LOST: "the GPU has fallen off the bus",
     Code.RESET_REQUIRED: "the GPU needs a reset",
-    Code.NO_PERMISSION: "not for this user, or /dev/nvidia* are closed to it",
-    Code.UNKNOWN_ERROR: "no details from the driver; see the kernel's log (in a container: devices are gone)",
+    Code.NO_PERMISSION: "this user lacks permission, or can't open /dev/nvidia*",
+    Code.UNKNOWN_ERROR: "no details from the driver; see the kernel's log (in a container, its devices may be gone)",
 }
 
 

@@ -90,7 +90,7 @@ class Pods:
         except (OSError, ValueError) as error:
             trouble = f"{type(error).__name__}: {error}"
         if trouble and trouble != self._trouble:
-            _log.warning("names of pods are unknown: %s; may the service account list pods?", trouble)
+            _log.warning("names of pods are unknown: %s; is the service account allowed to list pods?", trouble)
         self._trouble = trouble
 
 
@@ -163,6 +163,6 @@ def pods_from_environment(node: str, environment: Mapping[str, str] = os.environ
     host, port = environment.get("KUBERNETES_SERVICE_HOST", ""), environment.get("KUBERNETES_SERVICE_PORT", "")
     if not host or not port.isdecimal():
         raise UsageError(
-            "--collector.gpu.kubernetes-node: this is no pod: KUBERNETES_SERVICE_HOST and _PORT are not set"
+            "--collector.gpu.kubernetes-node: not running in a pod: KUBERNETES_SERVICE_HOST and _PORT are not set"
         )
     return Pods(KubernetesApi(node, (host, int(port))))

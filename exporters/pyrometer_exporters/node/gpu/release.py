@@ -32,9 +32,8 @@ log = logging.getLogger(__name__)
 RELEASED = Family(
     "pyrometer_gpu_released",
     "gauge",
-    "1 while this exporter has let go of the GPUs because the file gpu-release in its state folder asks for it, "
-    "else 0; GPUs are then down with the reason released, or, while a call that hangs keeps it from that, "
-    "releasing.",
+    "1 while this exporter has released the GPUs because the file gpu-release in its state folder requests it, "
+    "else 0; GPUs are then down with the reason released, or releasing while a hanging call prevents the release.",
 )
 REQUEST, ANSWER = "gpu-release", "gpu-released"
 DEFAULT_LIMIT_SECONDS = 1800.0
@@ -103,7 +102,7 @@ class ReleaseWatch:
             log.info("GPUs released; remove %s to re-attach them", self._path(REQUEST))
         elif seconds and not self._waits:
             self._waits = True
-            log.warning("a call to the driver hangs: the GPUs can't be released before it returns; stop this exporter")
+            log.warning("a call to the driver hangs: the GPUs can't be released until it returns; stop this exporter")
 
     def _wanted(self) -> bool:
         try:
@@ -112,7 +111,7 @@ class ReleaseWatch:
             self._overdue = False
             return False
         if age > self._limit and not self._overdue:
-            log.warning("%s is %.0f s old and forgotten; touch it to ask again", self._path(REQUEST), age)
+            log.warning("%s is %.0f s old and ignored; touch it to request the release again", self._path(REQUEST), age)
         self._overdue = age > self._limit
         return not self._overdue
 

@@ -32,21 +32,23 @@ from pyrometer_kit.statefile import StateFile
 EVENTS = Family(
     "pyrometer_kernel_events_total",
     "counter",
-    "Events in the kernel's log (/dev/kmsg), each once, by kind; soft_lockup is any CPU or task found stuck, link a "
+    "Events in the kernel's log (/dev/kmsg), each once, by kind; soft_lockup is any CPU or task detected as "
+    "stuck, link a "
     "lost network link or bad cable, other what the kernel calls critical or worse.",
     ("kind",),
 )
 UNCORRECTED = Family(
     "pyrometer_kernel_uncorrected_events_total",
     "counter",
-    "Those of pyrometer_kernel_events_total that the hardware could not correct, of the kinds that say so.",
+    "Those of pyrometer_kernel_events_total that the hardware could not correct, of the kinds that report this.",
     ("kind",),
 )
 LAST = Family(
     "pyrometer_kernel_event_last_timestamp_seconds",
     "gauge",
-    "When the latest event of a kind came, in s since the epoch, and what it was about (process, CPU, device), where "
-    "the line says it; absent for kinds that never came.",
+    "When the latest event of a kind occurred, in s since the epoch, and what it was about (process, CPU, "
+    "device), where "
+    "the line says it; absent for kinds that never occurred.",
     ("kind", "part"),
 )
 SXIDS = Family(
@@ -59,7 +61,8 @@ SXIDS = Family(
 NVSWITCH_ERRORS = Family(
     "pyrometer_nvswitch_errors_total",
     "counter",
-    "The same by the driver's word alone, fatal or non_fatal, and there from the start: the first error is a rise.",
+    "The same by the driver's word alone, fatal or non_fatal, and exported from the start, so that the first "
+    "error shows as an increase.",
     ("severity",),
 )
 LOST = Family(

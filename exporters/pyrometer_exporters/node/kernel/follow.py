@@ -177,7 +177,7 @@ class Follower:
         now = time.monotonic()
         if now - self._told_lost_at >= TELL_LOST_SECONDS:
             self._told_lost_at = now
-            log.warning("the kernel's log is flooded: %d records lost so far, events may be missing", self.lost)
+            log.warning("the kernel log is flooded: %d records lost so far; events may be missing", self.lost)
 
     def _exchanged(self, descriptor: int) -> bool:
         """Return whether the path has another file now; a truncated file is read from its beginning."""

@@ -11,8 +11,9 @@ JOB = ("run", "job_id")
 COMMUNICATOR_RANKS = Family(
     "pyrometer_nccl_communicator_ranks",
     "gauge",
-    "Ranks of a communicator by state (ready, initialising, error, missing, unresponsive, dead), from NCCL RAS by the "
-    "job's one asker; those beyond 64 communicators are summed up as comm=others.",
+    "Ranks of a communicator by state (ready, initialising, error, missing, unresponsive, dead), from NCCL "
+    "RAS, queried "
+    "by one exporter per job; those beyond 64 communicators are summed up as comm=others.",
     (*JOB, "comm", "state"),
 )
 COMMUNICATOR_COLLECTIVES = Family(
@@ -25,13 +26,14 @@ COMMUNICATOR_COLLECTIVES = Family(
 LAST_LAUNCH = Family(
     "pyrometer_nccl_communicator_last_launch_timestamp_seconds",
     "gauge",
-    "When a count of the communicator was last seen to have risen, from NCCL RAS.",
+    "When a count of the communicator last rose, from NCCL RAS.",
     (*JOB, "comm"),
 )
 STANDSTILL = Family(
     "pyrometer_nccl_standstill_seconds",
     "gauge",
-    "For how long no count of the job has risen, in any communicator and on any rank, from NCCL RAS; 0 while they do.",
+    "For how long no count of the job has risen, in any communicator and on any rank, from NCCL RAS; 0 while "
+    "counts rise.",
     JOB,
 )
 LONGEST_STANDSTILL = Family(
@@ -43,9 +45,9 @@ LONGEST_STANDSTILL = Family(
 RANK_BEHIND = Family(
     "pyrometer_nccl_rank_behind",
     "gauge",
-    "Collectives, at least 1, by which a rank that the others wait for is behind, from NCCL RAS; only while nothing "
-    "moves or the rank doesn't answer. state is behind, not_ready, missing, unresponsive or dead; host is the "
-    "address of pyrometer_node_address_info; rank is the job's where known; certain=no where another may be meant.",
+    "Collectives, at least 1, by which a rank that the others wait for is behind, from NCCL RAS; only while no count "
+    "rises or the rank doesn't answer. state is behind, not_ready, missing, unresponsive or dead; host is the "
+    "address of pyrometer_node_address_info; rank is the job's where known; certain=no where it may be another rank.",
     (*JOB, "comm", "rank", "host", "gpu", "state", "certain"),
 )
 WAITING_RANKS = Family(
@@ -55,7 +57,7 @@ WAITING_RANKS = Family(
     (*JOB, "comm"),
 )
 COMMUNICATORS = Family(
-    "pyrometer_nccl_communicators", "gauge", "Communicators of the job; 0 while its ranks still look for each other.",
+    "pyrometer_nccl_communicators", "gauge", "Communicators of the job; 0 while its ranks are still connecting.",
     JOB,
 )  # fmt: skip
 JOB_INFO = Family(
@@ -68,8 +70,8 @@ JOB_INFO = Family(
 RAS_UP = Family(
     "pyrometer_nccl_ras_up",
     "gauge",
-    "1 if the job at the address answered this node's latest question, 0 if whoever listens there did not; absent "
-    "where nobody listens, and where another node asks.",
+    "1 if the job at the address answered this node's latest question, 0 if the listener there did not; absent "
+    "where nothing listens, and where another node queries the job.",
     ("address",),
 )
 ADDRESS_INFO = Family(

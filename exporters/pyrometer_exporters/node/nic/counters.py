@@ -349,7 +349,7 @@ CARRIER = (
 SATURATED = Family(
     "pyrometer_nic_counter_saturated",
     "gauge",
-    "1 if the counter is at its maximum and can't show further errors (its rate is unknown), else 0.",
+    "1 if the counter is at its maximum and can't count further errors (its rate is unknown), else 0.",
     (*PORT_LABELS, "counter"),
 )
 

@@ -26,13 +26,13 @@ LINK_UP = Family(
 EXPECTED_UP = Family(
     "pyrometer_nic_expected_up",
     "gauge",
-    "1 if the link was seen up before and no administrator has switched it off, else 0.",
+    "1 if the link was up before and no administrator has disabled it, else 0.",
     PORT_LABELS,
 )
 SETTLING = Family(
     "pyrometer_nic_settling_info",
     "gauge",
-    "1 while what the port shows is no evidence of a fault, else absent: until a minute after its link is up, at most "
+    "1 while the port's state is no evidence of a fault, else absent: until a minute after its link is up, at most "
     "15 minutes, after a boot, a driver_reload or as a new device (never_up); while switched off (admin); always for a "
     "virtual_function.",
     (*PORT_LABELS, "cause"),
@@ -40,7 +40,8 @@ SETTLING = Family(
 MISSING = Family(
     "pyrometer_nic_missing_info",
     "gauge",
-    "1 while an RDMA device is gone and nobody took it, else absent: off_bus, no_driver, or no_rdma_device though its "
+    "1 while an RDMA device is missing and was not removed on purpose, else absent: off_bus, no_driver, or "
+    "no_rdma_device though its "
     "driver has the function. Forgotten after a week.",
     ("device", "pci_bus_id", "reason"),
 )
@@ -53,7 +54,7 @@ LINK_RATE = Family(
 LINK_RATE_MAX = Family(
     "pyrometer_nic_link_rate_max_bits_per_second",
     "gauge",
-    "The largest rate that the link was seen to have, in bits per second.",
+    "The highest rate ever seen on the link, in bits per second.",
     PORT_LABELS,
 )
 LINK_DOWN_EVENTS = Family(
@@ -73,8 +74,8 @@ LAST_DOWN = Family(
 LAST_DOWN_REASON = Family(
     "pyrometer_nic_link_last_down_info",
     "gauge",
-    "1; why the link was lost the last time, as pyrometer_nic_link_down_reason_info says it; recovered_before_seen "
-    "where it was up again at the next look. Absent before the first loss.",
+    "1; why the link was last lost, in the words of pyrometer_nic_link_down_reason_info; recovered_before_seen where "
+    "it was up again at the next reading. Absent before the first loss.",
     (*PORT_LABELS, "reason"),
 )
 DOWN_REASON = Family(
@@ -93,8 +94,7 @@ IGNORED = Family(
 RESETS = Family(
     "pyrometer_nic_resets_total",
     "counter",
-    "How often counters of the port began again: each that wrapped, those cleared together once, reboots, driver "
-    "reloads.",
+    "How often counters of the port restarted: each wrap, each joint clear, reboots, driver reloads.",
     (*PORT_LABELS, "reason"),
 )
 FEC_MODE = Family(
@@ -138,7 +138,7 @@ READ_AGE = Family(
 UNREADABLE = Family(
     "pyrometer_nic_unreadable_file_info",
     "gauge",
-    "1 while a file of the device can't be read, with the errno; asked again later and later, at most after an hour.",
+    "1 while a file of the device can't be read, with the errno; retried with growing pauses of at most an hour.",
     ("device", "file", "reason"),
 )
 

@@ -97,7 +97,7 @@ def _key(texts: Sequence[object]) -> RunKey:
     """
     run, attempt, *role = texts
     if role not in ([], [LOSS]):
-        msg = f"{role} is no role"
+        msg = f"{role} is not a role"
         raise ValueError(msg)
     return (str(run), str(attempt), *map(str, role))
 

@@ -12,8 +12,9 @@ STEP_SECONDS = Family(
 SKIPPED_STEPS = Family(
     "pyrometer_train_skipped_steps_total",
     "counter",
-    "Steps that taught nothing: skipped = the job says that the optimizer left them out (overflow of the loss scale), "
-    "nan = their loss is no finite number, counted where losses are served. Absent at 0.",
+    "Steps without a useful update: skipped = the job says that the optimizer left them out (overflow of the "
+    "loss scale), "
+    "nan = their loss is not finite, counted where losses are served. Absent at 0.",
     (*_RANK, "reason"),
 )
 TOKENS = Family(
@@ -31,7 +32,7 @@ FLOPS = Family(
 PART_SECONDS = Family(
     "pyrometer_train_step_part_seconds_total",
     "counter",
-    "Seconds that the rank spent in each part of its steps; parts that it never named are absent.",
+    "Seconds that the rank spent in each part of its steps; parts that it never used are absent.",
     (*_RANK, "part"),
 )
 LAST_STEP = Family(
@@ -43,7 +44,7 @@ LAST_STEP = Family(
 LAST_STEP_NUMBER = Family(
     "pyrometer_train_last_step",
     "gauge",
-    "Number of the latest step that the rank finished; the rank with the lowest is the one the others wait for.",
+    "Number of the latest step that the rank finished; the others wait for the rank with the lowest.",
     _RANK,
 )
 CURRENT_PART = Family(
@@ -56,18 +57,21 @@ CURRENT_PART = Family(
 LONGEST_TICK = Family(
     "pyrometer_train_longest_tick_seconds",
     "gauge",
-    "Longest time from a tick to the next, but for the first ten and for pauses that have a name: those without may "
-    "last as long again. Only of loops that tick.",
+    "Longest time from one tick to the next, except for the first ten and for named pauses: an unnamed pause may last "
+    "that long again. Only of loops that tick.",
     _RANK,
 )
 RANK_UP = Family(
     "pyrometer_train_rank_up",
     "gauge",
-    "1 while the rank's process lives, 0 once it is gone without having closed its run; absent after a good end.",
+    "1 while the rank's process is alive, 0 once it is gone without having closed its run; absent after a clean end.",
     _RANK,
 )
 RANK_END = Family(
-    "pyrometer_train_rank_end_timestamp_seconds", "gauge", "When it was found gone, its run not closed.", _RANK
+    "pyrometer_train_rank_end_timestamp_seconds",
+    "gauge",
+    "When the process was found gone without having closed its run.",
+    _RANK,
 )
 RANK_EXIT = Family(
     "pyrometer_train_rank_exit_info",
@@ -142,13 +146,13 @@ PEAK_UNKNOWN = Family(
 GPUS_UNKNOWN = Family(
     "pyrometer_train_gpus_unknown",
     "gauge",
-    "1 where the run's FLOPs are counted but its log doesn't say how many GPUs share them: it has no MFU.",
+    "1 where the run's FLOPs are counted but its log doesn't show how many GPUs share them: it has no MFU.",
     ("run", "attempt"),
 )
 MFU_UNKNOWN = Family(
     "pyrometer_train_mfu_unknown_info",
     "gauge",
-    "1 for each thing that the run's MFU lacks; reason is flops (per token), tokens (of a step), gpus (their number), "
+    "1 for each input that the run's MFU lacks; reason is flops (per token), tokens (of a step), gpus (their number), "
     "peak (of this GPU and dtype), or implausible: batches came out above 0.9 of the peak and are left out.",
     ("run", "attempt", "reason"),
 )
@@ -186,7 +190,7 @@ BATCHES_LEFT_OUT = Family(
 CONSUMERS_LEFT_OUT = Family(
     "pyrometer_train_consumers_left_out_total",
     "counter",
-    "Requests of /batches for whose consumer there was no place: they got the newest batches, and no cursor.",
+    "Requests for /batches beyond the limit of consumers: they got the newest batches, and no cursor.",
     (),
 )
 FAMILIES = (

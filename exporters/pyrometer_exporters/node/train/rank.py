@@ -135,7 +135,7 @@ class Rank:
 
         Raises:
             OSError: the file can't be read.
-            BadRingError: it is cut short.
+            BadRingError: it is truncated.
         """
         if self.meta.texts["gpu_model"] or not self.header.count or self.meta.source != "client":
             return
@@ -160,7 +160,7 @@ class Rank:
 
         Raises:
             OSError: the file can't be read.
-            BadRingError: it is cut short.
+            BadRingError: it is truncated.
         """
         if self.meta.reporting and not self.links and self.header.count <= _LINKED_STEPS:
             self.links = self.file.links()

@@ -80,9 +80,9 @@ class RingFolder:
         except OSError:
             return ""
         if status.st_uid not in {0, os.geteuid()}:
-            return f"{self._path} belongs to uid {status.st_uid}, who can remove everybody's rings: make it root's"
+            return f"{self._path} belongs to uid {status.st_uid}, who can remove everybody's rings: give it to root"
         if status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
-            return f"{self._path} has no sticky bit, so that anybody can remove everybody's rings: chmod 1777"
+            return f"{self._path} has no sticky bit, so anybody can remove everybody's rings: chmod 1777"
         return ""
 
     def _find_own_folders(self) -> None:

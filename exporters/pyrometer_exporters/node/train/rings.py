@@ -128,7 +128,7 @@ class RingFile:
 
         Raises:
             OSError: the file can't be read.
-            BadRingError: it is cut short, or its sums are negative.
+            BadRingError: it is truncated, or its sums are negative.
         """
         if self._fd < 0 and self._last is not None:
             return self._last[1]
@@ -146,7 +146,7 @@ class RingFile:
     def _parsed(self, data: bytes) -> Header:
         slots = _HEADER.unpack(data)
         if min(slots[ring.COUNT_SLOT], slots[ring.STEP_TOTAL_SLOT], *slots[ring.PART_TOTALS_SLOT :]) < 0:
-            msg = f"{self.path} counts below zero"
+            msg = f"{self.path} has a negative count"
             raise BadRingError(msg)
         return Header(
             created=self._here(slots[ring.CREATED_SLOT]),
@@ -177,7 +177,7 @@ class RingFile:
 
         Raises:
             OSError: the file can't be read.
-            BadRingError: it is cut short.
+            BadRingError: it is truncated.
         """
         first = max(first, count - ring.CAPACITY, 0)
         chunks = [(number, self._chunk(number, length)) for number, length in _runs(first, count)]
@@ -198,7 +198,7 @@ class RingFile:
 
         Raises:
             OSError: the file can't be read.
-            BadRingError: it is cut short.
+            BadRingError: it is truncated.
         """
         return padded_text(self._read(8 * ring.EXIT_SLOT, ring.EXIT_BYTES))
 
@@ -207,7 +207,7 @@ class RingFile:
 
         Raises:
             OSError: the file can't be read.
-            BadRingError: it is cut short.
+            BadRingError: it is truncated.
         """
         if 0 <= number < len(ring.PARTS):
             return ring.PARTS[number]
@@ -218,7 +218,7 @@ class RingFile:
 
         Raises:
             OSError: the file can't be read.
-            BadRingError: it is cut short.
+            BadRingError: it is truncated.
         """
         return padded_text(self._read(8 * ring.GPU_MODEL_SLOT, ring.GPU_MODEL_BYTES))
 
@@ -227,7 +227,7 @@ class RingFile:
 
         Raises:
             OSError: the file can't be read.
-            BadRingError: it is cut short.
+            BadRingError: it is truncated.
         """
         return links_of(padded_text(self._read(8 * ring.LINKS_SLOT, ring.LINKS_BYTES), ring.LINKS_BYTES))
 
@@ -236,7 +236,7 @@ class RingFile:
 
         Raises:
             OSError: the file can't be read.
-            BadRingError: it is cut short.
+            BadRingError: it is truncated.
         """
         (mark,) = _COUNT.unpack(self._read(8 * ring.EXIT_PART_SLOT, _COUNT.size))
         return self.part_name((mark & 0xFF) - 1) if mark >> 8 == self.header().count + 1 else ""
@@ -304,7 +304,7 @@ class RingFile:
     def _read(self, offset: int, size: int) -> bytes:
         data = os.pread(self._fd, size, offset)
         if len(data) != size:
-            msg = f"{self.path} is cut short"
+            msg = f"{self.path} is truncated"
             raise BadRingError(msg)
         return data
 

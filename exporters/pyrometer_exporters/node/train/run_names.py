@@ -110,8 +110,8 @@ class RunNames:
         if key not in self.clashes:
             self.clashes[key] = meta.run
             log.warning(
-                "two jobs on this node report as run %s, attempt %s: the later one is served as run %s; give each a "
-                "name of its own",
+                "two jobs on this node report as run %s, attempt %s: the later one is served as run %s; give each "
+                "its own name",
                 meta.run, meta.attempt, name,
             )  # fmt: skip
         return name

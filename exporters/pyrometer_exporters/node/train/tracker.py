@@ -304,7 +304,7 @@ class Tracker:
     def folder_down(self, error: OSError) -> Down:
         """Return the reason why the folder itself can't be read."""
         if isinstance(error, FileNotFoundError):
-            return Down("rings", "no_rings", f"no folder {self._folder}: no training rank reported here yet")
+            return Down("rings", "no_rings", f"no folder {self._folder}: no training rank has reported here yet")
         return Down("rings", reason_of(error), f"{self._folder}: {error.strerror}")
 
 

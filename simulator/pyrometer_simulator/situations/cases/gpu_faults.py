@@ -158,7 +158,7 @@ SITUATIONS = [
         fires={"GpuClockOutlier": within(780, series=1)},
     ),
     Situation(
-        "a GPU is held by its power cap, its peers are not",
+        "a GPU is held by its power cap and its peers are not",
         steps=(at(300, gpu(1, "throttle", "power_cap", sm_clock=1700, power_watts=700)),),
         lasts=20 * MINUTE,
         hardware=GPUS,

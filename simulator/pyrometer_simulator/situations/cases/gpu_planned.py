@@ -72,7 +72,7 @@ SITUATIONS = [
         hardware=ONE_GPU,
     ),
     Situation(
-        "a GPU gives no answer for 50 s",
+        "a GPU does not answer for 50 s",
         steps=(at(300, gpu(0, "fail", UNKNOWN_ERROR)), at(350, gpu(0, "recover"))),
         lasts=20 * MINUTE,
         hardware=ONE_GPU,

@@ -127,7 +127,7 @@ def test_check_outlets_sends_a_test_incident_to_each(
     (tmp_path / "config.yaml").write_text(stand.config(tmp_path))
     flags = ["check-outlets", f"--config.file={tmp_path / 'config.yaml'}"]
     assert main.run(flags, {}) == 0
-    assert capsys.readouterr().out.count("took a test incident") == 5
+    assert capsys.readouterr().out.count("accepted a test incident") == 5
     ((page,),) = stand.pagerduty.alerts.values()
     assert (page.severity, page.status) == ("info", "resolved")
     assert [each["test"] for each in stand.webhook.documents] == [True, True]
@@ -152,7 +152,7 @@ def test_check_outlets_sends_a_test_incident_to_each(
         ("{name: a, kind: webhook, secret-file: KEY, url: nonsense}", "expected an address such as"),
         ("{name: a, kind: email, server: mail}", "expected HOST:PORT"),
         ("{name: a, kind: email, server: 'm:25', tls: none}", "without TLS only a server on this machine"),
-        ("{name: a, kind: email, server: 'm:25', user: u}", "user and password-file belong together"),
+        ("{name: a, kind: email, server: 'm:25', user: u}", "user and password-file must be given together"),
         ("{name: a, kind: email, server: 'm:25', from: x, to: [a@b]}", "x: expected an address such as"),
         ("{name: a, kind: email, server: 'm:25', from: a@b, to: []}", "expected at least one address"),
         ("{name: a, kind: email, server: 'm:25', from: a@b, to: [a@b], ca-file: /no}", "/no: no such file"),

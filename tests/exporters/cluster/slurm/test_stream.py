@@ -55,7 +55,7 @@ def test_errors_beside_the_jobs_are_no_empty_queue() -> None:
 def test_a_value_without_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pyrometer_exporters.cluster.slurm.stream.MAX_ENTRY", 1000)
     reader = JobReader()
-    with pytest.raises(PartError, match="one value of more than") as refused:
+    with pytest.raises(PartError, match="a value larger than") as refused:
         reader.feed(b'{"jobs": [{"name": "' + b"x" * 2000)
     assert refused.value.reason == "too_large"
 

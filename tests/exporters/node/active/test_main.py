@@ -144,7 +144,7 @@ def test_a_folder_that_is_not_there_is_no_fault_of_the_disk(install: Install, ru
 
 def test_a_tool_that_crashes_has_failed(install: Install, run: Any) -> None:
     install("all_reduce_perf", script="#!/bin/sh\nkill -SEGV $$\n")
-    assert run("--run=nccl") == (2, "FAILED nccl: it ended with status -11 and without results\n")
+    assert run("--run=nccl") == (2, "FAILED nccl: it exited with status -11 and printed no results\n")
 
 
 def test_an_output_that_cannot_be_read_is_neither_pass_nor_failure(install: Install, run: Any, tmp_path: Path) -> None:
@@ -205,15 +205,15 @@ def test_a_disk_and_a_link_are_tested_where_they_are_named(install: Install, run
 @pytest.mark.parametrize(
     ("flag", "line"),
     [
-        ("--run=nope", "--run: there is no test nope; known are dcgm, nvbandwidth, nccl, nccl_pair, burn, ib, fio"),
+        ("--run=nope", "--run: unknown test nope; known are dcgm, nvbandwidth, nccl, nccl_pair, burn, ib, fio"),
         ("--run=ib", "--run: ib needs --peer"),
         ("--run=fio", "--run: fio needs --directory"),
         ("--run=nccl_pair --command={test}", "--run: nccl_pair needs --peer"),
         ("--run=nccl_pair --peer=b", "--run: nccl_pair needs --command"),
         ("--run=nccl_pair --peer=b --command={hosts}",
-         "--command: it has no {test}, where the program and its arguments are put"),
+         "--command: it has no {test}, which is replaced by the program and its arguments"),
         ("--run=nccl_pair --peer=b --command={test}",
-         "--command: it has no {hosts} and no {slots}, where the names of the two nodes are put"),
+         "--command: it has no {hosts} and no {slots}, which are replaced by the names of the two nodes"),
         ("--run=nccl_pair --peer=b --command={hosts}'{test}", "--command: no closing quotation"),
     ],
 )  # fmt: skip

@@ -122,7 +122,7 @@ def test_a_launcher_that_does_not_start_anything_is_no_idle_peer(run: Call, node
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("nccl-pair-without-mpi.txt", "its processes ran each on their own; nccl-tests must be built with MPI=1"),
+        ("nccl-pair-without-mpi.txt", "its processes did not form one job; nccl-tests must be built with MPI=1"),
         ("nccl-2.18-rtx5090-mpi.txt", "8 GPUs on each of two nodes are to take part: "),
     ],
 )

@@ -70,7 +70,7 @@ def test_what_could_not_be_run_is_absent_with_its_reason(node: Any, tmp_path: Pa
     made = ChecksCollector(context(tmp_path), lambda: json.loads(as_json(look, fail_open=False)))
     made.look()
     (reason,) = collected(made)
-    assert reason.startswith("pyrometer_check_reason_info hca_links no `hcas` stated")
+    assert reason.startswith("pyrometer_check_reason_info hca_links `hcas` is not configured")
 
 
 def test_a_look_that_fails_takes_the_old_answers_away(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_one_that_does_not_end_is_the_last_one(monkeypatch: pytest.MonkeyPatch) 
 
     made = asker(monkeypatch, "print('{}')")
     monkeypatch.setattr(made, "_left", InStateD())
-    with pytest.raises(PartError, match="has not ended"):
+    with pytest.raises(PartError, match="has not exited"):
         made.ask()
 
 

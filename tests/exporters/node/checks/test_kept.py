@@ -51,7 +51,7 @@ def test_a_file_that_cannot_be_used_is_set_aside(tmp_path: Path, text: str) -> N
 def test_a_node_of_which_nothing_is_known_says_so(node: Any) -> None:
     verdict = node.verdict("hca_links", stated="")
     assert verdict.state == "unknown"
-    assert "no healthy day seen yet" in verdict.reason
+    assert "there was no healthy day yet" in verdict.reason
 
 
 def test_a_link_gpu_disk_or_memory_that_is_lost_after_a_healthy_day_fails(node: Any) -> None:
@@ -64,7 +64,7 @@ def test_a_link_gpu_disk_or_memory_that_is_lost_after_a_healthy_day_fails(node: 
     (node.tree.sysfs / "class/nvme/nvme1").rmdir()
     failed = {result.check.name: result.verdict.reason for result in node.look().of("failed")}
     assert failed["hca_links"] == "mlx5_3/1 is DOWN, Polling"
-    assert failed["hca_count"] == "mlx5_5 is missing (there on the last healthy day)"
+    assert failed["hca_count"] == "mlx5_5 is missing (present on the last healthy day)"
     assert "7 of 8 GPUs (on its last healthy day)" in failed["gpu_count"]
     assert failed["nvme"] == "1 of 2 NVMe disks (on its last healthy day)"
 

@@ -57,7 +57,7 @@ def test_a_failure_is_a_line_with_what_to_do(command: Command, node: Any) -> Non
     assert status == 2
     assert out == (
         "CRITICAL hca_links: 7 of 8 links are up: mlx5_3/1 DOWN, Polling. "
-        "Do: Down and Polling: reseat or exchange cable and transceiver, both ends. Disabled: enable the port.\n"
+        "Do: Down and Polling: reseat or replace cable and transceiver, both ends. Disabled: enable the port.\n"
     )
 
 
@@ -80,7 +80,7 @@ def test_what_could_not_be_run(command: Command, node: Any, policy: tuple[str, .
     node.config.write_text("")  # nothing stated, nothing learned: are all cables there?
     status, out = command(*policy)
     assert status == expected
-    assert "UNKNOWN hca_links: no `hcas` stated" in out
+    assert "UNKNOWN hca_links: `hcas` is not configured" in out
 
 
 def test_json_has_every_check(command: Command, node: Any) -> None:
@@ -152,7 +152,7 @@ def test_gpus_that_are_excluded_are_not_judged(command: Command, node: Any) -> N
     [
         (
             ("--only=gpu_cuont",),
-            "pyrometer-check: --only: there is no check gpu_cuont; pyrometer-check --list shows all\n",
+            "pyrometer-check: --only: unknown check gpu_cuont; pyrometer-check --list shows all\n",
         ),
         (
             ("--config.file=/nowhere/checks.yaml",),
@@ -193,7 +193,7 @@ def test_a_driver_that_hangs_is_named(node: Any) -> None:
     node.gpus.hang_init()
     done = process(node, more=("--only=gpu_driver,gpu_count,hca_links",))
     assert done.returncode == 2
-    assert "CRITICAL gpu_driver: nvmlInit has not returned in 3 s: the driver hangs" in done.stdout
+    assert "CRITICAL gpu_driver: nvmlInit has not returned within 3 s: the driver hangs" in done.stdout
 
 
 def test_an_unreadable_tree_is_no_traceback(tmp_path: Path) -> None:

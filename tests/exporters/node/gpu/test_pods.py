@@ -198,5 +198,5 @@ def test_a_server_of_another_authority_is_not_given_the_token(server: Any, tmp_p
 
 
 def test_outside_a_pod_the_flag_is_one_line() -> None:
-    with pytest.raises(UsageError, match="this is no pod"):
+    with pytest.raises(UsageError, match="not running in a pod"):
         pods.pods_from_environment("gpu-001", {})

@@ -65,7 +65,7 @@ def test_a_site_has_its_own_classes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("79: critical\n48: grave\n", ":2: grave is no class; there are app, info, warning, critical"),
+        ("79: critical\n48: grave\n", ":2: grave is not a class; known are app, info, warning, critical"),
         ("79: critical\n79: info\n", ":2: 79 was given before"),
         ("79 critical\n", ":1: '79 critical' is not a number and a class, such as 79: critical"),
         ("xids:\n", ":1: 'xids:' is not a number and a class"),

@@ -396,5 +396,5 @@ def test_a_site_has_its_own_classes(make_node: MakeNode, tmp_path: Path) -> None
 
 def test_a_wrong_class_file_keeps_the_exporter_from_starting(make_node: MakeNode, tmp_path: Path) -> None:
     (tmp_path / "classes.yaml").write_text("94: fatal\n")
-    with pytest.raises(UsageError, match=r"classes.yaml:1: fatal is no class"):
+    with pytest.raises(UsageError, match=r"classes.yaml:1: fatal is not a class"):
         make_node(f"--collector.gpu.xid-classes={tmp_path / 'classes.yaml'}")

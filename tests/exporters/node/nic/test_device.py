@@ -32,7 +32,7 @@ def after(one: Device, now: float, seconds: float) -> DeviceRead:
 
 @pytest.fixture
 def one() -> Device:
-    """A device that was looked at once."""
+    """A device that was examined once."""
     found = device.Device("mlx5_0", cast("Any", lambda _hung: Reads()))
     after(found, -5.0, 0.0)
     return found

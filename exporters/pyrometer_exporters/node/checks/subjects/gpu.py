@@ -65,7 +65,7 @@ def _version(node: Node) -> Verdict:
     module = kernel_module_version(node.paths.procfs)
     problems = []
     if differ(view.library, module):
-        problems.append(f"the library is of {view.library}, the loaded kernel module of {module}")
+        problems.append(f"the library has version {view.library}, the loaded kernel module {module}")
     wanted, driver = node.expected.get("driver"), view.driver or module
     if not driver and not problems:
         return unknown("the driver's version can't be read")
@@ -123,7 +123,7 @@ def _answers(node: Node) -> Verdict:
 def _recovery(_node: Node, gpus: list[GpuFacts]) -> Verdict:
     asked = [(gpu, int(gpu.fields[RECOVERY_ACTION])) for gpu in gpus if RECOVERY_ACTION in gpu.fields]
     if not asked:
-        return absent("the driver doesn't say (570 and newer do)")
+        return absent("the driver doesn't report it (570 and newer do)")
     return judged([f"{name_of(gpu)} needs {_ACTIONS.get(action, action)}" for gpu, action in asked if action])
 
 
@@ -135,7 +135,7 @@ def _model(node: Node, gpus: list[GpuFacts]) -> Verdict:
 def _vbios(node: Node, gpus: list[GpuFacts]) -> Verdict:
     known = [gpu for gpu in gpus if gpu.vbios]
     if not known:
-        return absent("the boards don't say")
+        return absent("the boards don't report it")
     problems = []
     for gpu in known:
         peers = [other.vbios for other in known if other.model == gpu.model]
@@ -153,8 +153,8 @@ def _usual(values: list[str]) -> str:
 def _persistence(_node: Node, gpus: list[GpuFacts]) -> Verdict:
     known = [gpu for gpu in gpus if gpu.persistence is not None]
     if not known:
-        return absent("the driver doesn't say")
-    return judged([f"{name_of(gpu)} is without persistence mode" for gpu in known if not gpu.persistence])
+        return absent("the driver doesn't report it")
+    return judged([f"{name_of(gpu)} has persistence mode off" for gpu in known if not gpu.persistence])
 
 
 def _pcie(_node: Node, gpus: list[GpuFacts]) -> Verdict:
@@ -185,37 +185,37 @@ def _zombies(node: Node, gpus: list[GpuFacts]) -> Verdict:
 CHECKS = (
     Check(
         "gpu_driver",
-        "the NVIDIA driver can be used",
+        "the NVIDIA driver is usable",
         "NVML: nvmlInit",
         "gpud nvidia-driver",
-        "Reboot the node, or reload the driver (`dmesg | grep NVRM` says why).",
+        "Reboot the node, or reload the driver (`dmesg | grep NVRM` shows why).",
         _driver,
         worker="gpus",
     ),
     Check(
         "gpu_driver_version",
-        "library and kernel module are of one driver, the expected one",
+        "library and kernel module belong to the same, expected driver",
         "NVML: nvmlSystemGetDriverVersion, nvmlSystemGetNVMLVersion; /proc/driver/nvidia/version",
         "gcm, Imbue",
-        "Install the driver of the other nodes and reboot.",
+        "Install the same driver as on the other nodes and reboot.",
         _version,
         worker="gpus",
     ),
     Check(
         "gpu_count",
-        "all GPUs are there: expected, on the bus, in the driver's list",
+        "all GPUs are present: as expected, on the bus, in the driver's list",
         "sysfs: bus/pci/devices; NVML: nvmlDeviceGetCount",
         "gcm check-nvidia-smi gpu_num, gpud gpu-counts, LBNL NHC",
-        "Drain the node, reboot it; if the GPU stays away, power-cycle, then open a hardware case.",
+        "Drain the node, reboot it; if the GPU is still missing, power-cycle, then open a hardware case.",
         _count,
         worker="gpus",
     ),
     Check(
         "gpu_order",
-        "each GPU has the number that it had",
+        "each GPU has the same number as before",
         "NVML: nvmlDeviceGetPciInfo by index",
         "our own",
-        "Find which GPU or riser was exchanged; `pyrometer-check --forget` accepts the present order.",
+        "Find which GPU or riser was replaced; `pyrometer-check --forget` accepts the present order.",
         over_gpus(_order),
         severity="warning",
         worker="gpus",
@@ -231,19 +231,19 @@ CHECKS = (
     ),
     Check(
         "gpu_recovery",
-        "the driver asks for no reset or reboot",
+        "the driver requests no reset or reboot",
         "NVML: field 230",
         "NVIDIA NVSentinel, gpud",
-        "Drain the node and do what the driver asks for.",
+        "Drain the node and do what the driver requests.",
         over_gpus(_recovery),
         worker="gpus",
     ),
     Check(
         "gpu_model",
-        "all GPUs are of one model, the expected one",
+        "all GPUs have the same, expected model",
         "NVML: nvmlDeviceGetName",
         "our own",
-        "Compare with the order; exchange the odd one.",
+        "Compare with the purchase order; replace the odd one.",
         over_gpus(_model),
         worker="gpus",
     ),
@@ -272,7 +272,7 @@ CHECKS = (
         "GPUs have all lanes, and under load the full generation",
         "NVML: nvmlDeviceGetCurrPcieLinkWidth, ...Generation, and their Max",
         "gcm check-pci, Imbue",
-        "Reseat the GPU or its riser; exchange the board if it comes back.",
+        "Reseat the GPU or its riser; replace the board if it comes back.",
         over_gpus(_pcie),
         worker="gpus",
     ),

@@ -19,7 +19,7 @@ def _ecc_mode(_node: Node, gpus: list[GpuFacts]) -> Verdict:
     known = [gpu for gpu in gpus if ECC_MODE in gpu.fields]
     if not known:
         return absent("these boards have no ECC")
-    return judged([f"{name_of(gpu)} is without ECC" for gpu in known if not gpu.fields[ECC_MODE]])
+    return judged([f"{name_of(gpu)} has ECC off" for gpu in known if not gpu.fields[ECC_MODE]])
 
 
 def _uncorrected(node: Node, gpus: list[GpuFacts]) -> Verdict:
@@ -34,9 +34,11 @@ def _remap(_node: Node, gpus: list[GpuFacts]) -> Verdict:
     pending, failure, retired = (_with(gpus, field) for field in (REMAP_PENDING, REMAP_FAILURE, RETIRED_PENDING))
     if pending is None and failure is None and retired is None:
         return absent("these boards don't replace rows or pages")
-    problems = [f"{name_of(gpu)}: a row could not be remapped, it qualifies for replacement" for gpu in failure or ()]
-    problems += [f"{name_of(gpu)}: rows wait for a reset to be remapped" for gpu in pending or ()]
-    return judged(problems + [f"{name_of(gpu)}: pages wait for a reboot to be retired" for gpu in retired or ()])
+    problems = [
+        f"{name_of(gpu)}: a row could not be remapped, so the GPU qualifies for replacement" for gpu in failure or ()
+    ]
+    problems += [f"{name_of(gpu)}: rows are waiting for a reset to be remapped" for gpu in pending or ()]
+    return judged(problems + [f"{name_of(gpu)}: pages are waiting for a reboot to be retired" for gpu in retired or ()])
 
 
 def _with(gpus: list[GpuFacts], field: int) -> list[GpuFacts] | None:
@@ -67,10 +69,10 @@ CHECKS = (
     ),
     Check(
         "gpu_row_remap",
-        "no memory row waits to be replaced, and none could not be",
+        "no memory row is waiting to be remapped, and no remapping failed",
         "NVML: fields 144, 145 and 31",
         "gcm check-nvidia-smi row_remap, gpud remapped-rows",
-        "Pending: drain and reset the GPU. Failed: have it exchanged.",
+        "Pending: drain and reset the GPU. Failed: replace the GPU.",
         over_gpus(_remap),
         worker="gpus",
     ),

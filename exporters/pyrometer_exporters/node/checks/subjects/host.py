@@ -58,10 +58,10 @@ def _numa_balancing(node: Node) -> Verdict:
 def _huge_pages(node: Node) -> Verdict:
     wanted = node.expected.get("huge_pages")
     if wanted is None:
-        return absent("none are stated")
+        return absent("none are configured")
     have = _meminfo(node).get("HugePages_Total")
     if have is None:
-        return unknown("/proc/meminfo says nothing of them")
+        return unknown("/proc/meminfo doesn't list them")
     return judged([f"{have} of {wanted} huge pages"] if have < wanted else [])
 
 
@@ -103,7 +103,7 @@ def _clocksource(node: Node) -> Verdict:
     if not name:
         return unknown("the clock source can't be read")
     return judged(
-        [] if name in _FAST_CLOCKS else [f"the clock source is {name}: each look at the time is a system call"]
+        [] if name in _FAST_CLOCKS else [f"the clock source is {name}: each reading of the time is a system call"]
     )
 
 
@@ -139,7 +139,7 @@ CHECKS = (
         "all CPUs are online",
         "sysfs: devices/system/cpu/online, present",
         "LBNL NHC check_hw_cpuinfo",
-        "Reboot; if they stay away, look at the BIOS and its event log.",
+        "Reboot; if they are still missing, check the BIOS and its event log.",
         _cpus,
     ),
     Check(
@@ -153,7 +153,7 @@ CHECKS = (
     ),
     Check(
         "huge_pages",
-        "as many huge pages as stated",
+        "as many huge pages as configured",
         "/proc/meminfo: HugePages_Total",
         "gcm check-processor buddyinfo",
         "`sysctl vm.nr_hugepages=N`, best at boot.",
@@ -164,7 +164,7 @@ CHECKS = (
         "no memory module is lost",
         "/proc/meminfo: MemTotal",
         "LBNL NHC check_hw_physmem, gcm (DIMMs)",
-        "Look at the BMC's event log for the module; reseat or exchange it.",
+        "Look in the BMC's event log for the module; reseat or replace it.",
         _memory,
     ),
     Check(
@@ -172,16 +172,16 @@ CHECKS = (
         "no uncorrected memory error since the boot",
         "sysfs: devices/system/edac/mc/mc*/ue_count, ce_count",
         "gpud memory, LBNL NHC check_hw_mcelog",
-        "Find the module (`ras-mc-ctl --errors`), exchange it.",
+        "Find the module (`ras-mc-ctl --errors`) and replace it.",
         _edac,
         limits={"corrected": 1000},
     ),
     Check(
         "clocksource",
-        "looking at the time costs no system call",
+        "reading the time costs no system call",
         "sysfs: devices/system/clocksource/clocksource0/current_clocksource",
         "gcm check-processor clocksource",
-        "`dmesg | grep -i tsc` says why it was refused; reboot, update the BIOS.",
+        "`dmesg | grep -i tsc` shows why it was rejected; reboot, update the BIOS.",
         _clocksource,
         severity="warning",
     ),
@@ -199,7 +199,7 @@ CHECKS = (
         "the node has been up for a while (600 s; 0 for none)",
         "/proc/uptime; against the fleet: alert NodeBootsOften",
         "gcm check-uptime (600 s)",
-        "Wait; `last -x reboot` says how often it boots.",
+        "Wait; `last -x reboot` shows how often it boots.",
         _uptime,
         severity="warning",
         limits={"seconds": 600},

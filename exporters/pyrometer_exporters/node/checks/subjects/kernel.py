@@ -79,7 +79,7 @@ def _error(record: Record, xids: LineParser, classes: Classes) -> str:
 CHECKS = (
     Check(
         "kernel_errors",
-        "the kernel's log has no error of the hardware since the boot, of the last 24 h",
+        "the kernel log has no hardware error since boot, within the last 24 h",
         "/dev/kmsg: critical Xids, fatal SXids, uncorrected machine checks and PCIe errors, NVMe, lockups",
         "gcm check-syslogs, gpud xid and sxid, Imbue (dmesg)",
         "Drain the node; what to do depends on the line, see docs/alerts.md.",

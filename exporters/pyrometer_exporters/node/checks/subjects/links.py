@@ -13,7 +13,7 @@ from pyrometer_exporters.node.nic.parse import STATE_ACTIVE, STATE_ACTIVE_DEFER,
 
 @dataclass(frozen=True)
 class Port:
-    """A port of an RDMA device; rate in bits per second, None where the driver doesn't say."""
+    """A port of an RDMA device; rate in bits per second, None where the driver doesn't report it."""
 
     device: str
     port: str
@@ -58,13 +58,13 @@ def _count(node: Node) -> Verdict:
         missing = [f"{len(found)} of {wanted} HCAs: {', '.join(sorted(found)) or 'none'}"]
         return judged(missing if len(found) < wanted else [])
     gone = sorted({name.partition("/")[0] for name in before or ()} - found)
-    return judged([f"{name} is missing (there on the last healthy day)" for name in gone])
+    return judged([f"{name} is missing (present on the last healthy day)" for name in gone])
 
 
 def _links(node: Node) -> Verdict:
     found = ports(node)
     if not found:
-        return absent("no RDMA device on this node; hca_count says whether there should be")
+        return absent("no RDMA device on this node; hca_count checks whether there should be one")
     wanted, before = node.expected.stated.get("hcas"), node.expected.learned.get("hca_ports")
     up, down = [port for port in found if port.up], [port for port in found if not port.up]
     facts: dict[str, Any] = {"hca_ports": {port.name: port.rate for port in up}}
@@ -72,7 +72,7 @@ def _links(node: Node) -> Verdict:
         named = "; ".join(f"{port.name} {port.words}" for port in down)
         return judged([f"{len(up)} of {wanted} links are up: {named}"] if len(up) < wanted else [], **facts)
     if before is None:
-        reason = "no `hcas` stated, and no healthy day seen yet: which ports have cables is not known"
+        reason = "`hcas` is not configured, and there was no healthy day yet: which ports have cables is not known"
         return unknown(reason, **facts)
     return judged([f"{port.name} is {port.words}" for port in down if port.name in before], **facts)
 
@@ -100,7 +100,7 @@ def _firmware(node: Node) -> Verdict:
         if version:
             boards.setdefault(node.text(devices / device / "board_id") or "", {})[device] = version
     if not boards:
-        return absent("no RDMA device that says its firmware")
+        return absent("no RDMA device reports its firmware")
     problems = []
     for versions in boards.values():
         values = list(versions.values())
@@ -124,7 +124,7 @@ def _gpudirect(node: Node) -> Verdict:
 CHECKS = (
     Check(
         "hca_count",
-        "all HCAs are there",
+        "all HCAs are present",
         "sysfs: class/infiniband",
         "gcm check-hca, LBNL NHC, Imbue",
         "Look for it on the bus (`lspci -d 15b3:`); reseat it, then power-cycle the node.",
@@ -132,10 +132,10 @@ CHECKS = (
     ),
     Check(
         "hca_links",
-        "all links for training are up, from the first day on where `hcas` is stated",
+        "all links for training are up, from the first day on where `hcas` is configured",
         "sysfs: class/infiniband/DEVICE/ports/PORT/state, phys_state",
         "gcm check-ibstat, gpud infiniband, Imbue",
-        "Down and Polling: reseat or exchange cable and transceiver, both ends. Disabled: enable the port.",
+        "Down and Polling: reseat or replace cable and transceiver, both ends. Disabled: enable the port.",
         _links,
     ),
     Check(
@@ -143,12 +143,12 @@ CHECKS = (
         "all links have their full rate",
         "sysfs: class/infiniband/DEVICE/ports/PORT/rate",
         "gcm check-ibstat (manifest), gpud infiniband (400 Gb/s for H100)",
-        "Reseat or exchange the cable; look at the switch port's speed.",
+        "Reseat or replace the cable; look at the switch port's speed.",
         _rate,
     ),
     Check(
         "hca_firmware",
-        "HCAs of one board have one firmware",
+        "HCAs of the same board have the same firmware",
         "sysfs: class/infiniband/DEVICE/fw_ver, board_id",
         "Imbue (flint)",
         "Update the odd one (`mstflint`, `mlxfwmanager`) and reset it.",

@@ -52,7 +52,7 @@ def _fabric_manager(node: Node) -> Verdict:
         return absent("no NVSwitch on this node's bus")
     if any(process.name.startswith("nv-fabricmanage") for process in node.processes):
         return ok()
-    return failed(f"{len(switches)} NVSwitches, and nv-fabricmanager does not run")
+    return failed(f"{len(switches)} NVSwitches, but nv-fabricmanager is not running")
 
 
 def _is_switch(node: Node, address: str) -> bool:
@@ -71,8 +71,8 @@ def _imex(node: Node) -> Verdict:
     if any(process.name == "nvidia-imex" for process in node.processes):
         return ok()
     if not node.processes:
-        return unknown("no process can be seen")
-    return failed("nvidia-imex does not run")
+        return unknown("processes can't be seen")
+    return failed("nvidia-imex is not running")
 
 
 CHECKS = (
@@ -90,16 +90,16 @@ CHECKS = (
         "every GPU is registered with its NVSwitch fabric",
         "NVML: nvmlDeviceGetGpuFabricInfoV",
         "gpud fabric state",
-        "Restart nv-fabricmanager, then reset the GPUs; it must be of the driver's version.",
+        "Restart nv-fabricmanager, then reset the GPUs; it must have the driver's version.",
         over_gpus(_fabric),
         worker="gpus",
     ),
     Check(
         "fabric_manager",
-        "the fabric manager runs where there are NVSwitches; it ends on its own if its version isn't the driver's",
+        "the fabric manager runs where there are NVSwitches; it exits if its version isn't the driver's",
         "sysfs: bus/pci/devices (class 0x0680); /proc/PID/stat",
         "gpud, Imbue",
-        "Start it (`systemctl start nvidia-fabricmanager`); install the driver's version of it.",
+        "Start it (`systemctl start nvidia-fabricmanager`); install the version that matches the driver.",
         _fabric_manager,
     ),
     Check(

@@ -71,7 +71,7 @@ def _acs(node: Node) -> Verdict:
         if control & ACS_REDIRECTS:
             problems.append(f"{folder.rpartition('/')[2]} redirects (ACS control {control:#06x})")
     if not known:
-        return unknown("the ports' configuration beyond 256 bytes can't be read: root only")
+        return unknown("the ports' configuration beyond 256 bytes can only be read by root")
     return judged(problems)
 
 

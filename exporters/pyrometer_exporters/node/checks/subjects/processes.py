@@ -1,4 +1,4 @@
-"""Processes that can't be helped, and programs that have to run."""
+"""Processes that can't be helped, and programs that must be running."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _stuck(node: Node) -> Verdict:
     """Compare with the look before: a process that waits for a disk for a moment is well."""
     earlier = node.earlier.get(STUCK)
     if earlier is None:
-        return unknown("no earlier look to compare with: the exporter keeps one")
+        return unknown("no earlier run to compare with: the exporter keeps one")
     now, limit = node.wall(), node.limit("stuck_processes", "seconds")
     stuck = [(process, now - earlier[process.key]) for process in _waiting(node) if process.key in earlier]
     return judged(
@@ -41,7 +41,7 @@ def _stuck(node: Node) -> Verdict:
 def _zombies(node: Node) -> Verdict:
     count = sum(process.state == "Z" for process in node.processes)
     limit = node.limit("zombies", "count")
-    return judged([f"{count} processes have ended and are not waited for"] if count >= limit else [])
+    return judged([f"{count} processes have exited but were not reaped"] if count >= limit else [])
 
 
 def _running(node: Node) -> set[str]:
@@ -55,7 +55,7 @@ def _kind(node: Node, key: str, known: tuple[str, ...], what: str) -> Verdict:
     gone = [name for name in before if name not in running]
     if not running and not gone:
         return absent(f"no {what} has been seen on this node")
-    return judged([f"{name} does not run (it did on the last healthy day)" for name in gone], **{key: running})
+    return judged([f"{name} is not running (it was on the last healthy day)" for name in gone], **{key: running})
 
 
 def _runtime(node: Node) -> Verdict:
@@ -69,9 +69,9 @@ def _agent(node: Node) -> Verdict:
 def _services(node: Node) -> Verdict:
     wanted = node.expected.stated.get("services")
     if not wanted:
-        return absent("none are stated")
+        return absent("none are configured")
     running = _running(node)
-    return judged([f"{name} does not run" for name in wanted if name[:_NAME_BYTES] not in running])
+    return judged([f"{name} is not running" for name in wanted if name[:_NAME_BYTES] not in running])
 
 
 CHECKS = (
@@ -80,14 +80,14 @@ CHECKS = (
         "no process has been in state D for five minutes",
         "/proc/PID/stat",
         "gcm check-process (300 s), gpud os",
-        "`cat /proc/PID/stack` says in what; a dead mount or driver: reboot.",
+        "`cat /proc/PID/stack` shows where; for a dead mount or driver, reboot.",
         _stuck,
         severity="warning",
         limits={"seconds": 300},
     ),
     Check(
         "zombies",
-        "few processes have ended without being waited for",
+        "few processes have exited without being reaped",
         "/proc/PID/stat",
         "gpud os (1000)",
         "Find the parent (`ps -o ppid= -p PID`) and restart it.",
@@ -113,7 +113,7 @@ CHECKS = (
     ),
     Check(
         "services",
-        "the programs stated under `services` run",
+        "the programs listed under `services` are running",
         "/proc/PID/stat",
         "LBNL NHC check_ps_service, gcm",
         "`systemctl status NAME`.",

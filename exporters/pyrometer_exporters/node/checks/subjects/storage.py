@@ -137,7 +137,7 @@ def _used(node: Node, check: str) -> Verdict:
             if used >= limit:
                 what = "inodes are used" if check == "inodes" else "full"
                 problems.append(f"{point} is {used:.1%} full" if what == "full" else f"{used:.1%} of {point}'s {what}")
-    return judged(problems) if known else absent("no local file system that can be written")
+    return judged(problems) if known else absent("no writable local file system")
 
 
 def _total_and_free(sizes: StatFs, check: str) -> tuple[int, int]:
@@ -183,7 +183,7 @@ def _shared_memory(node: Node) -> Verdict:
     if found is None:
         return unknown("the mounts can't be listed")
     if not any(mount.point == SHARED_MEMORY and mount.kind == "tmpfs" for mount in found):
-        return failed(f"{SHARED_MEMORY} is no tmpfs: NCCL and data loaders need it")
+        return failed(f"{SHARED_MEMORY} is not a tmpfs: NCCL and data loaders need it")
     answer = ask(node, [SHARED_MEMORY]).get(SHARED_MEMORY)
     sizes = answer.sizes if answer is not None else None
     if sizes is None:
@@ -221,7 +221,7 @@ CHECKS = (
         "no local file system is full",
         "/proc/1/mountinfo; statvfs(3)",
         "Imbue (95 %), gcm check-storage (85 %), gpud disk (90 %)",
-        "Find what fills it (`du -xhd1 /`), make room.",
+        "Find what fills it (`du -xhd1 /`) and free space.",
         _full,
         worker="mounts",
         limits={"used": 0.95},
@@ -238,25 +238,25 @@ CHECKS = (
     ),
     Check(
         "filesystem_read_only",
-        "the kernel has made no file system read-only",
+        "the kernel has not remounted any file system read-only",
         "/proc/1/mountinfo (super options)",
         "LBNL NHC check_fs_mount_rw",
-        "`dmesg` says why; fsck or exchange the disk, then reboot.",
+        "`dmesg` shows why; run fsck or replace the disk, then reboot.",
         _read_only,
         worker="mounts",
     ),
     Check(
         "network_mounts",
-        "every network file system answers within 3 s, and those stated are mounted",
+        "every network file system answers within 3 s, and those configured are mounted",
         "/proc/1/mountinfo; statvfs(3), each in a thread of a process that may hang",
         "gpud nfs, LBNL NHC, gcm check-storage",
-        "Look at the server; `umount -l` the dead mount and mount it again, else reboot.",
+        "Check the server; `umount -l` the dead mount and mount it again, else reboot.",
         _network,
         worker="mounts",
     ),
     Check(
         "shared_memory",
-        f"{SHARED_MEMORY} is there and not full",
+        f"{SHARED_MEMORY} exists and is not full",
         "/proc/1/mountinfo; statvfs(3)",
         "gcm, NCCL's troubleshooting guide",
         "Remove what ended jobs left in /dev/shm (`fuser -v /dev/shm/*`).",
@@ -266,7 +266,7 @@ CHECKS = (
     ),
     Check(
         "nvme",
-        "all NVMe disks are there and live",
+        "all NVMe disks are present and alive",
         "sysfs: class/nvme/nvme*/state",
         "gcm check-blockdev",
         "`nvme list`, `nvme smart-log`; exchange the disk.",
@@ -274,10 +274,10 @@ CHECKS = (
     ),
     Check(
         "raid",
-        "no software RAID lacks a disk",
+        "no software RAID is missing a disk",
         "/proc/mdstat",
         "gpud disk, Imbue (zpool)",
-        "Exchange the disk and add it again (`mdadm --detail`, `mdadm --add`).",
+        "Replace the disk and add it again (`mdadm --detail`, `mdadm --add`).",
         _raid,
         severity="warning",
     ),

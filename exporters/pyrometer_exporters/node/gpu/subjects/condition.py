@@ -16,7 +16,8 @@ from pyrometer_exporters.node.gpu.subject import SubjectSpec
 RECOVERY_ACTION = own_family(
     "pyrometer_gpu_recovery_action",
     "gauge",
-    "What the driver asks for to heal the GPU, from NVML field 230 (driver 570 and newer): 0 nothing, 1 GPU reset, "
+    "Recovery action that the driver requests for the GPU, from NVML field 230 (driver 570 and newer): 0 "
+    "nothing, 1 GPU reset, "
     "2 node reboot, 3 drain P2P traffic, 4 drain and reset, 5 recover the IMEX domain, 6 bus reset, 7 system reboot.",
 )
 REPAIR_PENDING = own_family(

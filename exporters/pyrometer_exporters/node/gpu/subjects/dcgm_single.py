@@ -70,7 +70,7 @@ POWER_USAGE_INSTANT = Family(
 POWER_MGMT_LIMIT = Family(
     "DCGM_FI_DEV_POWER_MGMT_LIMIT",
     "gauge",
-    "Power limit that was asked for in W, from NVML field 192 or nvmlDeviceGetPowerManagementLimit; what is in force "
+    "Requested power limit in W, from NVML field 192 or nvmlDeviceGetPowerManagementLimit; the limit in force "
     "is DCGM_FI_DEV_ENFORCED_POWER_LIMIT.",
     DCGM_LABELS,
 )
@@ -89,8 +89,8 @@ POWER_MGMT_LIMIT_MAX = Family(
 POWER_MGMT_LIMIT_DEF = Family(
     "DCGM_FI_DEV_POWER_MGMT_LIMIT_DEF",
     "gauge",
-    "Power limit that the board comes with in W, from NVML field 189 or nvmlDeviceGetPowerManagementDefaultLimit; "
-    "DCGM_FI_DEV_ENFORCED_POWER_LIMIT below it is a limit that somebody or the node has lowered.",
+    "Default power limit of the board in W, from NVML field 189 or nvmlDeviceGetPowerManagementDefaultLimit; "
+    "DCGM_FI_DEV_ENFORCED_POWER_LIMIT below it means that the limit was lowered.",
     DCGM_LABELS,
 )
 GPU_TEMP_LIMIT = Family(
@@ -103,7 +103,7 @@ GPU_TEMP_LIMIT = Family(
 FAN_SPEED = Family(
     "DCGM_FI_DEV_FAN_SPEED",
     "gauge",
-    "Speed that the fans are set to in %, from nvmlDeviceGetFanSpeed; boards that the node cools have none.",
+    "Speed that the fans are set to in %, from nvmlDeviceGetFanSpeed; boards cooled by the node have none.",
     DCGM_LABELS,
 )
 PCIE_REPLAY_COUNTER = Family(

@@ -26,7 +26,7 @@ STATE = own_family(
 STATUS = own_family(
     "pyrometer_gpu_fabric_status",
     "gauge",
-    "How the registration ended, an nvmlReturn_t: 0 well; only where the state is 3 (completed), from "
+    "Result of the registration, an nvmlReturn_t: 0 success; only where the state is 3 (completed), from "
     "nvmlDeviceGetGpuFabricInfoV (driver 550 and newer).",
     seldom=True,
 )

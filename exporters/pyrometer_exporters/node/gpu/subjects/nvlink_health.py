@@ -34,8 +34,7 @@ UP = own_family(
 LINKS_UP = own_family(
     "pyrometer_gpu_nvlinks_up",
     "gauge",
-    "How many of the GPU's NVLinks are up, from NVML field 165 or nvmlDeviceGetNvLinkState; 18 on an H100 SXM that is "
-    "well.",
+    "How many of the GPU's NVLinks are up, from NVML field 165 or nvmlDeviceGetNvLinkState; 18 on a healthy H100 SXM.",
 )
 CRC_FLIT = dcgm_family(
     "DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL",

@@ -23,7 +23,7 @@ UNCORRECTABLE = dcgm_family(
     "Rows remapped for uncorrected errors, from NVML field 143.",
 )
 PENDING = dcgm_family(
-    "DCGM_FI_DEV_ROW_REMAP_PENDING", "gauge", "1 if rows wait for a reset to be remapped, from NVML field 144."
+    "DCGM_FI_DEV_ROW_REMAP_PENDING", "gauge", "1 if rows are waiting for a reset to be remapped, from NVML field 144."
 )
 FAILURE = dcgm_family(
     "DCGM_FI_DEV_ROW_REMAP_FAILURE",
@@ -78,7 +78,7 @@ BANK_REMAPPINGS = own_family(
 BANK_REMAPPING_PENDING = own_family(
     "pyrometer_gpu_bank_remapping_pending",
     "gauge",
-    "1 if a memory bank waits for a reset to be remapped, from NVML field 307 (driver 615 and newer).",
+    "1 if a memory bank is waiting for a reset to be remapped, from NVML field 307 (driver 615 and newer).",
     seldom=True,
 )
 _HISTOGRAM = {

@@ -172,6 +172,6 @@ def _override(line: str, where: str) -> tuple[int, XidClass]:
         msg = f"{where}: {line.strip()!r} is not a number and a class, such as 79: critical"
         raise UsageError(msg)
     if found["class"] not in CLASSES:
-        msg = f"{where}: {found['class']} is no class; there are {', '.join(CLASSES)}"
+        msg = f"{where}: {found['class']} is not a class; known are {', '.join(CLASSES)}"
         raise UsageError(msg)
     return int(found["code"]), cast(XidClass, found["class"])

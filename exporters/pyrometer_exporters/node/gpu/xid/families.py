@@ -9,7 +9,7 @@ ERRORS = Family(
     "pyrometer_gpu_xid_errors_total",
     "counter",
     "Xid errors, each once, from NVML's events and the kernel's log; class is app, info, warning or critical. Codes "
-    "that can be critical are there from the start. A GPU that NVML doesn't present has its PCI address in gpu.",
+    "that can be critical are exported from the start. A GPU that NVML doesn't list has its PCI address in gpu.",
     (*GPU_LABELS, "xid", "class"),
 )
 CRITICAL = Family(
@@ -21,7 +21,7 @@ CRITICAL = Family(
 CRITICAL_LAST = Family(
     "pyrometer_gpu_xid_critical_last_timestamp_seconds",
     "gauge",
-    "When a critical Xid of the GPU last came, in s since the epoch; absent where none ever came.",
+    "When the GPU last reported a critical Xid, in s since the epoch; absent where there was none.",
     GPU_LABELS,
 )
 CONSEQUENCES = Family(
@@ -34,7 +34,7 @@ CONSEQUENCES = Family(
 LAST_TIMESTAMP = Family(
     "pyrometer_gpu_xid_last_timestamp_seconds",
     "gauge",
-    "When an Xid last came, in s since the epoch; absent for those that never came.",
+    "When an Xid was last reported, in s since the epoch; absent for those that never were.",
     (*GPU_LABELS, "xid"),
 )
 LAST_INFO = Family(
