@@ -58,8 +58,9 @@ def test_what_was_not_tried_again_stays_with_its_date(tmp_path: Path) -> None:
     rows = page.read_text().splitlines()[5:-3]
     assert rows == [
         (
-            "| Debian 12 | newcomer | `make demo DEMO_FLAGS=--exit-after-scenario` | no trial | ok, 100 s, on 2026-11-27 "
-            "| failed: status 2: a \\| b, on 2026-11-22 | ok, 90 s (set up before) | 2026-11-28 |"
+            "| Debian 12 | newcomer | `make demo DEMO_FLAGS=--exit-after-scenario` | no trial "
+            "| ok, 100 s, on 2026-11-27 | failed: status 2: a \\| b, on 2026-11-22 "
+            "| ok, 90 s (set up before) | 2026-11-28 |"
         ),
         table.render([NOT_RUN]).splitlines()[2],
     ]
