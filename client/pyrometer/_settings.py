@@ -51,8 +51,8 @@ if TYPE_CHECKING:
         run: str | None
 
 
-# FLOP/s that a GPU can have at its peak, with room: below, TFLOP/s were given without their e12.
-LEAST_PEAK, MOST_PEAK = 1e8, 1e18
+# FLOP/s that a GPU, or a 48th of a slow machine, can have at its peak: below, TFLOP/s were given without their e12.
+LEAST_PEAK, MOST_PEAK = 1e7, 1e18
 # The first steps compile, tune and fill caches; those who published their MFU leave out the first ten or so.
 WARMUP_STEPS = 10
 

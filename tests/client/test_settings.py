@@ -42,7 +42,9 @@ def test_a_slip_of_units_is_said_once_and_left_out(
     run.close()
 
 
-@pytest.mark.parametrize("settings", [{"peak_flops": 989.4e12, "expected_mfu": 0.4}, {"peak_flops": "65e12"}, {}])
+@pytest.mark.parametrize(
+    "settings", [{"peak_flops": 989.4e12, "expected_mfu": 0.4}, {"peak_flops": "65e12"}, {"peak_flops": 2e7}, {}]
+)
 def test_what_can_be_meant_is_taken(
     rings: str, seen: ReadRing, capfd: pytest.CaptureFixture[str], settings: dict[str, Any]
 ) -> None:

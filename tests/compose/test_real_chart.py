@@ -1,7 +1,8 @@
 """The Kubernetes pages' blocks, followed with Helm and kubectl: install, upgrade, way back, uninstall, kustomize.
 
-A kube-apiserver with its controllers and the Prometheus operator's definitions; no kubelet, so that no pod runs. Needs
-`make chart-programs cluster-programs` and etcd; skipped with the reason elsewhere.
+A kube-apiserver with its controllers and the Prometheus operator's definitions; no kubelet, so that no pod runs: the
+test declares them ready, as a kubelet would. Needs `make chart-programs cluster-programs` and etcd; skipped with the
+reason elsewhere.
 """
 
 from __future__ import annotations
@@ -31,6 +32,18 @@ MISSING = missing(*SERVER, "kube-controller-manager", "kubectl", "helm")
 PART = "app.kubernetes.io/part-of=pyrometer"
 # Written by the cluster on its own, and kept by Helm of a release that is installed.
 OWN = ("event", "lease.", "endpoint", "controllerrevision", "secret/sh.helm.", "componentstatus", "ipaddress.")
+KINDS = "deployments,daemonsets,services,configmaps,networkpolicies,servicemonitors,prometheusrules,alertmanagerconfigs"
+READY = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+# What the page needs of a cluster, as the GPU operator makes it.
+GPU_NODE = {
+    "class": {
+        "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "nvidia"}, "handler": "nvidia",
+    },
+    "node": {
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": "n0", "labels": {"nvidia.com/gpu.present": "true"}},
+    },
+}  # fmt: skip
 
 pytestmark = [
     pytest.mark.compose, pytest.mark.e2e, pytest.mark.timeout(600),
@@ -81,6 +94,19 @@ class Person:
         lines = self.play(f"kubectl get {kinds} --all-namespaces --output=name {chosen}").split()
         return {line for line in lines if not line.startswith(OWN)}
 
+    def ready(self, deployment: str) -> int | None:
+        """Return how many pods a deployment has, all of today's kind and ready; None while it is being rolled out."""
+        for pod in self.get("pods")["items"]:
+            if "conditions" not in pod["status"]:
+                name, status = pod["metadata"]["name"], json.dumps({"status": READY})
+                self.play(f"kubectl --namespace=pyrometer patch pod/{name} --subresource=status --patch='{status}'")
+        found = self.get(f"deployment/{deployment}")
+        wanted, status = found["spec"]["replicas"], found["status"]
+        if status.get("observedGeneration") != found["metadata"]["generation"]:
+            return None
+        counts = [status.get(name, 0) for name in ("replicas", "updatedReplicas", "availableReplicas")]
+        return wanted if counts == [wanted] * 3 else None
+
     def pods(self) -> list[str]:
         return sorted(each["metadata"]["labels"]["app.kubernetes.io/name"] for each in self.get("pods")["items"])
 
@@ -101,13 +127,9 @@ def person(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
         found = Person(api, tmp_path_factory.mktemp("chart"))
         found.play(f"kubectl create --filename={chart.folder() / 'definitions'}")
         found.play("kubectl create namespace monitoring")
-        node = {
-            "kind": "Node",
-            "apiVersion": "v1",
-            "metadata": {"name": "n0", "labels": {"nvidia.com/gpu.present": "true"}},
-        }
-        (found.folder / "node.json").write_text(json.dumps(node))
-        found.play("kubectl create --filename=node.json")
+        for name, document in GPU_NODE.items():
+            (found.folder / f"{name}.json").write_text(json.dumps(document))
+            found.play(f"kubectl create --filename={name}.json")
         yield found
     finally:
         api.stop()
@@ -176,9 +198,16 @@ def now(person: Person) -> None:
     shutil.copytree(ROOT / "compose/helm", person.folder / "compose/helm", symlinks=True)
 
 
-def spec(person: Person) -> Any:
-    """Return the alerting service's pods as the cluster has them, without what it counts itself."""
-    return person.get("deployment/pyrometer-alerting")["spec"]["template"]
+def spec(person: Person) -> dict[str, Any]:
+    """Return what the cluster's objects of ours are to be, by kind and name, without the addresses that it chooses."""
+    found = person.get(f"{KINDS} --selector={PART}")["items"]
+    own = ("clusterIP", "clusterIPs")
+    return {
+        f"{each['kind']}/{each['metadata']['name']}": {
+            **{key: value for key, value in each.get("spec", {}).items() if key not in own}, "data": each.get("data"),
+        }
+        for each in found
+    }  # fmt: skip
 
 
 def test_two_alerting_services_are_an_upgrade_and_the_way_back_is_one(person: Person, empty: set[str]) -> None:
@@ -186,11 +215,11 @@ def test_two_alerting_services_are_an_upgrade_and_the_way_back_is_one(person: Pe
     (person.folder / "values-two.yaml").write_text(block("values.yaml, two alerting services", "yaml"))
     person.play("kubectl --namespace=pyrometer create secret generic pyrometer-database --from-literal=password=x")
     person.play(block("up: Kubernetes").rstrip() + " --values=values-two.yaml")
-    assert eventually(lambda: person.pods().count("pyrometer-alerting") == 2, 60), person.pods()
+    assert eventually(lambda: person.ready("pyrometer-alerting") == 2, 60), person.get("deployment/pyrometer-alerting")
     # The file's claim is kept: the way back finds what it had.
     assert person.claim() is not None
     person.play("helm rollback pyrometer --namespace=pyrometer")
-    assert eventually(lambda: person.pods().count("pyrometer-alerting") == 1, 60), person.pods()
+    assert eventually(lambda: person.ready("pyrometer-alerting") == 1, 60), person.get("deployment/pyrometer-alerting")
 
 
 def test_what_is_uninstalled_is_gone_and_its_state_stays_until_the_second_line(person: Person, empty: set[str]) -> None:
