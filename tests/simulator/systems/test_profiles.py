@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -15,22 +12,8 @@ from pyrometer_simulator.systems.profiles import PROFILES, Profile
 
 NAMED = {profile.name: profile for profile in PROFILES}
 SYSLOG, SYS_ADMIN, CHOWN = 34, 21, 0
-# As printed by `docker run --rm debian grep CapEff /proc/self/status`.
-DOCKERS = 0xA80425FB
 
-
-def has_the_rights_to_take_away() -> bool:
-    """Return whether this is root outside of a profile and of a default container, which have fewer capabilities."""
-    if os.geteuid() != 0 or shutil.which("setpriv") is None:
-        return False
-    needed = DOCKERS | 1 << SYSLOG | 1 << SYS_ADMIN
-    (effective,) = re.findall(r"^CapEff:\s*(\w+)", Path("/proc/self/status").read_text(), re.MULTILINE)
-    return int(effective, 16) & needed == needed
-
-
-needs_root = pytest.mark.skipif(
-    not has_the_rights_to_take_away(), reason="needs setpriv, and root with the capabilities that profiles take away"
-)
+needs_root = pytest.mark.usefixtures("whole_root")
 
 
 def capabilities(profile: Profile, uid: int) -> int:
@@ -56,7 +39,8 @@ def test_an_ordinary_user_gets_nothing_else() -> None:
 
 @needs_root
 def test_a_default_container_has_dockers_capabilities() -> None:
-    assert capabilities(NAMED["container"], 0) == DOCKERS
+    # As printed by `docker run --rm debian grep CapEff /proc/self/status`.
+    assert capabilities(NAMED["container"], 0) == 0xA80425FB
 
 
 @pytest.mark.parametrize(("setting", "closed"), [("0\n", True), ("1\n", False)])
