@@ -122,7 +122,7 @@ def test_the_writers_own_mapping_is_no_reader(rings: str, clock: Clock, capfd: p
     run.record(lr=0.1)
     clock.now = 11 * SECOND
     steps(run, 10)
-    assert "nobody reads" in capfd.readouterr().err
+    assert "nothing reads" in capfd.readouterr().err
     run.close()
 
 
@@ -143,7 +143,7 @@ def test_a_fast_loop_is_judged_early_or_not_at_all(rings: str, clock: Clock, cap
         run = pyrometer.start(name, rings=rings)
         clock.now = seconds * SECOND
         steps(run, 1100)
-        assert capfd.readouterr().err.count("nobody reads") == lines
+        assert capfd.readouterr().err.count("nothing reads") == lines
         run.close()
 
 

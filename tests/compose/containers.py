@@ -20,8 +20,8 @@ PLACES = {
     "first alert": "**A first alert**",
     "targets": "**Targets**",
     "save": "`state.sh` copies",
-    "restore": "**Back**, or",
-    "read rules": "rules are re-read with",
+    "restore": "**To restore**, here",
+    "read rules": "reload rules with",
     "upgrade": "## Upgrades",
 }
 
