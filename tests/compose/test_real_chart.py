@@ -34,7 +34,7 @@ PART = "app.kubernetes.io/part-of=pyrometer"
 OWN = ("event", "lease.", "endpoint", "controllerrevision", "secret/sh.helm.", "componentstatus", "ipaddress.")
 KINDS = "deployments,daemonsets,services,configmaps,networkpolicies,servicemonitors,prometheusrules,alertmanagerconfigs"
 READY = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
-# What the page needs of a cluster, as the GPU operator makes it.
+# The page expects both, as the GPU operator makes them.
 GPU_NODE = {
     "class": {
         "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "nvidia"}, "handler": "nvidia",
