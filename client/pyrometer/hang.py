@@ -2,7 +2,7 @@
 
 Each rank of a hung job writes a dump of its last collectives: with ``TORCH_NCCL_DUMP_ON_TIMEOUT=1`` when the watchdog
 fires, and on request. Here they are joined over ranks: who came to which collective of which group, who did not, and
-who waits for nobody. A rank whose dump is too early to tell is not named: in a run that goes on, ranks wait for each
+who waits for nobody. A rank whose dump is too early is not named: in a run that goes on, ranks wait for each
 other, too.
 
 A dump is a pickle from a job, so nothing in it is ever called: it may hold dict, list, tuple, str, bytes, int, float,
@@ -109,7 +109,7 @@ class Wait:
     others: tuple[tuple[int, str], ...]
     """Ranks that are in another collective with the same number, and its name."""
     unsure: tuple[tuple[int, float], ...] = ()
-    """Missing ranks that were seen too early to tell, and how long after the last of the others had come."""
+    """Missing ranks that were seen too early, and how long after the last of the others had come."""
 
 
 def read_dump(path: str) -> Dump:
@@ -165,9 +165,9 @@ def join(dumps: Iterable[Dump]) -> list[Wait]:
 def _unsure(
     standing: Mapping[int, Collective], missing: Iterable[int], by_rank: Mapping[int, Dump]
 ) -> Iterator[tuple[int, float]]:
-    """Yield the missing ranks that were seen too early to tell, and how long after the last of the others had come.
+    """Yield the missing ranks that were seen too early, and how long after the last of the others had come.
 
-    Of a rank that wrote no dump, or none when the others did, the others' dumps tell.
+    The others' dumps decide about a rank that wrote no dump, or none when they did.
     """
     last_came = max(one.began for one in standing.values())
     last_seen = max(by_rank[rank].written for rank in standing)
