@@ -44,7 +44,7 @@ NO_VICTORIA = "no VictoriaMetrics: in its source CGO_ENABLED=0 go build ./app/vi
 # One of them is spare.
 NODES = 12
 # Windows of two minutes have to fill; on a busy machine rules come late.
-LONGEST_SECONDS = 240.0
+LONGEST_SECONDS = 480.0
 # Nodes must have answered for a while before the faults: an Xid of a node that is new may be an old one.
 HEALTHY_SECONDS = 20.0
 
@@ -268,7 +268,7 @@ def _has_answer(address: str, expr: str, instant: bool) -> bool:
 
 
 @pytest.mark.e2e
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_every_query_has_an_answer(prometheus: str) -> None:
     assert _unanswered(prometheus) == []
 
@@ -290,7 +290,7 @@ def _unanswered(address: str) -> list[str]:
 
 
 @pytest.mark.e2e
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_every_query_has_an_answer_with_victoriametrics_as_the_data_source(prometheus: str, store: str) -> None:
     only_here = set(_unanswered(store))
     waiting = {" / ".join(where): (expr, instant) for *where, expr, instant in (*_queries(), *_besides())}
@@ -298,7 +298,7 @@ def test_every_query_has_an_answer_with_victoriametrics_as_the_data_source(prome
 
 
 @pytest.mark.e2e
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_lost_gpus_and_those_of_a_dead_node_are_marks_of_their_own_with_victoriametrics(
     prometheus: str, store: str
 ) -> None:
@@ -318,7 +318,7 @@ def test_lost_gpus_and_those_of_a_dead_node_are_marks_of_their_own_with_victoria
 
 
 @pytest.mark.e2e
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_no_panel_says_that_all_is_well_of_a_cluster_that_victoriametrics_does_not_know(
     prometheus: str, store: str
 ) -> None:
@@ -343,7 +343,7 @@ def test_no_panel_says_that_all_is_well_of_a_cluster_that_victoriametrics_does_n
 
 
 @pytest.mark.e2e
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_a_planted_lost_gpu_fires_its_own_alert_and_is_named(prometheus: str) -> None:
     node, gpu = planted(NODES).lost or ("", 0)
     culprit = {("GpuLost", node, str(gpu)), ("GpuXidCritical", node, str(gpu))}
@@ -371,7 +371,7 @@ OF_12239 = (
 
 
 @pytest.mark.e2e
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_the_queries_of_dashboard_12239_have_answers(prometheus: str) -> None:
     waiting = [interpolate(expr, {"instance": "gpu-002:9935", "gpu": "0|1"}) for expr in OF_12239]
     deadline = time.monotonic() + LONGEST_SECONDS

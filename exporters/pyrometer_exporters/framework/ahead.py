@@ -24,13 +24,13 @@ Scraper = tuple[str, str]
 INTERVALS = 3
 # Prometheus is never off by more than a few milliseconds, unless its machine is busy.
 JITTER_SECONDS = 0.1
-# Of a shorter interval the gatherings ahead would be a large part, and of a longer one nobody waits for the next.
+# Gathering ahead would be a large part of a shorter interval; beyond the longest, no scraper counts as regular.
 SHORTEST_SECONDS, LONGEST_SECONDS = 1.0, 120.0
-# So long before a request, at least, and at most by so large a share of the interval.
+# Gathering starts at least this long before the request, and at most this share of the interval before it.
 LEAD_SECONDS, MOST_LEAD_SHARE = 0.05, 0.25
 # A page this much older than it had to be isn't served: the request is late.
 MOST_LATE_SECONDS = 1.0
-# More scrapers than anybody has; of others the one that has not asked for longest is forgotten.
+# More scrapers than any site has; beyond that, the one that asked longest ago is dropped.
 MOST_SCRAPERS = 16
 
 
@@ -55,17 +55,17 @@ class Rhythm:
 
 
 class _Expected(Generic[T]):
-    """What is known of a scraper, and what is being made ready for its next request."""
+    """A scraper's rhythm, and the page that is made ready for its next request."""
 
     def __init__(self) -> None:
         self.rhythm = Rhythm()
         self.timer: asyncio.TimerHandle | None = None
         self.page: asyncio.Future[T] | None = None
         self.until = 0.0
-        """When the page is too old."""
+        """The time from which the page is too old."""
 
     def forget(self) -> None:
-        """Drop what was made ready, or would be."""
+        """Drop the page and the timer that would make one."""
         if self.timer is not None:
             self.timer.cancel()
         self.timer = self.page = None

@@ -129,11 +129,18 @@ class Director:
         self.say(f"{place} has cooled down; the rules hold their alerts for a minute or two, in case it comes back")
 
     def _wait_for_resolves(self) -> None:
-        deadline = time.time() + scenario.RESOLVE_SECONDS
+        start = time.time()
+        deadline = start + scenario.RESOLVE_SECONDS
         while any(f.resolved_at is None for f in self.report.findings) and time.time() < deadline:
-            if time.time() > deadline - scenario.RESOLVE_SECONDS + scenario.POST_SECONDS and not self._all_named():
+            if time.time() > start + scenario.POST_SECONDS and not self._all_named():
                 return  # a message that hasn't come by now never will: say so at once
+            if self._run_is_slow():
+                deadline = min(time.time() + scenario.RESOLVE_SECONDS, start + scenario.BUSY_RESOLVE_SECONDS)
             self.idle()
+
+    def _run_is_slow(self) -> bool:
+        pace = self.prometheus.value(f'rate(pyrometer_train_steps_total{{run="{RUN}", rank="0"}}[30s])')
+        return pace is not None and pace < scenario.SLOW_STEPS_PER_SECOND
 
     def _all_named(self) -> bool:
         return all(finding.named_at is not None for finding in self.report.findings)

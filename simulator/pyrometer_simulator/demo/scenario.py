@@ -26,9 +26,12 @@ FLAP_EVERY_SECONDS = 3.0
 HEAT_AFTER_FLAPS_SECONDS = 4.0
 HEAT_SECONDS = 28.0
 
-# Time for all to resolve: the rules hold throttling and an MFU drop for 90 s after their end, a flap for 120 s. Twice
-# that: on a machine whose CPU others take, steps stay slow for a while, and the drop is true for as long.
+# Time for all to resolve: the rules hold throttling and an MFU drop for 90 s after their end, a flap for 120 s.
 RESOLVE_SECONDS = 240.0
+# Where others take the CPU, steps stay slow and the drop is true: the time counts from when the run was last slow, but
+# is at most this. Slow is below nine tenths of the pace, at which an MFU drop does not fire.
+BUSY_RESOLVE_SECONDS = 600.0
+SLOW_STEPS_PER_SECOND = 0.9 * 4
 POST_SECONDS = 40.0
 
 

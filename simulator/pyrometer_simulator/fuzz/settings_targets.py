@@ -60,7 +60,7 @@ def log_pattern(folder: Path, _at_end: ExitStack) -> Check:
     from pyrometer.follow import pattern  # noqa: PLC0415
     from pyrometer.follow.pattern import format_of, read_description  # noqa: PLC0415
 
-    vars(pattern)["report"] = lambda _: None
+    pattern.__dict__["report"] = lambda _: None
     pattern.MATCH_SECONDS = 0.2
     file = folder / "patterns.yaml"
 

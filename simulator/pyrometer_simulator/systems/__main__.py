@@ -58,7 +58,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--folder", type=Path, metavar="DIR", help="for chroots and logs (default: beside the stack's cache)"
     )
-    parser.add_argument("--write", type=Path, metavar="PAGE", help="put the table of all results so far into this page")
+    parser.add_argument(
+        "--write", type=Path, metavar="PAGE", help="put all results so far into this page's table, where others stay"
+    )
     return parser
 
 

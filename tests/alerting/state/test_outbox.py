@@ -343,6 +343,7 @@ def test_messages_of_a_channel_out_of_reach_are_posted_elsewhere(box: Outbox) ->
 
 
 def test_checks_for_duplicates_are_soonest_first_and_know_the_thread(box: Outbox) -> None:
+    posted(box, "earlier", ts="0.5")  # another thread of the same outlet
     one = posted(box)
     box.reply("a", "x", 21.0)
     (reply,) = replies(box)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -15,7 +13,7 @@ from pyrometer_simulator.systems.profiles import PROFILES, Profile
 NAMED = {profile.name: profile for profile in PROFILES}
 SYSLOG, SYS_ADMIN, CHOWN = 34, 21, 0
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0 or shutil.which("setpriv") is None, reason="needs root and setpriv")
+needs_root = pytest.mark.usefixtures("whole_root")
 
 
 def capabilities(profile: Profile, uid: int) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 
@@ -11,9 +10,10 @@ import pytest
 
 from pyrometer_simulator.systems import seccomp
 
-pytestmark = pytest.mark.skipif(
-    not seccomp.SUPPORTED or os.geteuid() != 0, reason="needs root on x86_64, as make test-systems does"
-)
+pytestmark = [
+    pytest.mark.skipif(not seccomp.SUPPORTED, reason="the filter is of x86_64"),
+    pytest.mark.usefixtures("whole_root"),
+]
 
 ASK = """
 import ctypes, json, os, subprocess, sys

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -22,21 +23,72 @@ def test_a_row_has_a_cell_per_profile_and_the_last_date() -> None:
     rows = table.render([NOT_RUN, OK, FAILED, LATER]).splitlines()
     assert rows[2] == (
         "| Debian 12 | newcomer | `make demo DEMO_FLAGS=--exit-after-scenario` "
-        "| no trial | ok, 231 s | failed: status 2: a \\| b | ok, 215 s (set up before) | 2026-11-23 |"
+        "| no trial | ok, 231 s | failed: status 2: a \\| b, on 2026-11-22 | ok, 215 s (set up before) | 2026-11-23 |"
     )
     assert rows[3].startswith("| Ubuntu 24.04 | root | `make smoke` | not run: archive not reachable |")
     assert len(rows) == 4
 
 
+def page_with(folder: Path, text: str) -> Path:
+    page = folder / "systems.md"
+    page.write_text(f"# Systems\n\n{table.BEGIN}\n{text}{table.END}\n\nMore.\n")
+    return page
+
+
 def test_the_table_takes_the_place_of_the_one_between_the_marks(tmp_path: Path) -> None:
-    page = tmp_path / "systems.md"
-    page.write_text(f"# Systems\n\n{table.BEGIN}\nold\n{table.END}\n\nMore.\n")
+    page = page_with(tmp_path, table.render([dataclasses.replace(OK, seconds=999.0)]))
     table.write([OK], page)
     text = page.read_text()
-    assert "old" not in text
+    assert "999" not in text
     assert text.startswith("# Systems\n\n")
     assert text.endswith(f"{table.END}\n\nMore.\n")
-    assert "ok, 231 s" in text
+    assert text.count("| Debian 12 |") == text.count("ok, 231 s") == 1
+
+
+def test_the_first_table_of_a_page(tmp_path: Path) -> None:
+    page = page_with(tmp_path, "")
+    table.write([OK], page)
+    assert f"\n{table.render([OK])}{table.END}" in page.read_text()
+
+
+def test_what_was_not_tried_again_stays_with_its_date(tmp_path: Path) -> None:
+    page = page_with(tmp_path, table.render([NOT_RUN, OK, FAILED, LATER]))
+    table.write([dataclasses.replace(OK, seconds=100.0, date="2026-11-27")], page)
+    table.write([dataclasses.replace(LATER, seconds=90.0, date="2026-11-28")], page)
+    rows = page.read_text().splitlines()[5:-3]
+    assert rows == [
+        (
+            "| Debian 12 | newcomer | `make demo DEMO_FLAGS=--exit-after-scenario` | no trial "
+            "| ok, 100 s, on 2026-11-27 | failed: status 2: a \\| b, on 2026-11-22 "
+            "| ok, 90 s (set up before) | 2026-11-28 |"
+        ),
+        table.render([NOT_RUN]).splitlines()[2],
+    ]
+
+
+def test_an_earlier_result_does_not_replace_a_later_one_of_the_page(tmp_path: Path) -> None:
+    page = page_with(tmp_path, table.render([OK]))
+    table.write([dataclasses.replace(OK, seconds=999.0, date="2026-11-01")], page)
+    assert table.render([OK]) in page.read_text()
+
+
+def test_rows_are_ordered_by_system_and_user_whenever_they_were_tried(tmp_path: Path) -> None:
+    root, simulated = dataclasses.replace(OK, user="root"), dataclasses.replace(OK, system="Another (simulated)")
+    page = page_with(tmp_path, table.render([NOT_RUN, OK]))
+    table.write([simulated, root], page)
+    first = [line.split(" | ")[:2] for line in page.read_text().splitlines()[5:-3]]
+    assert first == [
+        ["| Debian 12", "root"], ["| Debian 12", "newcomer"], ["| Ubuntu 24.04", "root"],
+        ["| Another (simulated)", "newcomer"],
+    ]  # fmt: skip
+
+
+def test_a_table_with_other_columns_is_refused_and_kept(tmp_path: Path) -> None:
+    page = page_with(tmp_path, "| system | date |\n| --- | --- |\n")
+    before = page.read_text()
+    with pytest.raises(StackError, match="other columns"):
+        table.write([OK], page)
+    assert page.read_text() == before
 
 
 def test_a_page_without_marks_is_refused(tmp_path: Path) -> None:
@@ -46,6 +98,9 @@ def test_a_page_without_marks_is_refused(tmp_path: Path) -> None:
         table.write([OK], page)
 
 
-def test_the_projects_own_page_has_the_marks() -> None:
-    page = Path(__file__).parents[3] / "docs/systems.md"
-    assert table.BEGIN in page.read_text(encoding="utf-8")
+def test_the_projects_own_page_has_a_table_that_keeps_its_rows(tmp_path: Path) -> None:
+    page = tmp_path / "systems.md"
+    before = (Path(__file__).parents[3] / "docs/systems.md").read_text(encoding="utf-8")
+    page.write_text(before, encoding="utf-8")
+    table.write([], page)
+    assert page.read_text(encoding="utf-8") == before

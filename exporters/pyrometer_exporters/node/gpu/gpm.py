@@ -129,7 +129,7 @@ class Gpm:
             split = [struct.unpack("=II", struct.pack("=Q", head)) for head in heads]
             self._metrics, self._good = [metric for metric, _ in split], [code == 0 for _, code in split]
         values: Sequence[float] = answered.cast("d")[1 :: _ENTRY.size // 8].tolist()
-        found = dict(compress(zip(self._metrics, values, strict=True), self._good))
+        found: dict[int, float] = dict(compress(zip(self._metrics, values, strict=True), self._good))
         # A metric that is not a number (unequal to itself, as the sum then is) is one that wasn't counted.
         total = sum(found.values())
         return found if total == total else {m: value for m, value in found.items() if value == value}  # noqa: PLR0124

@@ -57,7 +57,7 @@ class NumberCalls:
         ]
 
     def _failed(self, call: NumberCall, code: int) -> int | NvmlError:
-        """Ask the older function, if there is one for what this one can't tell."""
+        """Ask the older function, if there is one, for a value that this one can't report."""
         if call.older is None or code not in ABOUT_ONE_VALUE:
             return NvmlError(code, call.function)
         return NumberCalls(self._handle, [call.older]).read()[0]
@@ -92,7 +92,7 @@ def _structure(name: str, version: str) -> Callable[[], Any]:
 SM_CLOCK = NumberCall("nvmlDeviceGetClockInfo", (1,))
 MEMORY_CLOCK = NumberCall("nvmlDeviceGetClockInfo", (2,))
 VIDEO_CLOCK = NumberCall("nvmlDeviceGetClockInfo", (3,))
-# Of the die: nvmlTemperatureSensors_t 0, as a new structure says too. Since driver 570.
+# The die's temperature: nvmlTemperatureSensors_t 0, also in the new structure. Since driver 570.
 TEMPERATURE = NumberCall(
     "nvmlDeviceGetTemperatureV",
     (),

@@ -37,9 +37,9 @@ FIRST_SHARE = 0.5
 
 # How long a device may hold up the others in the shared thread.
 PATIENCE_SECONDS = 0.005
-# The second read of one device in four comes early by each of these fractions, so that with a scrape every 15 s the files
-# that are read once a minute are spread over four scrapes. In this order every other device has its files of 30 s in
-# the same scrape: of ten devices five, and not six and four.
+# The second read of one device in four comes early by each of these fractions, so that with a scrape every 15 s the
+# files that are read once a minute are spread over four scrapes. In this order every other device has its files of
+# 30 s in the same scrape: of ten devices five, and not six and four.
 EARLY = (0.0, 0.5, 0.25, 0.75)
 
 

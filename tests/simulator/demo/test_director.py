@@ -1,0 +1,82 @@
+"""The end of the scenario: the director waits for resolves, and longer while the run itself is slow."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyrometer_simulator.demo import director, scenario
+from pyrometer_simulator.demo.director import Director
+from pyrometer_simulator.demo.processes import Processes
+from pyrometer_simulator.demo.verdict import Finding
+
+
+class Pace:
+    """A Prometheus that knows only how fast the run takes its steps."""
+
+    def __init__(self, steps_per_second: float | None) -> None:
+        self.steps_per_second = steps_per_second
+
+    def value(self, query: str, at: float | None = None) -> float | None:
+        assert "pyrometer_train_steps_total" in query
+        assert at is None
+        return self.steps_per_second
+
+
+class Channel:
+    """A channel without a message."""
+
+    calls: tuple[()] = ()
+
+    def messages(self, channel: str) -> list[dict[str, Any]]:
+        assert channel
+        return []
+
+
+class Clock:
+    """The module `time` of the director: it passes only while the director sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def time(self) -> float:
+        return self.now
+
+    monotonic = time
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def waited(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, pace: float | None, *, named: bool = True) -> float:
+    """Return for how long the director waits for an incident that never ends."""
+    clock = Clock()
+    monkeypatch.setattr(director, "time", clock)
+    monkeypatch.setattr(director, "incidents", lambda _: [])
+    played = Director({}, Pace(pace), Channel(), "", Processes(tmp_path), lambda _: None, _traffic_at=clock.now)  # type: ignore[arg-type]
+    found = Finding("GpuThrottledThermal", "gpu-003 GPU 5", "heat", clock.now)
+    found.named_at = clock.now if named else None
+    played.report.findings = [found]
+    start = clock.now
+    played._wait_for_resolves()
+    return clock.now - start
+
+
+def test_an_incident_has_its_time_to_resolve(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert waited(monkeypatch, tmp_path, pace=4.0) == pytest.approx(scenario.RESOLVE_SECONDS, abs=1)
+
+
+def test_a_run_that_others_slow_down_has_a_true_drop_and_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert waited(monkeypatch, tmp_path, pace=3.0) == pytest.approx(scenario.BUSY_RESOLVE_SECONDS, abs=1)
+
+
+def test_without_an_answer_of_prometheus_nothing_is_slow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert waited(monkeypatch, tmp_path, pace=None) == pytest.approx(scenario.RESOLVE_SECONDS, abs=1)
+
+
+def test_a_message_that_has_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert waited(monkeypatch, tmp_path, pace=3.0, named=False) == pytest.approx(scenario.POST_SECONDS, abs=1)
