@@ -2,8 +2,11 @@
 
 Each rank of a hung job writes a dump of its last collectives: with ``TORCH_NCCL_DUMP_ON_TIMEOUT=1`` when the watchdog
 fires, and on request. Here they are joined over ranks: who came to which collective of which group, who did not, and
-who waits for nobody. A dump is a pickle from a job, so nothing in it is ever called: it may hold dict, list, tuple,
-str, bytes, int, float, bool and None. Its JSON form is read as well.
+who waits for nobody. A rank whose dump is too early is not named: in a run that goes on, ranks wait for each
+other, too.
+
+A dump is a pickle from a job, so nothing in it is ever called: it may hold dict, list, tuple, str, bytes, int, float,
+bool and None. Its JSON form is read as well.
 """
 
 from __future__ import annotations
@@ -16,13 +19,15 @@ import pickle
 import re
 import stat
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from pyrometer._command_line import add_version_flag
 
 MAX_DUMP_BYTES = 256 * 1024 * 1024
+SHORT_SECONDS = 10.0
+"""Ranks of a run that goes on wait for each other, too, but seldom for as long as this."""
 _RANK = re.compile(r"(\d+)(?:\.json)?$")
 # The group of all ranks has this description in entries, and no name in ``pg_config``.
 _DEFAULT, _WHOLE_JOB = "default_pg", ""
@@ -60,12 +65,16 @@ class Collective:
         name: ``gloo:all_reduce``, ``nccl:broadcast``, ...
         finished: whether this rank is through with it.
         place: file, line and function in the job; empty where the dump has none.
+        began: when this rank came to it, in Unix seconds; 0 where the dump doesn't say.
+        timeout: after how many seconds PyTorch gives it up; 0 where the dump doesn't say.
     """
 
     sequence: int
     name: str
     finished: bool
     place: str
+    began: float = 0.0
+    timeout: float = 0.0
 
 
 @dataclass
@@ -78,6 +87,7 @@ class Dump:
         groups: descriptions of the groups it knows, by name.
         members: the global ranks of those groups whose members it knows.
         in_p2p: whether it is in a ``send`` or ``recv`` that has not finished.
+        written: when the file was written, in Unix seconds; 0 where that is not known.
     """
 
     rank: int
@@ -85,6 +95,7 @@ class Dump:
     groups: dict[str, str] = field(default_factory=dict)
     members: dict[str, frozenset[int]] = field(default_factory=dict)
     in_p2p: bool = False
+    written: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -97,6 +108,8 @@ class Wait:
     missing: tuple[int, ...]
     others: tuple[tuple[int, str], ...]
     """Ranks that are in another collective with the same number, and its name."""
+    unsure: tuple[tuple[int, float], ...] = ()
+    """Missing ranks that were seen too early, and how long after the last of the others had come."""
 
 
 def read_dump(path: str) -> Dump:
@@ -109,7 +122,7 @@ def read_dump(path: str) -> Dump:
         BadDumpError: it is no dump, or a hostile one.
         OSError: it can't be read.
     """
-    data = _read(path)
+    data, written = _read(path)
     try:
         whole = json.loads(data) if data[:1] == b"{" else _PlainUnpickler(io.BytesIO(data)).load()
     except BadDumpError:
@@ -121,7 +134,9 @@ def read_dump(path: str) -> Dump:
     if not isinstance(whole, dict) or not isinstance(whole.get("entries"), list) or found is None:
         msg = "no dump of the Flight Recorder: it has no entries, or its name doesn't end in the rank"
         raise BadDumpError(msg)
-    return _dump(int(found[1]), whole)
+    dump = _dump(int(found[1]), whole)
+    dump.written = written
+    return dump
 
 
 def join(dumps: Iterable[Dump]) -> list[Wait]:
@@ -142,15 +157,33 @@ def join(dumps: Iterable[Dump]) -> list[Wait]:
         others = tuple(sorted((rank, one.name) for rank, one in at_front.items() if one.name != usual))
         if waiting and (missing or others):
             shown = next(one for one in at_front.values() if one.name == usual)
-            waits.append(Wait(group, shown, waiting, missing, others))
+            standing = {rank: at_front[rank] for rank in waiting}
+            waits.append(Wait(group, shown, waiting, missing, others, tuple(_unsure(standing, missing, by_rank))))
     return waits
+
+
+def _unsure(
+    standing: Mapping[int, Collective], missing: Iterable[int], by_rank: Mapping[int, Dump]
+) -> Iterator[tuple[int, float]]:
+    """Yield the missing ranks that were seen too early, and how long after the last of the others had come.
+
+    The others' dumps decide about a rank that wrote no dump, or none when they did.
+    """
+    last_came = max(one.began for one in standing.values())
+    last_seen = max(by_rank[rank].written for rank in standing)
+    timeouts = [0.9 * one.timeout for one in standing.values() if one.timeout > 0]
+    for rank in missing if last_came and last_seen else ():
+        written = by_rank[rank].written if rank in by_rank else 0.0
+        seen = written if last_seen - written < SHORT_SECONDS else last_seen
+        if seen - last_came < min([SHORT_SECONDS, *timeouts]):
+            yield rank, seen - last_came
 
 
 def culprits(dumps: Iterable[Dump], waits: Iterable[Wait]) -> list[int]:
     """Return the ranks that others wait for and that wait for nobody themselves."""
     waits = list(waits)
-    awaited = {rank for wait in waits for rank in (*wait.missing, *(rank for rank, _ in wait.others))}
     unlike = {rank for wait in waits for rank, _ in wait.others}
+    awaited = unlike.union(*(set(wait.missing) - dict(wait.unsure).keys() for wait in waits))
     waiting = {rank for wait in waits for rank in wait.waiting} | {dump.rank for dump in dumps if dump.in_p2p}
     return sorted((awaited - waiting) or unlike)
 
@@ -171,14 +204,27 @@ def _explained(dumps: Sequence[Dump], waits: Sequence[Wait], found: Sequence[int
         )
         if wait.missing:
             lines.append(f"did not reach it: {_some(wait.missing)}")
+        if wait.unsure:
+            lines.append(_may_have_come(wait.unsure))
         lines.extend(f"  rank {rank} is in {other} instead" for rank, other in wait.others)
     lines.extend(_last_seen(rank, by_rank.get(rank)) for rank in found)
     if not found:
-        lines.append(
-            "No single rank differs: "
-            + ("every rank that others wait for is waiting too." if waits else "nobody waits.")
-        )
+        lines.append(_nobody(waits))
     return [_printable(line) for line in lines]
+
+
+def _may_have_come(unsure: Sequence[tuple[int, float]]) -> str:
+    seconds = min(seconds for _, seconds in unsure)
+    when = f"{abs(seconds):,.1f} s {'before' if seconds < 0 else 'after'}"
+    ranks = _some([rank for rank, _ in unsure])
+    return f"may come, or have come since: {ranks}, seen {when} the last of the others came"
+
+
+def _nobody(waits: Sequence[Wait]) -> str:
+    if any(wait.unsure for wait in waits):
+        return "Nobody is named: a run that goes on looks the same. Ask for dumps of all ranks again."
+    why = "every rank that others wait for is waiting too." if waits else "nobody waits."
+    return f"No single rank differs: {why}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -214,14 +260,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0 if found else 1
 
 
-def _read(path: str) -> bytes:
+def _read(path: str) -> tuple[bytes, float]:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     with open(fd, "rb") as file:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_DUMP_BYTES:
             msg = "no regular file of at most 256 MB"
             raise BadDumpError(msg)
-        return file.read(status.st_size)  # a larger number would be taken as memory at once
+        return file.read(status.st_size), status.st_mtime  # a larger number would be taken as memory at once
 
 
 def _dump(rank: int, whole: dict[Any, Any]) -> Dump:
@@ -260,9 +306,14 @@ def _add(dump: Dump, entry: dict[Any, Any], completed: dict[str, int]) -> None:
         return
     known = dump.latest.get(group[0])
     if known is None or sequence >= known.sequence:
-        dump.latest[group[0]] = Collective(sequence, name, finished, _place(entry.get("frames")))
+        began, timeout = _seconds(entry.get("time_created_ns"), 1e9), _seconds(entry.get("timeout_ms"), 1e3)
+        dump.latest[group[0]] = Collective(sequence, name, finished, _place(entry.get("frames")), began, timeout)
         if len(group) > 1 and isinstance(group[1], str):
             dump.groups[group[0]] = group[1]
+
+
+def _seconds(count: object, in_a_second: float) -> float:
+    return count / in_a_second if isinstance(count, int) and 0 < count < 1 << 63 else 0.0
 
 
 def _place(frames: object) -> str:

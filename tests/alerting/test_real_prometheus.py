@@ -11,6 +11,7 @@ from alerting_fakes import training_incident
 from pyrometer_alerting.diagnosis.cost import add_up
 from pyrometer_alerting.diagnosis.evidence import PROVIDERS, gather
 from pyrometer_alerting.diagnosis.examination import daily_wave_of_run, examine
+from pyrometer_alerting.diagnosis.look import Questions, Rank
 from pyrometer_alerting.digest.data import gather as gather_digest
 from pyrometer_alerting.model.incident import Cause, ChartCurve, Diagnosis
 from pyrometer_alerting.render.drop_data import drop_picture_of
@@ -69,6 +70,7 @@ def lines(run: Trace, now: float) -> Iterator[str]:
                 value *= 1.0 if share is None else (0.2 if rank == 3 else 0.6)
                 yield f'pyrometer_train_{name}_total{labels},rank="{rank}"{part}}} {value} {at}'
     yield from wiring(now)
+    yield from dumps_of_a_hung_run(now)
 
 
 def wiring(now: float) -> Iterator[str]:
@@ -91,6 +93,35 @@ def wiring(now: float) -> Iterator[str]:
             downs = int(device == "mlx5_0" and at > now - 400)
             port = f'{{cluster="c1",node="{node}",device="{device}",port="1"}}'
             yield f"pyrometer_nic_link_down_events_total{port} {downs} {at}"
+
+
+def dumps_of_a_hung_run(now: float) -> Iterator[str]:
+    """Ranks 0 and 1 wait, rank 3 does not come; the dump of rank 2 is older than the last step."""
+    ranks = [(rank, f'{{cluster="c1",run="hung",attempt="0",rank="{rank}"') for rank in range(4)]
+    at = now - END
+    yield "# TYPE pyrometer_train_last_step_timestamp_seconds gauge"
+    for rank, labels in ranks:
+        yield f"pyrometer_train_last_step_timestamp_seconds{labels}}} {now - 900 + rank} {at}"
+    yield "# TYPE pyrometer_train_flight_recorder_dump_timestamp_seconds gauge"
+    for rank, labels in ranks:
+        written = now - (1000 if rank == 2 else 200)
+        yield f"pyrometer_train_flight_recorder_dump_timestamp_seconds{labels}}} {written} {at}"
+    yield "# TYPE pyrometer_train_flight_recorder_collective gauge"
+    for rank, labels in ranks:
+        group = 'group="0",group_name="default_pg",group_ranks="",collective="nccl:all_reduce",place=""'
+        state = "waiting" if rank < 2 else "finished"
+        number = {2: 12, 3: 15}.get(rank, 16)
+        yield f'pyrometer_train_flight_recorder_collective{labels},{group},state="{state}"}} {number} {at}'
+
+
+def test_a_dump_from_before_the_last_step_is_not_joined_with_those_of_the_hang(
+    prometheus: tuple[HttpPrometheus, float],
+) -> None:
+    asked, now = prometheus
+    ranks = {str(rank): Rank("gpu-001", str(rank), "") for rank in range(4)}
+    incident = training_incident(run="hung", started_at=now - 300)
+    look = PROVIDERS["dumps"](Questions(asked, incident, now - END, ranks=ranks))
+    assert [fact.labels["gpu"] for fact in look.facts] == ["3"]
 
 
 def test_a_run_is_found_read_raw_and_recognised(prometheus: tuple[HttpPrometheus, float]) -> None:

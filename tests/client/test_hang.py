@@ -93,6 +93,74 @@ def test_a_rank_without_a_dump_is_known_by_its_group(tmp_path: Path, capsys: pyt
     assert "the others wait for rank 1: it wrote no dump" in capsys.readouterr().out
 
 
+CAME = 1_800_000_000.0
+
+
+def seen(folder: Path, rank: int, number: int, after: float, timeout: float = 600.0) -> None:
+    """Write a rank's dump, this long after the others came to collective 16."""
+    made = {"time_created_ns": int(CAME * 1e9), "timeout_ms": int(timeout * 1000)}
+    write(folder, rank, [entry(WORLD, number) | made], 15)
+    os.utime(folder / f"trace_{rank}", (CAME + after, CAME + after))
+
+
+@pytest.mark.parametrize(
+    ("after", "said"), [(0.04, "0.0 s after"), (9.0, "9.0 s after"), (-0.25, "0.2 s before"), (-8.0, "8.0 s before")]
+)
+def test_nobody_is_named_from_dumps_that_a_run_that_goes_on_would_write(
+    tmp_path: Path, after: float, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen(tmp_path, 0, 16, max(after, 0.0) + 0.5)
+    seen(tmp_path, 1, 15, after)
+    assert main([str(tmp_path)]) == 1
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "did not reach it: ranks 1",
+        f"may come, or have come since: ranks 1, seen {said} the last of the others came",
+        "Nobody is named: a run that goes on looks the same. Ask for dumps of all ranks again.",
+    ]
+
+
+def test_of_two_that_did_not_come_only_the_one_whose_dump_is_late_enough_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a real run wrote them: rank 1 waits in the same collective by the time of its next dump."""
+    for rank in (2, 3):
+        seen(tmp_path, rank, 16, 12.0)
+    seen(tmp_path, 0, 15, 12.0)
+    seen(tmp_path, 1, 14, 9.0)
+    assert main([str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "may come, or have come since: ranks 1, seen 9.0 s after the last of the others came" in lines
+    assert [line[:31] for line in lines if "=>" in line] == ["=> the others wait for rank 0; "]
+
+
+@pytest.mark.parametrize("waited", [0.3, 11.0])
+def test_a_rank_that_wrote_no_dump_with_the_others_is_named_once_they_have_waited(
+    tmp_path: Path, waited: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for rank in (0, 1):
+        seen(tmp_path, rank, 16, waited)
+    seen(tmp_path, 2, 12, -60.0)  # stopped: its dump is of an earlier request
+    assert main([str(tmp_path)]) == (0 if waited > 10 else 1)
+    assert ("the others wait for rank 2" in capsys.readouterr().out) == (waited > 10)
+    (tmp_path / "trace_0").unlink()
+    (tmp_path / "trace_2").unlink()  # rank 0 is known by the group of all ranks
+    assert main([str(tmp_path)]) == (0 if waited > 10 else 1)
+    assert ("rank 0: it wrote no dump" in capsys.readouterr().out) == (waited > 10)
+
+
+def test_a_rank_is_named_when_a_shorter_timeout_has_run_out(tmp_path: Path) -> None:
+    seen(tmp_path, 0, 16, 5.1, timeout=5.0)
+    seen(tmp_path, 1, 15, 5.1, timeout=5.0)
+    assert main([str(tmp_path)]) == 0
+
+
+@pytest.mark.parametrize("made", [-1, 0, 1 << 90, 1e300, "now", None])
+def test_a_time_that_is_none_is_not_known(tmp_path: Path, made: object) -> None:
+    write(tmp_path, 0, [entry(WORLD, 16) | {"time_created_ns": made, "timeout_ms": made}], 15)
+    write(tmp_path, 1, [entry(WORLD, 15)], 15)
+    assert main([str(tmp_path)]) == 0
+
+
 def test_a_rank_in_a_receive_is_not_blamed(tmp_path: Path) -> None:
     receive = entry(WORLD, 15, "recv 1<-0") | {"is_p2p": True}
     write(tmp_path, 0, [entry(WORLD, 16)], 15)

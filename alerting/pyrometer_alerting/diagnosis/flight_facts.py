@@ -1,7 +1,8 @@
 """Facts from the dumps of PyTorch's Flight Recorder: whom a hung run waits for, and where in the code.
 
 The dumps of all ranks are joined here: in each group, ranks whose latest collective has the highest number and is not
-finished wait for those that did not come to it; see :mod:`pyrometer_kit.collectives` for who is to blame.
+finished wait for those that did not come to it; see :mod:`pyrometer_kit.collectives` for who is to blame. A dump from
+before the run's last step is of another moment: its rank counts as one without a dump.
 """
 
 from __future__ import annotations
@@ -56,10 +57,11 @@ def dumps(questions: Questions) -> Look:
     query = f"max by ({', '.join(_LABELS)}) (pyrometer_train_flight_recorder_collective{questions.of_run()})"
     found = questions.values(query, _LABELS)
     newest = max((labels[0] for labels in found), key=lambda text: (len(text), text), default="")
+    early = _of_another_moment(questions) if found else set()
     groups: dict[str, _Group] = {}
     evidence: dict[int, bool] = {}
     for (attempt, rank, name, title, size, collective, state, place), number in found.items():
-        if attempt != newest or not rank.isdigit():
+        if attempt != newest or not rank.isdigit() or (attempt, rank) in early:
             continue
         if not name:  # it waits in a send or receive, and is no culprit
             evidence[int(rank)] = True
@@ -68,6 +70,14 @@ def dumps(questions: Questions) -> Look:
         group.name, group.size = group.name or title, max(group.size, int(size) if size.isdigit() else 0)
         group.latest[int(rank)] = _Latest(int(number), collective, state == "waiting", place)
     return Look(tuple(_facts(questions, groups, evidence, query)), frozenset({"not_arrived"}))
+
+
+def _of_another_moment(questions: Questions) -> set[tuple[str, ...]]:
+    """Return attempt and rank of the dumps that were written before the last step that any rank made."""
+    run = questions.of_run()
+    written = f"max by (attempt, rank) (pyrometer_train_flight_recorder_dump_timestamp_seconds{run})"
+    stepped = f"max by (attempt) (pyrometer_train_last_step_timestamp_seconds{run})"
+    return set(questions.values(f"{written} < on(attempt) group_left {stepped}", ("attempt", "rank")))
 
 
 def _facts(questions: Questions, groups: Mapping[str, _Group], evidence: Mapping[int, bool], query: str) -> list[Fact]:

@@ -108,6 +108,7 @@ MINIMAL = frozenset(
         "pyrometer_train_current_part_seconds",
         "pyrometer_train_expected_mfu_ratio",
         "pyrometer_train_flight_recorder_collective",
+        "pyrometer_train_flight_recorder_dump_timestamp_seconds",
         "pyrometer_train_gc_pause_seconds_total",
         "pyrometer_train_gc_pauses_total",
         "pyrometer_train_last_gc_step",

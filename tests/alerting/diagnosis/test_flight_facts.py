@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from alerting_fakes import START, FakePrometheus
@@ -28,9 +29,11 @@ def latest(rank: int, group: tuple[str, str, str], number: int, state: str = "wa
     return Series(labels, ((START, float(number)),))
 
 
-def facts(*series: Series, ranks: int = 4) -> tuple[Fact, ...]:
+def facts(*series: Series, ranks: int = 4, early: Sequence[int] = ()) -> tuple[Fact, ...]:
     prometheus = FakePrometheus()
     prometheus.on("flight_recorder_collective", list(series))
+    before_the_last_step = [Series({"attempt": "0", "rank": str(rank)}, ((START, START),)) for rank in early]
+    prometheus.on("flight_recorder_dump_timestamp_seconds", before_the_last_step)
     incident = Incident("i", "k", "c1", "NcclHang", "llama", "critical", "train", START, START)
     places = {str(rank): Rank(f"gpu-00{rank // 2}", str(rank % 2), "0") for rank in range(ranks)}
     look = dumps(Questions(prometheus, incident, START, ranks=places))
@@ -76,6 +79,18 @@ def test_both_of_two_that_did_not_come_are_named() -> None:
         latest(0, WORLD, 16), latest(1, WORLD, 16), latest(2, WORLD, 15, "finished"), latest(3, WORLD, 15, "finished")
     )
     assert [fact.labels["gpu"] for fact in found] == ["0", "1"]
+
+
+def test_dumps_from_before_the_last_step_name_nobody() -> None:
+    of_a_run_that_went_on = [latest(0, WORLD, 16), latest(1, WORLD, 16), latest(2, WORLD, 15), latest(3, WORLD, 16)]
+    assert len(facts(*of_a_run_that_went_on)) == 1
+    assert facts(*of_a_run_that_went_on, early=range(4)) == ()
+
+
+def test_a_rank_whose_dump_is_from_before_the_last_step_is_one_without_a_dump() -> None:
+    waiting = [latest(rank, WORLD, 16) for rank in range(3)]
+    (fact,) = facts(*waiting, latest(3, WORLD, 12), early=[3])
+    assert fact.detail.endswith("rank 3 has written no dump")
 
 
 def test_nobody_is_named_where_nobody_waits_or_no_dump_is_there() -> None:
