@@ -28,6 +28,7 @@ _LOCK_SECONDS = 2.0  # one that waits longer to lead tries again, and ends what 
 BEAT_SECONDS = 1.0
 TRY_SECONDS = 0.5
 WENT_BACK = "the database is older than it was: a copy was put back, or a standby that lagged was promoted"
+BEING_RESTORED = "the database has lost the leader's last beat: is it being restored?"
 _log = logging.getLogger(__name__)
 
 
@@ -115,8 +116,10 @@ class Leadership:
         self._seen = found
 
     def _last_beat(self) -> float:
-        (at,) = self._session.execute("SELECT at FROM beat WHERE id = 1").fetchone()
-        return float(at)
+        row = self._session.execute("SELECT at FROM beat WHERE id = 1").fetchone()
+        if row is None:
+            raise StoreError(BEING_RESTORED)
+        return float(row[0])
 
     def check(self) -> None:
         """Cut a session that hangs, so that `run` notices."""

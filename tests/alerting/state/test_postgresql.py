@@ -53,7 +53,7 @@ def test_a_server_that_is_too_old_is_refused_and_its_connection_closed(
     made: list[Any] = []
     connect = psycopg.connect
     monkeypatch.setattr(psycopg, "connect", lambda *a, **k: made.append(connect(*a, **k)) or made[-1])
-    with pytest.raises(StoreError, match="or later is needed"):
+    with pytest.raises(StoreError, match="or newer is required"):
         server.connect()
     assert made[0].closed
 
@@ -208,7 +208,7 @@ def test_only_the_leader_of_this_term_changes_anything(engine: PostgreSQL, serve
     engine.commit()
     for other in (PostgreSQL(server), PostgreSQL(server, epoch=engine.epoch, leads=lambda: False),
                   PostgreSQL(server, epoch=(engine.epoch or 0) + 1)):  # fmt: skip
-        with pytest.raises(NotLeadingError, match="another replica leads"):
+        with pytest.raises(NotLeadingError, match="another replica is the leader"):
             other.begin()
         other.begin(aside=True)  # as a command does
         other.rollback()

@@ -71,7 +71,7 @@ def test_nobody_is_called_while_another_may_lead(shared: Shared) -> None:
     store = Store(shared)  # type: ignore[arg-type]
     store.check_leading()
     shared.leading = False
-    with pytest.raises(NotLeadingError, match="another replica leads"):
+    with pytest.raises(NotLeadingError, match="another replica is the leader"):
         store.check_leading()
 
 
