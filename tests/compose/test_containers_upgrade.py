@@ -59,7 +59,7 @@ def rename(path: Path, old: str, new: str) -> None:
 
 
 def version(running: Site) -> str:
-    return running.inside("alerting", "pyrometer-alerting", "--version").split()[-1]
+    return running.inside("alerting", "pyrometer-alerting", "--version").split()[2]
 
 
 def test_an_upgrade_by_the_pages_commands_and_the_way_back(
