@@ -24,7 +24,7 @@ def test_a_redirect_takes_no_credentials_elsewhere(status: int, token: str) -> N
         StrangeServer(leads_to(f"http://{stranger.place}/metadata?ticket=t0p", status)) as server,
     ):
         address = server.place if token else f"me:pw@{server.place}"
-        expected = f"it leads to http://{stranger.place}, which is not followed"
+        expected = f"it redirects to http://{stranger.place}, which is not followed"
         with pytest.raises(HttpGetError, match=expected) as refused:
             get(f"http://{address}", "/a", token=token, seconds=60)
         assert refused.value.status == status
@@ -40,7 +40,7 @@ def test_a_redirect_to_nonsense_is_one_printable_line(location: str) -> None:
     assert str(refused.value).isprintable()
 
 
-@pytest.mark.parametrize(("answer", "why"), [(trickles(), "too slow"), (never_ends(), "more than 32 MiB")])
+@pytest.mark.parametrize(("answer", "why"), [(trickles(), "too slow"), (never_ends(), "larger than 32 MiB")])
 def test_an_answer_without_end_ends_at_the_deadline_or_the_limit(answer: Answer, why: str) -> None:
     with StrangeServer(answer) as server:
         began = time.monotonic()

@@ -15,6 +15,7 @@ import pynvml
 from pyrometer_exporters.framework.metrics import Family
 from pyrometer_exporters.framework.outcome import PartError
 from pyrometer_exporters.node.gpu.clock_events import version_numbers
+from pyrometer_exporters.node.gpu.number_calls import NumberCall
 from pyrometer_exporters.node.gpu.nvml import FieldKey, Handle, Nvml, NvmlError
 
 NODE = ""
@@ -77,6 +78,19 @@ class Recording:
         for key, reason in self._reasons(handle, left_out).items():
             self._note((handle,), _source(key), reason)
         return found
+
+    def numbers(self, handle: Handle, calls: Sequence[NumberCall]) -> Callable[[], list[int | NvmlError]]:
+        """Return the reader of these calls; each of its looks notes those that failed."""
+        read = self._nvml.numbers(handle, calls)
+
+        def look() -> list[int | NvmlError]:
+            answers = read()
+            for answer in answers:
+                if isinstance(answer, NvmlError):
+                    self._note((handle,), answer.detail.partition(" ")[0], answer.reason)
+            return answers
+
+        return look
 
     def _reasons(self, handle: Handle, keys: Sequence[FieldKey]) -> dict[FieldKey, str]:
         """Ask once more why these fields were left out, as each entry has a code of its own."""

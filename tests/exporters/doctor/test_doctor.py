@@ -90,7 +90,7 @@ def test_a_gpu_without_any_source_of_thermal_throttling_is_a_problem(bench: Benc
                 "the NVIDIA kernel module is not loaded)"
             ),
         ),
-        (lambda gpus: gpus[0].hide(), "the driver presents 2 GPUs, 3 are expected"),
+        (lambda gpus: gpus[0].hide(), "the driver lists 2 GPUs, 3 are expected"),
         (
             lambda gpus: gpus[1].set(errors={"nvmlDeviceGetCurrPcieLinkWidth": 3}),
             (
@@ -158,7 +158,7 @@ def test_a_mismatch_of_which_one_version_is_unknown_is_one_problem(bench: Bench)
     status, report = bench.json()
     assert status == 1
     assert [fault["what"] for fault in report["faults"]] == [
-        "NVML library and kernel module are of different drivers, 13.595.45.04 and unknown"
+        "NVML library and kernel module belong to different drivers, 13.595.45.04 and unknown"
     ]
 
 
@@ -170,7 +170,7 @@ def test_a_node_without_gpus_is_well_unless_it_should_have_some(bench: Bench, co
         (bench.folder / "sys/bus/pci/devices" / gpu.pci_bus_id[4:].lower() / "class").write_text("0x020000\n")
     status, report = bench.json()
     assert (status, report["problems"], report["faults"]) == (0, [], [])
-    assert "a node without GPUs" in report["notes"][0]
+    assert "this node has no GPUs" in report["notes"][0]
     first, *_ = bench.doctor()[1].splitlines()
     assert first.endswith("without a GPU the GPU alert rules have nothing to check")
     status, report = bench.json("--collector.gpu.expected=8")
@@ -253,7 +253,7 @@ def test_columns_are_aligned_and_alike_gpus_share_a_line(bench: Bench) -> None:
     starts = {tuple(match.start() for match in re.finditer(r"(?<=  )\S", line)) for line in table[1:]}
     assert len(starts) == 1
     assert re.search(r"^  0-7  pyrometer_gpu_bank_remapping_pending +needs driver 615 or newer$", out, re.MULTILINE)
-    assert "the alert rules have all they need" in lines[0]
+    assert "the alert rules have everything they need" in lines[0]
     assert "7 by the driver, 4 sampled" in table[1]
     assert "  processes on GPUs: none, so attribution could not be checked" in lines
 

@@ -260,7 +260,7 @@ def test_nvidia_smi_itself_is_asked_and_what_it_says_besides_is_no_report(
     program.chmod(0o755)
     assert len(nvidia_smi.read(None)) == 1
     program.write_text("#!/bin/sh\nprintf 'NVML: \\377 Unknown Error'; exit 255\n")
-    with pytest.raises(UsageError, match=r"nvidia-smi: not what .* it says 'NVML: . Unknown Error'"):
+    with pytest.raises(UsageError, match=r"nvidia-smi: not the output of .* it says 'NVML: . Unknown Error'"):
         nvidia_smi.read(None)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from conftest import Bench
 
-_OUT_OF_REACH = "so the peak of NVIDIA H100 80GB HBM3, 989.4 TFLOP/s in BF16 is out of reach"
+_OUT_OF_REACH = "so the peak of NVIDIA H100 80GB HBM3, 989.4 TFLOP/s in BF16 can't be reached"
 
 
 def notes(bench: Bench) -> list[str]:

@@ -86,4 +86,4 @@ def test_a_state_folder_that_cannot_be_written_is_a_note_and_nothing_else(node: 
     assert [result.verdict.state for result in look.results if result.check.name != "stuck_processes"] == [
         result.verdict.state for result in before.results if result.check.name != "stuck_processes"
     ]
-    assert "could not be kept" in look.notes[0]
+    assert "could not be saved" in look.notes[0]

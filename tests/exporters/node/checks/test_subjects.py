@@ -174,7 +174,7 @@ FAULTS: dict[str, tuple[Plant, str]] = {
     ),
     "clocksource": (
         lambda n: n.files.write("sys", "devices/system/clocksource/clocksource0/current_clocksource", "hpet"),
-        "the clock source is hpet: each look at the time is a system call",
+        "the clock source is hpet: each reading of the time is a system call",
     ),
     "filesystem_full": (
         lambda n: n.files.disks.sizes.update({"/": SimulatedStatFs(f_bavail=20_000)}), "/ is 98.0% full",

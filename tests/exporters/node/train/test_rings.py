@@ -162,7 +162,7 @@ def test_counts_below_zero_are_bad(folder: Path, rings: Rings, clock: Any, slot:
     rings("r").slot(slot, -1)
     tracker = Tracker(folder, clock, PointStore())
     tracker.poll()
-    assert "below zero" in tracker.downs()[0].detail
+    assert "negative count" in tracker.downs()[0].detail
     tracker.close()
 
 
