@@ -395,5 +395,5 @@ def test_what_helm_leaves_is_what_the_page_deletes() -> None:
 
 def test_every_volume_of_the_monitoring_host_goes_with_it() -> None:
     file = yaml.safe_load((ROOT / "compose/compose.yaml").read_text())
-    assert "docker compose down --volumes" in block("monitoring host")
+    assert "docker compose --profile '*' down --remove-orphans --volumes" in block("monitoring host")
     assert all((settings or {}).get("external") is None for settings in file["volumes"].values())
