@@ -19,7 +19,7 @@ _ON_SQLITE = "not postgresql"
 
 @dataclass(frozen=True)
 class Subject:
-    """A module, the tests that are to notice a change of it, the quickest first, and which of these tests."""
+    """A module to mutate, and the tests that must notice a change of it, quickest first."""
 
     module: str
     tests: tuple[str, ...]

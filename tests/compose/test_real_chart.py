@@ -137,7 +137,7 @@ def person(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
 
 @pytest.fixture
 def empty(person: Person) -> Iterator[set[str]]:
-    """The cluster's objects without us; a test that fails leaves nothing to the next one."""
+    """Yield the cluster without our objects, and remove what a failed test has left."""
     before = person.objects()
     yield before
     person.play(

@@ -33,7 +33,7 @@ def test_prometheus_takes_what_the_page_changes(stack: Stack, tmp_path: Path, na
 
 
 def test_what_mimir_gets_twice_are_all_batches_and_nothing_else() -> None:
-    """The two remote writes divide what is written, by the same expression."""
+    """Check that one expression divides the samples between the two remote writes."""
     first, second = yaml.safe_load(blocks(ROOT / "docs/howto/mimir.md")["prometheus.yaml"])["remote_write"]
     drop, keep = first["write_relabel_configs"][0], second["write_relabel_configs"][0]
     assert {**drop, "action": ""} == {**keep, "action": ""}

@@ -122,7 +122,7 @@ def format_of(description: Description) -> Format:
 
 
 class _KindOfLine:
-    """A pattern that rests after a line on which it took too long: the follower shares its node with the training."""
+    """Pauses a pattern after a line that took it too long, as the follower shares its node with the training."""
 
     def __init__(self, pattern: re.Pattern[str]) -> None:
         self._pattern = pattern

@@ -65,7 +65,7 @@ def post_of(operation: Operation | None) -> Operation:
 def test_a_database_that_is_being_restored_does_not_end_the_wait_for_the_lead(
     replicas: tuple[Replica, Replica],
 ) -> None:
-    """A copy is put back table by table: for a moment they exist, and are empty."""
+    """While a copy is restored, table by table, the tables exist and are empty for a moment."""
     first, second = replicas
     assert first.step()
     first.leadership._session.execute("DELETE FROM beat")

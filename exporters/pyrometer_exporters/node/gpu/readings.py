@@ -125,7 +125,7 @@ READ_FIELDS: tuple[FieldKey, ...] = (MEMORY_TEMP_FIELD, TOTAL_ENERGY_FIELD)
 
 
 class Everyday:
-    """The values that every GPU has, read from an open one. Valid for as long as its handle."""
+    """Reads the values that every GPU has; valid as long as the handle of the open GPU."""
 
     def __init__(self, nvml: Nvml, handle: Handle) -> None:
         self._nvml, self._handle = nvml, handle
