@@ -142,6 +142,14 @@ class RealAlertmanager:
     def post(self, *alerts: Mapping[str, Any]) -> None:
         self._ask("POST", "/api/v2/alerts", list(alerts))
 
+    def post_grouped(self, *alerts: Mapping[str, Any], row: str) -> None:
+        """Post alerts and wait until they are in their group: what is posted next cannot overtake them."""
+        self.post(*alerts)
+        wait_until(
+            lambda: any(group["labels"] == {"row": row} for group in self._ask("GET", "/api/v2/alerts/groups")),
+            seconds=60,
+        )
+
     def silence(self, seconds: float, **labels: str) -> None:
         matchers = [{"name": name, "value": value, "isRegex": False, "isEqual": True} for name, value in labels.items()]
         now = time.time()

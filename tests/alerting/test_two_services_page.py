@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from alerting_fakes import wait_until
-from alerting_real import RealAlertmanager, prom_alert
+from alerting_real import RealAlertmanager, iso, prom_alert
 
 from pyrometer_simulator.ports import free_port
 from pyrometer_simulator.postgres import HOW_TO_GET, Pair, binaries
@@ -153,7 +153,7 @@ def test_who_follows_the_page_has_two_services_of_which_one_may_go(reader: Reade
     began = time.monotonic()
     assert reader.leader() != first
     assert time.monotonic() - began < TAKEOVER_SECONDS
-    reader.alertmanager.post({**alert, "endsAt": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())})
+    reader.alertmanager.post({**alert, "endsAt": iso(time.time())})  # in whole seconds it may end before it began: 400
     wait_until(lambda: "Resolved" in slack.messages("gpu-alerts")[0]["text"], seconds=60)
     assert len(slack.messages("gpu-alerts")) == 1
     logged = "".join(path.read_text() for path in reader.folder.glob("*.log"))
