@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 
 from pyrometer_alerting.deliver.breaker import AWAY
 from pyrometer_alerting.deliver.degrade import degraded, has_native_charts_enabled, record_chart_refusal, stored_message
+from pyrometer_alerting.deliver.delivery_loop import DeliveryLoop
 from pyrometer_alerting.deliver.failure import Trouble
 from pyrometer_alerting.deliver.limits import SendLimits, Timing, slack_method
 from pyrometer_alerting.deliver.slack import LONGEST_WAIT_SECONDS, Slack, SlackFailure
@@ -36,7 +36,7 @@ _POSTED_AGAIN = "not found: posting again"
 _CLOCK_SKEW_SECONDS = 60.0  # our clock against Slack's `ts`; NTP keeps it far smaller
 
 
-class Courier:
+class Courier(DeliveryLoop):
     """The one thread that calls Slack."""
 
     def __init__(
@@ -50,14 +50,13 @@ class Courier:
         metrics: Metrics,
         timing: Timing | None = None,
     ) -> None:
+        self._timing = timing or Timing()
+        super().__init__("outbox", self._timing.backoff)
         self._store, self._slack, self._channel = store, slack, channel
         self._clock, self._metrics = clock, metrics
-        self._timing = timing or Timing()
         self.composer, self._charts = Composer(style), style.charts
         self.limits = SendLimits(channel, self._timing)
         self._stepped_at = 0.0
-        self._wake = threading.Event()
-        self._stopped = False
 
     @property
     def blocked(self) -> str:
@@ -68,36 +67,6 @@ class Courier:
     def parked(self) -> dict[str, str]:
         """Channels that cannot be reached, with Slack's error code; new messages go to the default channel."""
         return self.limits.parked
-
-    def wake(self) -> None:
-        """Check the outbox now."""
-        self._wake.set()
-
-    def stop(self) -> None:
-        """Let `run` return after the call in progress."""
-        self._stopped = True
-        self._wake.set()
-
-    def run(self) -> None:
-        """Deliver until stopped."""
-        recovered = False
-        while not self._is_stopped():
-            try:
-                if not recovered:
-                    self.recover()
-                    recovered = True
-                wait = self.step()
-            except StoreError as error:
-                # A call may have succeeded without its outcome being stored: treat it like a crash.
-                _log.error("outbox: %s", error)
-                recovered, wait = False, self._timing.backoff
-            if wait > 0:
-                self._wake.wait(wait)
-
-    def _is_stopped(self) -> bool:
-        """Return whether to stop; the event is cleared first, or a `stop` in between would be missed."""
-        self._wake.clear()
-        return self._stopped
 
     def recover(self) -> None:
         """Look up what the last process was sending when it died; interrupted edits are simply repeated."""

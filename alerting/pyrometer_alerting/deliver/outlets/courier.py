@@ -7,12 +7,12 @@ the answer was stored. Nothing is shown twice if the receiver deduplicates by th
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
 from pyrometer_alerting.deliver.breaker import Breaker
+from pyrometer_alerting.deliver.delivery_loop import DeliveryLoop
 from pyrometer_alerting.deliver.failure import DeliveryFailure, Trouble
 from pyrometer_alerting.deliver.limits import Timing
 from pyrometer_alerting.deliver.outlets import notice as notices
@@ -40,7 +40,7 @@ class _Task(NamedTuple):
     event: str
 
 
-class OutletCourier:
+class OutletCourier(DeliveryLoop):
     """The one thread that calls one outlet; `entry` is replaced when the configuration is read again."""
 
     def __init__(
@@ -54,50 +54,20 @@ class OutletCourier:
         draw: Draw,
         timing: Timing | None = None,
     ) -> None:
-        self.entry = entry
+        timing = timing or Timing()
+        super().__init__(f"outlet {entry.name}", timing.backoff)
+        self.entry, self._timing = entry, timing
         self._store, self._style, self._clock, self._metrics, self._draw = store, style, clock, metrics, draw
-        self._timing = timing or Timing()
         self._breaker = Breaker(self._timing.again)
         self._free_at = self._stepped_at = 0.0
         self.blocked = ""
         """The failure's code while somebody must act; empty otherwise."""
-        self._wake = threading.Event()
-        self._stopped = False
-
-    def wake(self) -> None:
-        """Check the outbox now."""
-        self._wake.set()
-
-    def stop(self) -> None:
-        """Let `run` return after the call in progress."""
-        self._stopped = True
-        self._wake.set()
 
     def renew(self, entry: Entry) -> None:
         """Take over a new configuration; operations refused with the old one are retried at once."""
         self.entry, self._free_at = entry, 0.0
         self._breaker.shorten()
         self.wake()
-
-    def run(self) -> None:
-        """Deliver until stopped."""
-        recovered = False
-        while not self._is_stopped():
-            try:
-                if not recovered:
-                    self.recover()
-                    recovered = True
-                wait = self.step()
-            except StoreError as error:
-                _log.error("outlet %s: %s", self.entry.name, error)
-                recovered, wait = False, self._timing.backoff
-            if wait > 0:
-                self._wake.wait(wait)
-
-    def _is_stopped(self) -> bool:
-        """Return whether to stop; the event is cleared first, or a `stop` in between would be missed."""
-        self._wake.clear()
-        return self._stopped
 
     def recover(self) -> None:
         """Send again what the last process was sending when it died."""
