@@ -52,6 +52,13 @@ def put_back(pair: Pair, copy: Path) -> None:
         subprocess.run([*_at(pair, "psql"), "-qX"], stdin=script, check=True, timeout=60, capture_output=True)
 
 
+def wait_for_beats(pair: Pair, number: int = 3) -> None:
+    """Wait until the leader has written so often, once a second: both replicas know the database to be newer."""
+    for _ in range(number):
+        before = pair.primary.ask("SELECT at FROM beat", "alerting")
+        wait_until(lambda before=before: pair.primary.ask("SELECT at FROM beat", "alerting") != before, seconds=60)
+
+
 def _at(pair: Pair, program: str) -> list[str]:
     folder = binaries()
     assert folder is not None
@@ -66,6 +73,7 @@ def test_a_copy_that_was_put_back_is_told_to_the_channel(pair: Pair, slack: Fake
         subprocess.run([*_at(pair, "pg_dump"), "-f", str(copy)], check=True, timeout=60, capture_output=True)
         two.deliver(two.leader(), delivery("gpu-after"))
         wait_until(lambda: told(slack, "gpu-after"), seconds=60)
+        wait_for_beats(pair)
         put_back(pair, copy)
         wait_until(lambda: told(slack, "lost some of what it knew"), seconds=120)
         wait_until(lambda: all(each.ready() for each in two.both), seconds=60)
