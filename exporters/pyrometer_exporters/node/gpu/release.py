@@ -37,11 +37,11 @@ RELEASED = Family(
 )
 REQUEST, ANSWER = "gpu-release", "gpu-released"
 DEFAULT_LIMIT_SECONDS = 1800.0
-LOOK_SECONDS = 0.5
+LOOK_SECONDS = 1.0
 
 
 class ReleaseWatch:
-    """Checks for the request twice a second; does nothing without a state folder."""
+    """Checks for the request once a second; does nothing without a state folder."""
 
     def __init__(self, driver: Driver, state: Path | None, limit_seconds: float = DEFAULT_LIMIT_SECONDS) -> None:
         self._driver = driver
