@@ -12,7 +12,7 @@ _log = logging.getLogger(__name__)
 
 
 class DeliveryLoop(ABC):
-    """The loop of a thread that delivers operations of the outbox; `name` stands before its log lines."""
+    """The loop of a thread that delivers operations of the outbox; `name` begins its log lines."""
 
     def __init__(self, name: str, backoff: float) -> None:
         self._loop_name, self._backoff = name, backoff
@@ -21,7 +21,7 @@ class DeliveryLoop(ABC):
 
     @abstractmethod
     def recover(self) -> None:
-        """Decide what becomes of the operations that the last process was sending when it died."""
+        """Retry or look up the operations that the last process was sending when it died."""
 
     @abstractmethod
     def step(self) -> float:
