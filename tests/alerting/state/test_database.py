@@ -59,6 +59,11 @@ def emptied(folder: Path) -> None:
         db.commit()
 
 
+def test_it_leads_as_long_as_it_is_open_since_its_folder_is_locked(tmp_path: Path) -> None:
+    with opened(tmp_path) as database:
+        assert database.leads() is True
+
+
 def test_commits_are_numbered_from_one_under_names_that_later_releases_read(tmp_path: Path) -> None:
     with opened(tmp_path) as database:
         assert [commit(database), commit(database)] == [1, 2]

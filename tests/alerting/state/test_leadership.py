@@ -158,7 +158,11 @@ def test_a_change_that_stays_open_past_its_time_keeps_nobody_from_leading(
     first, second = replicas
     assert first.step()
     first.leadership._session.disconnect()
-    with contextlib.closing(psycopg.connect(postgres.url, application_name="pyrometer-alerting")) as forgotten:
+    with (
+        contextlib.closing(psycopg.connect(postgres.url, application_name="pyrometer-alerting")) as forgotten,
+        contextlib.closing(psycopg.connect(postgres.url, application_name="psql", autocommit=True)) as others,
+    ):
+        others.execute("SELECT 1")
         forgotten.execute("SET idle_in_transaction_session_timeout = 0")
         forgotten.execute("UPDATE leader SET since = 0")
         began = time.monotonic()
@@ -168,6 +172,7 @@ def test_a_change_that_stays_open_past_its_time_keeps_nobody_from_leading(
         assert time.monotonic() - began < 10
         second.leadership.stop()
         running.join(10)
+        others.execute("SELECT 1")  # another program's session is silent for as long, and not ours to end
 
 
 def test_one_that_is_killed_while_it_waits_to_lead_keeps_the_lock_from_nobody(

@@ -360,6 +360,17 @@ def test_checks_for_duplicates_are_soonest_first_and_know_the_thread(box: Outbox
     assert [check.op_id for check in box.duplicate_checks()] == [one.op_id]
 
 
+def test_a_reply_whose_own_root_is_gone_has_no_thread_of_another(box: Outbox) -> None:
+    posted(box, "earlier", ts="0.5")
+    posted(box)
+    box.reply("a", "x", 21.0)
+    (reply,) = replies(box)
+    box._db.execute("DELETE FROM outbox WHERE incident_id = 'a' AND kind = 'root'")
+    box.plan_duplicate_check(reply.op_id, "C1", "1.1", 15.0, 90.0)
+    (check,) = box.duplicate_checks()
+    assert check.thread is None
+
+
 def test_the_interrupted_are_those_being_sent(box: Outbox) -> None:
     box.request("a", 5.0, 5.0)
     box.request("b", 5.0, 5.0)

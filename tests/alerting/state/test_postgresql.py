@@ -314,6 +314,10 @@ def test_a_server_is_not_ours_to_replace(engine: PostgreSQL) -> None:
     assert engine.leads() is True
 
 
+def test_a_leader_stops_a_second_before_the_server_lets_another_begin() -> None:
+    assert postgresql.SERVER_SECONDS - postgresql.LEASE_SECONDS >= 1.0
+
+
 def test_a_stuck_call_of_any_session_is_cut_and_closing_closes_all(
     engine: PostgreSQL, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -256,3 +256,4 @@ def test_only_pieces_with_changed_values_are_written_anew() -> None:
     assert [old is new for old, new in zip(before, after, strict=True)] == [True] * (len(before) - 1) + [False]
     assert b"".join(after) == Renderer().text(columns._replace(values=values).samples())
     assert max(map(len, before)) < 2 * PIECE_CHARACTERS
+    assert min(map(len, before[:-1])) > PIECE_CHARACTERS, "small families share a piece"

@@ -10,8 +10,13 @@ from pyrometer_exporters.node.gpu.clock_events import (
     COUNTER_SLACK_SECONDS,
     KNOWN_BITS,
     REASONS,
+    ClockEvent,
     ClockEvents,
+    Method,
+    Reason,
+    counted_slowdowns,
     counter_fields,
+    sampled_bits,
     sampled_reasons,
     seconds_by_reason,
     version_numbers,
@@ -177,3 +182,22 @@ def test_what_did_not_grow_is_the_same_event() -> None:
     events = ClockEvents()
     first = events.update({}, {"hw_thermal": 2.0}, 100)
     assert events.update({}, {"hw_thermal": 2.0}, 115)[0] is first[0]
+
+
+def events(method: Method) -> list[ClockEvent]:
+    """Return an event of each reason; the first has one second, the next two, then four."""
+    return [ClockEvent(reason.name, float(1 << index), method) for index, reason in enumerate(REASONS)]
+
+
+def test_the_bits_to_sample_are_those_of_reasons_without_a_counter_that_come_and_go() -> None:
+    come_and_go = sum(reason.bit for reason in REASONS if reason.name not in ("gpu_idle", "clocks_setting"))
+    assert sampled_bits(events("sampled")) == come_and_go
+    assert sampled_bits(events("counter")) == 0
+    assert sampled_bits([ClockEvent("hw_thermal", 0.0, "sampled"), ClockEvent("power_cap", 9.0, "counter")]) == 0x40
+
+
+@pytest.mark.parametrize("reason", REASONS, ids=lambda reason: reason.name)
+def test_of_the_counted_reasons_only_those_that_slow_a_gpu_down_are_slowdowns(reason: Reason) -> None:
+    slows = reason.name in ("sw_thermal", "hw_thermal", "hw_power_brake", "reliability")
+    assert counted_slowdowns([ClockEvent(reason.name, 3.0, "counter")]) == (3.0 if slows else 0.0)
+    assert counted_slowdowns([ClockEvent(reason.name, 3.0, "sampled")]) == 0.0
