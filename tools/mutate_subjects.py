@@ -19,7 +19,7 @@ _ON_SQLITE = "not postgresql"
 
 @dataclass(frozen=True)
 class Subject:
-    """A module to mutate, and the tests that must notice a change of it, quickest first."""
+    """Name a module to mutate and the tests that must notice a change of it, quickest first."""
 
     module: str
     tests: tuple[str, ...]

@@ -50,8 +50,7 @@ class Courier(DeliveryLoop):
         metrics: Metrics,
         timing: Timing | None = None,
     ) -> None:
-        self._timing = timing or Timing()
-        super().__init__("outbox", self._timing.backoff)
+        super().__init__("outbox", timing or Timing())
         self._store, self._slack, self._channel = store, slack, channel
         self._clock, self._metrics = clock, metrics
         self.composer, self._charts = Composer(style), style.charts

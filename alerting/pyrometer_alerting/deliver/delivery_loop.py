@@ -6,16 +6,17 @@ import logging
 import threading
 from abc import ABC, abstractmethod
 
+from pyrometer_alerting.deliver.limits import Timing
 from pyrometer_alerting.state.store import StoreError
 
 _log = logging.getLogger(__name__)
 
 
 class DeliveryLoop(ABC):
-    """The loop of a thread that delivers operations of the outbox; `name` begins its log lines."""
+    """Deliver operations of the outbox in a thread of its own; its log lines begin with `name`."""
 
-    def __init__(self, name: str, backoff: float) -> None:
-        self._loop_name, self._backoff = name, backoff
+    def __init__(self, name: str, timing: Timing) -> None:
+        self._loop_name, self._timing = name, timing
         self._wake = threading.Event()
         self._stopped = False
 
@@ -48,7 +49,7 @@ class DeliveryLoop(ABC):
             except StoreError as error:
                 # A call may have succeeded without its outcome being stored: treat it like a crash.
                 _log.error("%s: %s", self._loop_name, error)
-                recovered, wait = False, self._backoff
+                recovered, wait = False, self._timing.backoff
             if wait > 0:
                 self._wake.wait(wait)
 

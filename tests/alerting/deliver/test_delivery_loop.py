@@ -7,14 +7,15 @@ import threading
 import pytest
 
 from pyrometer_alerting.deliver.delivery_loop import DeliveryLoop
+from pyrometer_alerting.deliver.limits import Timing
 from pyrometer_alerting.state.store import StoreError
 
 
 class Recorded(DeliveryLoop):
-    """A loop that notes its calls and plays the prepared outcomes of its steps; after the last one it stops."""
+    """Record the calls of a loop and play prepared outcomes of its steps; stop after the last one."""
 
     def __init__(self, *outcomes: float | StoreError) -> None:
-        super().__init__("outbox", backoff=0.0)
+        super().__init__("outbox", Timing(backoff=0.0))
         self.outcomes = list(outcomes)
         self.calls: list[str] = []
 

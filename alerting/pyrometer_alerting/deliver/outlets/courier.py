@@ -54,9 +54,8 @@ class OutletCourier(DeliveryLoop):
         draw: Draw,
         timing: Timing | None = None,
     ) -> None:
-        timing = timing or Timing()
-        super().__init__(f"outlet {entry.name}", timing.backoff)
-        self.entry, self._timing = entry, timing
+        super().__init__(f"outlet {entry.name}", timing or Timing())
+        self.entry = entry
         self._store, self._style, self._clock, self._metrics, self._draw = store, style, clock, metrics, draw
         self._breaker = Breaker(self._timing.again)
         self._free_at = self._stepped_at = 0.0
