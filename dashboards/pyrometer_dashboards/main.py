@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib
 import json
 import pkgutil
@@ -51,7 +52,12 @@ def all_boards() -> dict[str, Board]:
 
 def rendered() -> dict[str, str]:
     """Return all boards as JSON text by file name."""
-    return {name: grafana_json.to_json(board) for name, board in all_boards().items()}
+    return dict(_texts())
+
+
+@functools.cache
+def _texts() -> tuple[tuple[str, str], ...]:
+    return tuple((name, grafana_json.to_json(board)) for name, board in all_boards().items())
 
 
 def main(argv: Sequence[str] | None = None) -> int:
