@@ -29,6 +29,8 @@ _EMOJI = re.compile(r":(?=(?!\d+:|[0-9a-f]{2}:|[0-9a-f]*\d[0-9a-f]*:)[\w+'-]+:|1
 def clean(value: str) -> str:
     """Return one line without control, bidi, zero-width or otherwise invisible characters."""
     spaced = " ".join(value.split())  # all white space, including line and paragraph separators
+    if spaced.isprintable() and _INVISIBLE.isdisjoint(spaced):  # at once: no character is of a category that is dropped
+        return spaced
     return "".join(char for char in spaced if _is_shown(char))
 
 
@@ -82,9 +84,10 @@ def _without_markup(value: str) -> str:
 
 
 def _cut(value: str, limit: int, shown: Callable[[str], str]) -> str:
-    pieces = [shown(char) for char in value]
-    if sum(map(units, pieces)) <= limit:
-        return "".join(pieces)
+    pieces = [shown(char) for char in value[: limit + 1]]  # each is a unit at least
+    whole = "".join(pieces)
+    if units(whole) <= limit:
+        return whole
     pieces_kept, room = [], limit - 1
     for piece in pieces:
         room -= units(piece)
