@@ -52,7 +52,7 @@ def all_sources() -> list[Path]:
 
 
 class Source(NamedTuple):
-    """What the rules ask of a file: each is parsed once, and no trees of a thousand files are kept."""
+    """A file as the rules look at it: parsed once, and no trees of a thousand files are kept."""
 
     docstring: str | None
     imported: tuple[str, ...]
