@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import functools
 import importlib
 import json
 import pkgutil
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from importlib import metadata
 from itertools import product
 from pathlib import Path
@@ -55,9 +55,9 @@ def rendered() -> dict[str, str]:
     return dict(_texts())
 
 
-@functools.cache
-def _texts() -> tuple[tuple[str, str], ...]:
-    return tuple((name, grafana_json.to_json(board)) for name, board in all_boards().items())
+@cache
+def _texts() -> dict[str, str]:
+    return {name: grafana_json.to_json(board) for name, board in all_boards().items()}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

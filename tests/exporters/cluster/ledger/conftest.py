@@ -7,6 +7,7 @@ import json
 import re
 from bisect import bisect_right
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
@@ -166,10 +167,11 @@ class Recorded:
             raise self.error
         assert "rank_up" in query
         points = []
-        for index in range(int((end - start) / step) + 1):
-            at = round((start + index * step) * 1000)
-            values = [value for labels, _, value in self._ranks(at - 60_000, at)
-                      if labels["__name__"] == "pyrometer_train_rank_up"]  # fmt: skip
+        ends = [round((start + index * step) * 1000) for index in range(int((end - start) / step) + 1)]
+        ups = list(self._ups(ends[0] - 60_000, ends[-1])) if ends else []
+        scrapes = [at for at, _ in ups]
+        for at in ends:
+            values = [value for _, value in ups[bisect_right(scrapes, at - 60_000) : bisect_right(scrapes, at)]]
             if values:
                 points.append((at / 1000, max(values)))
         return [Series({"run": RUN}, tuple(points))] if points else []
@@ -202,26 +204,39 @@ class Recorded:
         return at <= self.now
 
     def _ranks(self, since: int, until: int) -> list[tuple[dict[str, str], int, float]]:
-        found = []
+        return [sample for at, process in self._served(since, until) for sample in _rank_samples(process, at)]
+
+    def _ups(self, since: int, until: int) -> Iterator[tuple[int, float]]:
+        """Yield the scrapes of each rank with its pyrometer_train_rank_up."""
+        for at, process in self._served(since, until):
+            value = _rank_up(process, at)
+            if value is not None:
+                yield at, value
+
+    def _served(self, since: int, until: int) -> Iterator[tuple[int, Process]]:
         for at in self._scrapes(since, until):
             if self.world.scraped(at):
                 for process in self.world.processes:
                     if process.born <= at < process.gone():
-                        found += _rank_samples(process, at)
-        return found
+                        yield at, process
+
+
+def _rank_up(process: Process, at: int) -> float | None:
+    ended = process.ended is not None and process.ended <= at
+    return None if ended and process.closed else 0.0 if ended else 1.0
 
 
 def _rank_samples(process: Process, at: int) -> list[tuple[dict[str, str], int, float]]:
     labels = {"run": RUN, "attempt": str(process.attempt), "rank": "0", "node": process.node, "instance": process.node}
     done = bisect_right(process.steps, at, key=lambda step: step[0])
-    ended = process.ended is not None and process.ended <= at
+    up = _rank_up(process, at)
     values = {
         "pyrometer_train_rank_start_timestamp_seconds": process.born / 1000 + (at % 3) * 1e-4,
         "pyrometer_train_steps_total": float(done),
         "pyrometer_train_tokens_total": done * TOKENS_PER_STEP / WORLD,
     }
-    if not (ended and process.closed):
-        values["pyrometer_train_rank_up"] = 0.0 if ended else 1.0
+    if up is not None:
+        values["pyrometer_train_rank_up"] = up
     found = [({**labels, "__name__": name}, at, value) for name, value in values.items()]
     for part in ("checkpoint", "eval"):
         total = sum(length for end, name, length in process.parts if name == part and end <= at)
