@@ -113,6 +113,8 @@ def prometheus(
     soon = pytest.MonkeyPatch()
     # By default one comes every 20 minutes, and few tests would see it.
     soon.setattr(training_metrics, "CHECKPOINT_SECONDS", 60)
+    # All rules each second make much garbage beside few samples: it is collected when there is five times as much.
+    soon.setenv("GOGC", "400")
     servers = [HttpServer(Feed(_plan(time.time() + HEALTHY_SECONDS)).respond), HttpServer(_collectives(time.time()))]
     for server in servers:
         threading.Thread(target=server.serve_forever, daemon=True).start()
