@@ -90,7 +90,7 @@ def evaluate(promtool: Path, rules: Rules, cases: Sequence[Case]) -> list[list[F
 
     Raises:
         RuntimeError: promtool could not evaluate the rules.
-        ValueError: a series is of no cluster, so that nobody could tell whose alert came of it.
+        ValueError: a series has no cluster, which is what its alert is recognised by.
     """
     answers: list[dict[str, dict[str, float]]] = [{} for _ in cases]
     alike: dict[tuple[int, int], dict[int, Case]] = {}
