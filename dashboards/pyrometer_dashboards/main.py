@@ -9,6 +9,7 @@ import pkgutil
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from importlib import metadata
 from itertools import product
 from pathlib import Path
@@ -51,6 +52,11 @@ def all_boards() -> dict[str, Board]:
 
 def rendered() -> dict[str, str]:
     """Return all boards as JSON text by file name."""
+    return dict(_texts())
+
+
+@cache
+def _texts() -> dict[str, str]:
     return {name: grafana_json.to_json(board) for name, board in all_boards().items()}
 
 

@@ -22,12 +22,15 @@ INSTALLED = {
 }
 
 
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # some builds of PyYAML are without it
+
+
 def words(command: Any) -> list[str]:
     return command.split() if isinstance(command, str) else [str(word) for word in command or ()]
 
 
 def pod_commands(path: Path) -> Iterator[tuple[str, list[str]]]:
-    for document in yaml.safe_load_all(path.read_text(encoding="utf-8")):
+    for document in yaml.load_all(path.read_text(encoding="utf-8"), LOADER):
         if document["kind"] in ("DaemonSet", "Deployment", "StatefulSet"):
             pod = document["spec"]["template"]["spec"]
             for container in (*pod.get("initContainers", ()), *pod["containers"]):
@@ -37,7 +40,8 @@ def pod_commands(path: Path) -> Iterator[tuple[str, list[str]]]:
 def commands() -> Iterator[tuple[str, list[str]]]:
     """Yield the place and the words of every command that may be ours."""
     for path in sorted(FOLDER.glob("compose*.yaml")):
-        for name, service in yaml.safe_load(path.read_text(encoding="utf-8"))["services"].items():
+        (document,) = yaml.load_all(path.read_text(encoding="utf-8"), LOADER)
+        for name, service in document["services"].items():
             for key in ("entrypoint", "command"):
                 yield f"{path.name} {name} {key}", words(service.get(key))
     for path in sorted((FOLDER / "kubernetes").glob("*.yaml")):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +33,11 @@ COMBINATIONS = (
 # Overrides of services that another file defines in full.
 OVERRIDES = {("compose.demo.yaml", name) for name in ("prometheus", "alerting", "vmagent-0", "vmagent-1")}
 OUR_USER = "10935:10935"
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # some builds of PyYAML are without it
 
 
 def load(path: Path) -> dict[str, Any]:
-    loaded: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    loaded: dict[str, Any] = yaml.load(path.read_text(encoding="utf-8"), LOADER)  # noqa: S506  a SafeLoader
     return loaded
 
 
@@ -55,10 +57,16 @@ def program() -> Path:
         pytest.skip(str(error))
 
 
-def resolved(program: Path, files: tuple[str, ...], profiles: tuple[str, ...], **env: str) -> dict[str, Any]:
+@cache
+def configuration(program: Path, files: tuple[str, ...], profiles: tuple[str, ...], **env: str) -> str:
     bare = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     compose = Compose(program, FOLDER, files, env=bare | env, profiles=profiles)
-    loaded: dict[str, Any] = yaml.safe_load(compose.run("--env-file", os.devnull, "config"))
+    return compose.run("--env-file", os.devnull, "config")
+
+
+def resolved(program: Path, files: tuple[str, ...], profiles: tuple[str, ...], **env: str) -> dict[str, Any]:
+    text = configuration(program, files, profiles, **env)
+    loaded: dict[str, Any] = yaml.load(text, LOADER)  # noqa: S506  a SafeLoader
     return loaded
 
 

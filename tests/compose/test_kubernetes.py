@@ -125,10 +125,13 @@ def wrong(found: Any, schema: Any, place: str = "") -> Iterator[str]:
         yield f"{place}: {found!r} is not {schema}"
 
 
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # some builds of PyYAML are without it
+
+
 def documents() -> list[tuple[str, dict[str, Any]]]:
     found = []
     for path in sorted(FOLDER.glob("*.yaml")):
-        found += [(path.name, document) for document in yaml.safe_load_all(path.read_text(encoding="utf-8"))]
+        found += [(path.name, document) for document in yaml.load_all(path.read_text(encoding="utf-8"), LOADER)]
     return found
 
 

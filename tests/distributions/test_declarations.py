@@ -74,9 +74,10 @@ def owning_distributions() -> dict[str, str]:
     """
     owners = {}
     for distribution in metadata.distributions():
+        name = distribution.name  # reads its metadata each time
         for file in distribution.files or ():
             if file.suffix in (".py", ".so") and ".." not in file.parts:
-                owners[file.parts[0].partition(".")[0]] = distribution.name
+                owners[file.parts[0].partition(".")[0]] = name
     ours = [project(part)["name"] for part in PARTS]
     return owners | {name.replace("-", "_"): name for name in ours}
 

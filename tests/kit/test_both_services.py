@@ -88,11 +88,16 @@ class Service:
         self.process.wait(20)
 
 
-def until(condition: Callable[[], object], seconds: float = 60) -> None:
+def until(condition: Callable[[], object], seconds: float = 60, *, pause: float = 0.05) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end
-        time.sleep(0.05)
+        time.sleep(pause)
+
+
+def until_reloaded(condition: Callable[[], object]) -> None:
+    """Wait for what a file brings, which is looked at every few seconds; each look of ours is a handshake."""
+    until(condition, pause=0.3)
 
 
 Start = Callable[..., Service]
@@ -163,20 +168,20 @@ def test_client_certificates_required_by_a_reload_are_required_of_every_new_conn
     service = start(name, TLS)
     assert service.is_served(anonymous)
     service.write(TLS + CLIENT_CA + REQUIRED)
-    until(lambda: not service.is_served(anonymous))
+    until_reloaded(lambda: not service.is_served(anonymous))
     assert service.is_served(known)
     assert f"\n{service.metric} 1" in service.get("/metrics", known)
     # An unusable or weaker file leaves the old one in force, and a line and a metric report it.
     service.write(TLS + CLIENT_CA)
-    until(lambda: f"\n{service.metric} 0" in service.get("/metrics", known))
+    until_reloaded(lambda: f"\n{service.metric} 0" in service.get("/metrics", known))
     service.write(TLS)
-    until(lambda: "removing client certificates takes a restart" in service.log)
+    until_reloaded(lambda: "removing client certificates takes a restart" in service.log)
     assert not service.is_served(anonymous)
     errors = [line for line in service.log.splitlines() if "level=error" in line]
     assert len(errors) == 2
     assert all("keeping the previous configuration" in line for line in errors)
     service.write(TLS + CLIENT_CA + REQUIRED)
-    until(lambda: f"\n{service.metric} 1" in service.get("/metrics", known))
+    until_reloaded(lambda: f"\n{service.metric} 1" in service.get("/metrics", known))
     assert not service.is_served(anonymous)
 
 
@@ -188,18 +193,18 @@ def test_versions_ciphers_and_names_of_a_reload_hold_for_every_new_connection(
     service = start(name, TLS + CLIENT_CA + REQUIRED)
     assert service.is_served(old)
     service.write(TLS + CLIENT_CA + REQUIRED + "  cipher_suites: [TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256]\n")
-    until(lambda: not service.is_served(old))  # the key is of an elliptic curve: no such suite fits it
+    until_reloaded(lambda: not service.is_served(old))  # the key is of an elliptic curve: no such suite fits it
     assert service.is_served(known)
     service.write(TLS + CLIENT_CA + REQUIRED)
-    until(lambda: service.is_served(old))
+    until_reloaded(lambda: service.is_served(old))
     service.write(TLS + CLIENT_CA + REQUIRED + "  min_version: TLS13\n")
-    until(lambda: not service.is_served(old))
+    until_reloaded(lambda: not service.is_served(old))
     assert service.is_served(known)
     service.write(TLS + CLIENT_CA + REQUIRED + "  min_version: TLS13\n  client_allowed_sans: [elsewhere]\n")
-    until(lambda: not service.is_served(known))
+    until_reloaded(lambda: not service.is_served(known))
     assert "none of its names is in client_allowed_sans" in service.log
     service.write(TLS + CLIENT_CA + REQUIRED + "  min_version: TLS13\n  client_allowed_sans: [a, 127.0.0.1]\n")
-    until(lambda: service.is_served(known))
+    until_reloaded(lambda: service.is_served(known))
 
 
 @pytest.mark.parametrize("name", SERVICES)

@@ -146,6 +146,8 @@ def _mean_over_time(curve: MfuCurve) -> float:
 
 def _local_level(curve: MfuCurve) -> Floats:
     """Return the good level around each batch: the 70 % quantile of its neighbours, which dips do not pull down."""
+    if not len(curve.at):
+        return curve.ratio
     width = max(LOCAL_STEPS, round(LOCAL_SECONDS / max(curve.step_seconds, 1e-6)))
     width = min(width, max(len(curve.at) // 4, 5))
     rolled = pd.Series(curve.ratio).rolling(width, center=True, min_periods=1).quantile(0.7)
@@ -231,10 +233,29 @@ def _median(values: Floats) -> float:
     return float(ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
 
 
+def _medians(rows: Floats, chosen: NDArray[np.bool_]) -> Floats:
+    """Return the median of each row's chosen values."""
+    ordered = np.sort(np.where(chosen, rows, np.inf), axis=1)
+    row, size = np.arange(len(rows)), chosen.sum(axis=1)
+    medians: Floats = (ordered[row, (size - 1) // 2] + ordered[row, size // 2]) / 2
+    return medians
+
+
+def _distances(rows: Floats, centres: Floats, chosen: NDArray[np.bool_]) -> Floats:
+    """Return the sum of the distances of each row's chosen values from its centre, or from a centre for each value."""
+    away = np.subtract(rows, centres, out=np.zeros(chosen.shape), where=chosen)
+    total: Floats = np.abs(away).sum(axis=1)
+    return total
+
+
 def _blocks(curve: MfuCurve, kept: NDArray[np.bool_]) -> Floats:
     """Return the median ratio of up to BLOCKS parts with equally many batches, without the short dips."""
     ratio = curve.ratio[kept]
-    return np.array([_median(part) for part in np.array_split(ratio, min(BLOCKS, max(len(ratio) // 3, 1)))])
+    count = min(BLOCKS, max(len(ratio) // 3, 1))
+    size, more = divmod(len(ratio), count)  # the first ones have one more, as with numpy.array_split
+    cut = more * (size + 1)
+    parts = (ratio[:cut].reshape(more, size + 1), ratio[cut:].reshape(count - more, size))
+    return np.concatenate([_medians(part, np.ones(part.shape, dtype=np.bool_)) for part in parts if len(part)])
 
 
 def _fit(curve: MfuCurve, kept: NDArray[np.bool_]) -> Fit:
@@ -273,21 +294,36 @@ def _line(level: Floats) -> tuple[float, float]:
 
 def best_step(level: Floats) -> tuple[int, float]:
     """Return (index of the first value after the change, mean absolute error) of the best single step."""
-    errors = [(_deviation(level[:cut]) + _deviation(level[cut:])) / len(level) for cut in range(1, len(level))]
-    best = int(np.argmin(errors)) if errors else 0
-    return (best + 1, errors[best]) if errors else (0, float("inf"))
+    if len(level) < 2:
+        return 0, float("inf")
+    (_, before), (_, after) = _beginnings(level), _beginnings(level[::-1])
+    errors = (before[:-1] + after[::-1][1:]) / len(level)
+    best = int(np.argmin(errors))
+    return best + 1, float(errors[best])
+
+
+def _beginnings(level: Floats) -> tuple[Floats, Floats]:
+    """Return the medians of the first value, the first two and so on, and the sums of the distances from each."""
+    chosen = np.tri(len(level), dtype=np.bool_)
+    rows = np.broadcast_to(level, chosen.shape)
+    medians = _medians(rows, chosen)
+    return medians, _distances(rows, medians[:, None], chosen)
 
 
 def best_hinge(level: Floats) -> tuple[float, float]:
     """Return (mean absolute error, fall along the line) of the best flat beginning with a line that goes on from it."""
-    best = (float("inf"), 0.0)
-    for knee in range(1, len(level) - LEAST_LINE + 1):
-        flat, later = _median(level[:knee]), level[knee:]
-        steps = np.arange(1, len(later) + 1, dtype=float)
-        slope = _median((later - flat) / steps)
-        error = _deviation(level[:knee]) + float(np.abs(later - flat - slope * steps).sum())
-        best = min(best, (error / len(level), -slope * len(later)))
-    return best
+    knees = np.arange(1, len(level) - LEAST_LINE + 1)[:, None]
+    if not len(knees):
+        return float("inf"), 0.0
+    medians, distances = _beginnings(level)
+    steps = np.arange(1, len(level) + 1, dtype=float) - knees
+    later = steps > 0
+    rise = np.subtract(level, medians[: len(knees), None], out=np.zeros(later.shape), where=later)
+    slopes = _medians(np.divide(rise, steps, out=np.zeros(later.shape), where=later), later)
+    errors = (distances[: len(knees)] + _distances(rise, slopes[:, None] * steps, later)) / len(level)
+    falls = -slopes * later.sum(axis=1)
+    best = np.lexsort((falls, errors))[0]
+    return float(errors[best]), float(falls[best])
 
 
 def _best_spell(level: Floats) -> tuple[int, int, float]:

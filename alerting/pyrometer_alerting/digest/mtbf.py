@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 CONFIDENCE = 0.9
 
@@ -37,6 +38,7 @@ def mtbf(failures: int, observed: float) -> Mtbf:
     )
 
 
+@lru_cache(maxsize=1024)  # nodes, GPUs and ports have often equally many
 def poisson_interval(count: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
     """Return (lowest, highest) mean of a Poisson distribution that is compatible with `count`."""
     tail = (1 - confidence) / 2
@@ -51,7 +53,13 @@ def _at_most(count: int, mean: float) -> float:
         return 0.0
     if mean <= 0:
         return 1.0
-    return min(math.fsum(math.exp(k * math.log(mean) - mean - math.lgamma(k + 1)) for k in range(count + 1)), 1.0)
+    log = math.log(mean)
+    return min(math.fsum([math.exp(k * log - mean - _log_factorial(k)) for k in range(count + 1)]), 1.0)
+
+
+@lru_cache(maxsize=4096)
+def _log_factorial(number: int) -> float:
+    return math.lgamma(number + 1)
 
 
 def _root(falling: Callable[[float], float], count: int) -> float:

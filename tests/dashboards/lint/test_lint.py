@@ -278,9 +278,9 @@ FAULTS: dict[str, tuple[str, Callable[[Board], None], str]] = {
 
 def planted(name: str) -> list[str]:
     file, plant, _ = FAULTS[name]
-    boards = deepcopy(BOARDS)
-    plant(boards[f"{file}.json"])
-    return [finding.line() for finding in run.findings({f"{file}.json": boards[f"{file}.json"]}, CONTEXT)]
+    board = deepcopy(BOARDS[f"{file}.json"])
+    plant(board)
+    return [finding.line() for finding in run.findings({f"{file}.json": board}, CONTEXT)]
 
 
 @pytest.mark.parametrize("name", FAULTS)

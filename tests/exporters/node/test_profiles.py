@@ -27,14 +27,19 @@ ROOT = Path(__file__).parents[3]
 OURS = frozenset(family.name for spec in discover(node) for family in spec.families)
 
 
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # some builds of PyYAML are without it
+
+
 @cache
 def _rules() -> tuple[dict[str, Any], ...]:
-    files = [yaml.safe_load(path.read_text()) for path in sorted((ROOT / "alert_rules").glob("*.rules.yaml"))]
+    texts = [path.read_text() for path in sorted((ROOT / "alert_rules").glob("*.rules.yaml"))]
+    files = [yaml.load(text, LOADER) for text in texts]  # noqa: S506  a SafeLoader
     return tuple(rule for file in files for group in file["groups"] for rule in group["rules"])
 
 
-def _names(expr: str) -> set[str]:
-    return {part.name for part, _ in parse(expr).walk() if part.kind == "selector"}
+@cache
+def _names(expr: str) -> frozenset[str]:
+    return frozenset(part.name for part, _ in parse(expr).walk() if part.kind == "selector")
 
 
 def needs(exprs: Iterable[str]) -> set[str]:

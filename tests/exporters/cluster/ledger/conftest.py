@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import re
 from bisect import bisect_right
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 
 import pytest
 
@@ -129,7 +132,10 @@ class World:
         return at - (at - self.phase_ms) % self.scrape_ms
 
     def scraped(self, at: int) -> bool:
-        return not any(begin <= at < end for begin, end in self.outages)
+        for begin, end in self.outages:  # noqa: SIM110  asked millions of times: a generator would be half of the time
+            if begin <= at < end:
+                return False
+        return True
 
 
 class Recorded:
@@ -147,18 +153,18 @@ class Recorded:
             raise self.error
         until = round(at * 1000)
         if query.startswith("max(timestamp("):
-            times = [t for t in self._scrapes(until - 300_000, until) if self.world.scraped(t)]
-            return [Series({}, ((at, times[-1] / 1000),))] if times else []
+            times = filter(self.world.scraped, reversed(self._scrapes(until - 300_000, until)))
+            return [Series({}, ((at, newest / 1000),)) for newest in itertools.islice(times, 1)]
         if "world_size" in query:
             return [Series({"run": RUN, "world_size": str(WORLD)}, ((at, 1.0),))]
         found = re.fullmatch(r'\{__name__=~"([^"]+)".*\}\[(\d+)ms\]', query)
         assert found is not None, query
-        names, since = re.compile(found[1]), until - int(found[2])
+        since = until - int(found[2])
         samples = self._batches(since, until) if "batch" in found[1] else self._ranks(since, until)
         by_labels: dict[tuple[tuple[str, str], ...], list[tuple[float, float]]] = {}
         for labels, time, value in samples:
-            if names.fullmatch(labels["__name__"]):
-                by_labels.setdefault(tuple(sorted(labels.items())), []).append((time / 1000, value))
+            if _matches(found[1], labels["__name__"]):
+                by_labels.setdefault(tuple(labels.items()), []).append((time / 1000, value))  # always in the same order
         return [Series(dict(labels), tuple(sorted(points))) for labels, points in by_labels.items()]
 
     def range(self, query: str, start: float, end: float, step: float) -> list[Series]:
@@ -166,10 +172,11 @@ class Recorded:
             raise self.error
         assert "rank_up" in query
         points = []
-        for index in range(int((end - start) / step) + 1):
-            at = round((start + index * step) * 1000)
-            values = [value for labels, _, value in self._ranks(at - 60_000, at)
-                      if labels["__name__"] == "pyrometer_train_rank_up"]  # fmt: skip
+        ends = [round((start + index * step) * 1000) for index in range(int((end - start) / step) + 1)]
+        ups = list(self._ups(ends[0] - 60_000, ends[-1])) if ends else []
+        scrapes = [at for at, _ in ups]
+        for at in ends:
+            values = [value for _, value in ups[bisect_right(scrapes, at - 60_000) : bisect_right(scrapes, at)]]
             if values:
                 points.append((at / 1000, max(values)))
         return [Series({"run": RUN}, tuple(points))] if points else []
@@ -202,26 +209,44 @@ class Recorded:
         return at <= self.now
 
     def _ranks(self, since: int, until: int) -> list[tuple[dict[str, str], int, float]]:
-        found = []
+        return [sample for at, process in self._served(since, until) for sample in _rank_samples(process, at)]
+
+    def _ups(self, since: int, until: int) -> Iterator[tuple[int, float]]:
+        """Yield the scrapes of each rank with its pyrometer_train_rank_up."""
+        for at, process in self._served(since, until):
+            value = _rank_up(process, at)
+            if value is not None:
+                yield at, value
+
+    def _served(self, since: int, until: int) -> Iterator[tuple[int, Process]]:
         for at in self._scrapes(since, until):
             if self.world.scraped(at):
                 for process in self.world.processes:
                     if process.born <= at < process.gone():
-                        found += _rank_samples(process, at)
-        return found
+                        yield at, process
+
+
+@cache
+def _matches(pattern: str, name: str) -> bool:
+    return re.fullmatch(pattern, name) is not None
+
+
+def _rank_up(process: Process, at: int) -> float | None:
+    ended = process.ended is not None and process.ended <= at
+    return None if ended and process.closed else 0.0 if ended else 1.0
 
 
 def _rank_samples(process: Process, at: int) -> list[tuple[dict[str, str], int, float]]:
     labels = {"run": RUN, "attempt": str(process.attempt), "rank": "0", "node": process.node, "instance": process.node}
     done = bisect_right(process.steps, at, key=lambda step: step[0])
-    ended = process.ended is not None and process.ended <= at
+    up = _rank_up(process, at)
     values = {
         "pyrometer_train_rank_start_timestamp_seconds": process.born / 1000 + (at % 3) * 1e-4,
         "pyrometer_train_steps_total": float(done),
         "pyrometer_train_tokens_total": done * TOKENS_PER_STEP / WORLD,
     }
-    if not (ended and process.closed):
-        values["pyrometer_train_rank_up"] = 0.0 if ended else 1.0
+    if up is not None:
+        values["pyrometer_train_rank_up"] = up
     found = [({**labels, "__name__": name}, at, value) for name, value in values.items()]
     for part in ("checkpoint", "eval"):
         total = sum(length for end, name, length in process.parts if name == part and end <= at)
