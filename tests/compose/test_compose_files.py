@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -56,10 +57,15 @@ def program() -> Path:
         pytest.skip(str(error))
 
 
-def resolved(program: Path, files: tuple[str, ...], profiles: tuple[str, ...], **env: str) -> dict[str, Any]:
+@cache
+def configuration(program: Path, files: tuple[str, ...], profiles: tuple[str, ...], **env: str) -> str:
     bare = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     compose = Compose(program, FOLDER, files, env=bare | env, profiles=profiles)
-    text = compose.run("--env-file", os.devnull, "config")
+    return compose.run("--env-file", os.devnull, "config")
+
+
+def resolved(program: Path, files: tuple[str, ...], profiles: tuple[str, ...], **env: str) -> dict[str, Any]:
+    text = configuration(program, files, profiles, **env)
     loaded: dict[str, Any] = yaml.load(text, LOADER)  # noqa: S506  a SafeLoader
     return loaded
 

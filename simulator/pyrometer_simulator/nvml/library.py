@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +105,7 @@ class FakeLibrary:
     @property
     def driver_version(self) -> tuple[int, ...]:
         """The simulated driver's version, such as (590, 48, 1)."""
-        return tuple(int(number) for number in self._file.header.driver.decode().split("."))
+        return _numbers(self._file.header.driver)
 
     @property
     def model(self) -> str:
@@ -284,6 +285,11 @@ class FakeLibrary:
             if (typed := feature.field(self, gpu, field, scope)) is not None:
                 return typed
         return None
+
+
+@cache
+def _numbers(version: bytes) -> tuple[int, ...]:
+    return tuple(int(number) for number in version.decode().split("."))
 
 
 @contextmanager

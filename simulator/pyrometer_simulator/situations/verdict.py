@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 import tempfile
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pyrometer_simulator.situations.site import Series
+from pyrometer_simulator.situations.site import CLUSTER, Series
 from pyrometer_simulator.stack.promtool import groups_of, objections
 
 RULES = Path(__file__).resolve().parents[3] / "alert_rules"
@@ -21,7 +21,7 @@ _OR = re.compile(r"\bor\b")
 _RESTRICTION = re.compile(r"\b(?:and|unless)\b")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _SAMPLE = re.compile(r"\{([^{}]*)\} ([0-9.E+-]+)")
-_ANSWER = re.compile(r'case!=\\?"(\d+)\\?".*?kind!=\\?"(\w+)\\?".*?got: (.*)')
+_ANSWER = re.compile(r'cluster=\\?"[^"]*-(\d+)\\?".*?kind!=\\?"(\w+)\\?".*?got: (.*)')
 
 
 class Fired(NamedTuple):
@@ -84,12 +84,20 @@ class Rules:
 def evaluate(promtool: Path, rules: Rules, cases: Sequence[Case]) -> list[list[Fired]]:
     """Evaluate cases in one run of promtool; return each one's alerts, the earliest first.
 
+    Cases of the same intervals are clusters of one Prometheus, which no rule mixes
+    (``tests/alert_rules/test_rule_clusters.py``): most of what promtool does is to ask rules that have no answer.
+    Five cases together take half of the CPU that they take alone, ten as much as five.
+
     Raises:
         RuntimeError: promtool could not evaluate the rules.
+        ValueError: a series has no cluster, which is what its alert is recognised by.
     """
     answers: list[dict[str, dict[str, float]]] = [{} for _ in cases]
+    alike: dict[tuple[int, int], dict[int, Case]] = {}
+    for number, case in enumerate(cases):
+        alike.setdefault((case.interval, case.rules_interval), {})[number] = case
     with tempfile.TemporaryDirectory(prefix="pyrometer-rules-") as folder:
-        files = [_written(Path(folder), rules, number, case) for number, case in enumerate(cases)]
+        files = [_written(Path(folder), rules, together) for together in alike.values()]
         answer = objections(promtool, "test", "rules", *files)
     found = _ANSWER.findall(answer.replace("\n        exp: nil\n       ", ""))
     if answer and not found:
@@ -99,38 +107,55 @@ def evaluate(promtool: Path, rules: Rules, cases: Sequence[Case]) -> list[list[F
     return [_fired(answer) for answer in answers]
 
 
-def _written(folder: Path, rules: Rules, number: int, case: Case) -> Path:
-    """Write a case's test and the rules that it can make fire; each case for itself, as it needs a few of them."""
-    groups = rules.that_use({_metric(series) for series, _ in case.series})
+def _written(folder: Path, rules: Rules, cases: Mapping[int, Case]) -> Path:
+    """Write a test of cases with the same intervals, by their numbers, and the rules that these can make fire."""
+    first, any_case = next(iter(cases.items()))
+    groups = rules.that_use({_metric(series) for case in cases.values() for series, _ in case.series})
     document = {
-        "rule_files": [f"{number}.rules.yaml"],
+        "rule_files": [f"{first}.rules.yaml"],
         "group_eval_order": [group["name"] for group in groups],
-        "evaluation_interval": f"{case.rules_interval}s",
-        "tests": [_test(number, case)],
+        "evaluation_interval": f"{any_case.rules_interval}s",
+        "tests": [
+            {
+                "interval": f"{any_case.interval}s",
+                "input_series": [series for number, case in cases.items() for series in _input(number, case)],
+                "promql_expr_test": [question for number, case in cases.items() for question in _asked(number, case)],
+            }
+        ],
     }
     # JSON is YAML.
-    (folder / f"{number}.rules.yaml").write_text(json.dumps({"groups": groups}), encoding="utf-8")
-    path = folder / f"{number}.test.yaml"
+    (folder / f"{first}.rules.yaml").write_text(json.dumps({"groups": groups}), encoding="utf-8")
+    path = folder / f"{first}.test.yaml"
     path.write_text(json.dumps(document), encoding="utf-8")
     return path
 
 
-def _test(number: int, case: Case) -> dict[str, Any]:
-    end, step = f"{int(case.lasts)}s", f"{case.rules_interval}s"
-    window = f"{int(case.lasts) + case.rules_interval}s"
-    alerts = f'ALERTS{{alertstate="firing",alertname!="Watchdog",case!="{number}",kind!="%s"{case.only}}}'
+def _input(number: int, case: Case) -> Iterable[dict[str, str]]:
+    for series, values in case.series:
+        own = series.replace(f'cluster="{CLUSTER}"', f'cluster="{_cluster(number)}"')
+        if own == series:
+            msg = f"{series} is not of the cluster {CLUSTER}"
+            raise ValueError(msg)
+        yield {"series": own, "values": values}
+
+
+def _cluster(number: int) -> str:
+    return f"{CLUSTER}-{number}"
+
+
+def _asked(number: int, case: Case) -> Iterable[dict[str, Any]]:
+    """Yield the questions about a case's alerts at its end: since when, until when, how often."""
+    step, window = f"{case.rules_interval}s", f"{int(case.lasts) + case.rules_interval}s"
+    firing = 'alertstate="firing",alertname!="Watchdog"'
+    alerts = f'ALERTS{{{firing},cluster="{_cluster(number)}",kind!="%s"{case.only}}}'
     first = alerts % "first"
     questions = (
         f"min_over_time(timestamp({first})[{window}:{step}])",
         f"max_over_time(timestamp({alerts % 'last'})[{window}:{step}])",
         f"count_over_time(({alerts % 'times'} unless {alerts % 'times'} offset {step})[{window}:{step}])",
     )
-    return {
-        "interval": f"{case.interval}s",
-        "input_series": [{"series": series, "values": values} for series, values in case.series],
-        # No answer is expected, so that promtool prints the one that it got.
-        "promql_expr_test": [{"expr": expr, "eval_time": end, "exp_samples": []} for expr in questions],
-    }
+    # No answer is expected, so that promtool prints the one that it got.
+    return ({"expr": expr, "eval_time": f"{int(case.lasts)}s", "exp_samples": []} for expr in questions)
 
 
 def _fired(answer: dict[str, dict[str, float]]) -> list[Fired]:
@@ -139,6 +164,7 @@ def _fired(answer: dict[str, dict[str, float]]) -> list[Fired]:
         labels = dict(_LABEL.findall(text))
         name, severity = labels.pop("alertname"), labels.pop("severity", "")
         labels.pop("alertstate")
+        labels["cluster"] = CLUSTER
         if "times" not in answer:
             msg = "promtool refused a question: too many alerts over too long a time (Case.only)"
             raise RuntimeError(msg)

@@ -7,6 +7,7 @@ settings. R570 has these at 251 to 268, R575 up to 580.65 at 256 to 273, 580.82 
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from pyrometer_simulator.nvml.abi import (
@@ -67,6 +68,7 @@ def field(library: Library, gpu: GpuState, field: int, _scope: int) -> tuple[int
     return (UNSIGNED_INT, 1) if first is not None and first <= field < first + 18 else None
 
 
+@cache
 def _counter_bits(version: tuple[int, ...]) -> dict[int, int]:
     """Return the reason bit of each nanosecond counter by field id, as this driver numbers them."""
     fields = {74: 2, 76: 4, 77: 9, 78: 0, 79: 10}

@@ -12,6 +12,7 @@ l2_cache, device_memory, register_file, texture_memory, cbu, sram) and type (cor
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from pyrometer_simulator.nvml.abi import (
@@ -97,15 +98,17 @@ def field(library: Library, gpu: GpuState, field: int, _scope: int) -> tuple[int
     if field in _RETIRED:
         retired = library.setting(gpu, "retired")
         return None if retired is None else (UNSIGNED_LONG_LONG, retired.get(_RETIRED[field], 0))
-    names = {**_REMAPPED, **_newer(library)}
+    names = _remapped(library.driver_version)
     if field in names and library.setting(gpu, "retired") is None:
         return UNSIGNED_INT, library.setting(gpu, "remapped", {}).get(names[field], 0)
     return None
 
 
-def _newer(library: Library) -> dict[int, str]:
-    newer = _REMAPPED_610 if library.driver_version >= (610,) else {}
-    return {**newer, **_REMAPPED_615} if library.driver_version >= (615,) else newer
+@cache
+def _remapped(version: tuple[int, ...]) -> dict[int, str]:
+    """Return what counts each field of remapped rows, as this driver numbers them."""
+    newer = {**_REMAPPED_610, **(_REMAPPED_615 if version >= (615,) else {})} if version >= (610,) else {}
+    return {**_REMAPPED, **newer}
 
 
 def _ecc_counter(library: Library, gpu: GpuState, field: int) -> tuple[int, int]:

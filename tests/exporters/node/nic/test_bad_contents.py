@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import pytest
@@ -90,12 +91,18 @@ def shared(one_node: Any) -> Iterator[Any]:
     one_node.files.texts.clear()
 
 
+@cache
+def parsed(text: str) -> tuple[float, ...]:
+    """Return the values of a page; many of these are the same to the byte."""
+    return tuple(sample.value for family in text_string_to_metric_families(text) for sample in family.samples)
+
+
 def check(scrape: Any, whole: dict[str, int]) -> None:
     """The output is valid, and all devices but mlx5_0 are complete."""
     text = Renderer().text(scrape.samples).decode()
-    parsed = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
-    assert len(parsed) == len(scrape.samples)
-    assert all(math.isfinite(sample.value) and sample.value >= 0 for sample in parsed)
+    values = parsed(text)
+    assert len(values) == len(scrape.samples)
+    assert all(math.isfinite(value) and value >= 0 for value in values)
     counts = by_device(scrape)
     assert {name: counts.get(name) for name in ("mlx5_1",)} == {name: whole[name] for name in ("mlx5_1",)}
     assert counts.keys() == whole.keys()
