@@ -85,8 +85,8 @@ def evaluate(promtool: Path, rules: Rules, cases: Sequence[Case]) -> list[list[F
     """Evaluate cases in one run of promtool; return each one's alerts, the earliest first.
 
     Cases of the same intervals are clusters of one Prometheus, which no rule mixes
-    (``tests/alert_rules/test_rule_clusters.py``): most of what promtool does is to ask rules that have no answer.
-    Five cases together take half of the CPU that they take alone, ten as much as five.
+    (``tests/alert_rules/test_rule_clusters.py``): most of what promtool does is to evaluate rules that have no answer,
+    which it does once for all of them.
 
     Raises:
         RuntimeError: promtool could not evaluate the rules.
