@@ -20,7 +20,7 @@ import yaml
 from pyrometer_dashboards.lint.clusters import mixing, unchosen
 from pyrometer_dashboards.lint.promql import parse
 from pyrometer_simulator.stack import Stack
-from pyrometer_simulator.stack.promtool import objections, one_by_one
+from pyrometer_simulator.stack.promtool import groups_of, objections, one_by_one
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "alert_rules"
@@ -42,8 +42,8 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile("0$"), ["0"])
 
 @cache
 def _rules() -> tuple[dict[str, Any], ...]:
-    files = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(RULES.glob("*.rules.yaml"))]
-    return tuple(rule for file in files for group in file["groups"] for rule in group["rules"])
+    files = sorted(RULES.glob("*.rules.yaml"))
+    return tuple(rule for path in files for group in groups_of(path) for rule in group["rules"])
 
 
 @cache
@@ -123,12 +123,13 @@ def _read(path: Path) -> dict[str, Any]:
 
 def twin(file: dict[str, Any]) -> dict[str, Any]:
     """Return a promtool test with a second cluster beside each, the same in all but the name."""
+    return _anywhere(file, [_twice(test) for test in file["tests"]])
+
+
+def _anywhere(file: dict[str, Any], tests: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return a promtool test of other tests, with absolute paths of its rules."""
     files = [(RULES / "tests" / each).resolve() for each in file["rule_files"]]
-    return {
-        **file,
-        "rule_files": [str(each) for each in files],
-        "tests": [_twice(test) for test in file["tests"]],
-    }
+    return {**file, "rule_files": [str(each) for each in files], "tests": tests}
 
 
 def _twice(test: dict[str, Any]) -> dict[str, Any]:
@@ -173,20 +174,21 @@ def _other_alert(alert: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def about_its_own_figures(file: dict[str, Any]) -> dict[str, Any]:
-    """Return a promtool test with the questions alone that `twin` leaves out; an alert is in all of its tests."""
+    """Return a promtool test that asks only what `twin` leaves out: questions that sum over clusters."""
     asked = [
         (test, [each for each in test.get("promql_expr_test", []) if not _keeps(each["expr"])])
         for test in file["tests"]
     ]
     tests = [{**test, "alert_rule_test": [], "promql_expr_test": questions} for test, questions in asked if questions]
-    return {**twin(file), "tests": tests}
+    return _anywhere(file, tests)
 
 
 @pytest.mark.parametrize("path", TEST_FILES, ids=lambda path: path.name)
 def test_the_rules_do_what_their_tests_say_of_both_clusters(stack: Stack, path: Path, tmp_path: Path) -> None:
-    """Run each test with its second cluster; what holds for both holds for one, which costs as much to run again."""
-    complaint = _complaint(stack, twin(_read(path)), tmp_path / "both")
-    complaint += _complaint(stack, about_its_own_figures(_read(path)), tmp_path / "own")
+    """Run each test with its second cluster; a rule that is right for both clusters is right for one."""
+    file = _read(path)
+    complaint = _complaint(stack, twin(file), tmp_path / "both")
+    complaint += _complaint(stack, about_its_own_figures(file), tmp_path / "own")
     alone = complaint and objections(stack.promtool, "test", "rules", path)
     assert complaint == "", "it fails without the second cluster, too" if alone else "only the second cluster breaks it"
 

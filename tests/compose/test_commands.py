@@ -13,6 +13,8 @@ import pytest
 import yaml
 from compose_containers import PLACES, documented
 
+from pyrometer_simulator.yaml_loader import LOADER
+
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "compose"
 INSTALLED = {
@@ -20,9 +22,6 @@ INSTALLED = {
     for script in importlib.metadata.entry_points(group="console_scripts")
     if script.module.startswith("pyrometer")
 }
-
-
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # some builds of PyYAML are without it
 
 
 def words(command: Any) -> list[str]:

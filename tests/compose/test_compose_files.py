@@ -14,6 +14,7 @@ import yaml
 from pyrometer_alerting.app import main, settings
 from pyrometer_simulator.engine.compose import Compose, find_compose
 from pyrometer_simulator.stack import StackError
+from pyrometer_simulator.yaml_loader import LOADER
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "compose"
@@ -33,7 +34,6 @@ COMBINATIONS = (
 # Overrides of services that another file defines in full.
 OVERRIDES = {("compose.demo.yaml", name) for name in ("prometheus", "alerting", "vmagent-0", "vmagent-1")}
 OUR_USER = "10935:10935"
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # some builds of PyYAML are without it
 
 
 def load(path: Path) -> dict[str, Any]:

@@ -21,6 +21,7 @@ import yaml
 from tools import chart
 
 from pyrometer_dashboards.prometheus_rules import Wrapping, wrapped
+from pyrometer_simulator.yaml_loader import LOADER
 
 ROOT = Path(__file__).resolve().parents[2]
 BASE = ROOT / "compose/kubernetes"
@@ -42,8 +43,6 @@ TWO = (
 )
 # Rules and boards are most of what is rendered: left out where a test is about neither.
 BARE = "--set=rules.enabled=false,boards.enabled=false"
-# Some builds of PyYAML are without it.
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 LESS = (
     "--set=" + ",".join(f"{part}.enabled=false" for part in ("node", "alerting", "rules", "boards", "networkPolicy")),
 )

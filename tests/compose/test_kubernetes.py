@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
+from pyrometer_simulator.yaml_loader import LOADER
+
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "compose/kubernetes"
 BOARDS = ROOT / "dashboards/json"
@@ -123,9 +125,6 @@ def wrong(found: Any, schema: Any, place: str = "") -> Iterator[str]:
             yield from wrong(value, schema[0], f"{place}[{number}]")
     elif type(found) not in (schema if isinstance(schema, tuple) else (schema,)):
         yield f"{place}: {found!r} is not {schema}"
-
-
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # some builds of PyYAML are without it
 
 
 def documents() -> list[tuple[str, dict[str, Any]]]:

@@ -13,12 +13,12 @@ from typing import Any
 
 import yaml
 
+from pyrometer_simulator.yaml_loader import LOADER
+
 # promtool allocates far more than it keeps and waits for nothing: with fewer garbage collections, on one thread, its
 # tests of rules need 8 % less CPU, and leave the other cores to their neighbours.
 _FRUGAL = {"GOGC": "400", "GOMAXPROCS": "1"}
 _NAME = re.compile(r"[A-Za-z_:][\w:]*")
-# A rule file takes libyaml a tenth of the time; some builds of PyYAML are without it.
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 Group = dict[str, Any]
 
@@ -33,7 +33,7 @@ def objections(promtool: Path, *arguments: str | Path) -> str:
 @cache
 def groups_of(path: Path) -> Sequence[Group]:
     """Return the groups of a rule file, read once."""
-    return tuple(yaml.load(path.read_text(encoding="utf-8"), _LOADER)["groups"])  # noqa: S506  a safe one
+    return tuple(yaml.load(path.read_text(encoding="utf-8"), LOADER)["groups"])  # noqa: S506  a safe one
 
 
 def that_answer(groups: Iterable[Group], questions: Iterable[str]) -> list[Group]:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from tools import metric_profiles
 
 from pyrometer_dashboards.lint import finding
@@ -22,19 +21,16 @@ from pyrometer_exporters.framework.collector import discover
 from pyrometer_exporters.framework.docs import OWN_FAMILIES
 from pyrometer_exporters.node import profiles
 from pyrometer_exporters.node.main import PROFILES, left_out
+from pyrometer_simulator.stack.promtool import groups_of
 
 ROOT = Path(__file__).parents[3]
 OURS = frozenset(family.name for spec in discover(node) for family in spec.families)
 
 
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # some builds of PyYAML are without it
-
-
 @cache
 def _rules() -> tuple[dict[str, Any], ...]:
-    texts = [path.read_text() for path in sorted((ROOT / "alert_rules").glob("*.rules.yaml"))]
-    files = [yaml.load(text, LOADER) for text in texts]  # noqa: S506  a SafeLoader
-    return tuple(rule for file in files for group in file["groups"] for rule in group["rules"])
+    files = sorted((ROOT / "alert_rules").glob("*.rules.yaml"))
+    return tuple(rule for path in files for group in groups_of(path) for rule in group["rules"])
 
 
 @cache
