@@ -52,12 +52,12 @@ def all_sources() -> list[Path]:
 
 
 class Source(NamedTuple):
-    """A file as the rules look at it: parsed once, and no trees of a thousand files are kept."""
+    """Hold what the rules ask of a source file, so that it is parsed once and its syntax tree is not kept."""
 
     docstring: str | None
     imported: tuple[str, ...]
-    functions: tuple[tuple[str, int], ...]  # line and name of each, however deep, and how many lines it has
-    functions_above: tuple[str, ...]  # names of those in no other and no class
+    functions: tuple[tuple[str, int], ...]  # "line name" of each function, nested ones too, and its number of lines
+    module_functions: tuple[str, ...]  # names of those at the module's level
 
 
 @functools.cache
@@ -74,7 +74,7 @@ def source(path: Path) -> Source:
 
 
 def names_imported(node: ast.AST, path: Path) -> Iterator[str]:
-    """Full names of the modules that a statement imports; of ``from a import b`` both ``a`` and ``a.b``."""
+    """Yield the full name of each module that a statement imports: ``a.b`` for ``from a import b``."""
     if isinstance(node, ast.Import):
         yield from (name.name for name in node.names)
     elif isinstance(node, ast.ImportFrom):
@@ -83,7 +83,7 @@ def names_imported(node: ast.AST, path: Path) -> Iterator[str]:
 
 
 def lines_of(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """Without decorators and docstring, which are no code to hold in one's head."""
+    """Count a function's lines of code, without its decorators and docstring."""
     body = node.body[1:] if ast.get_docstring(node) and len(node.body) > 1 else node.body
     return (body[-1].end_lineno or 0) - body[0].lineno + 1
 
@@ -170,7 +170,7 @@ def test_the_tests_mirror_the_packages() -> None:
                 "tools",
             )
         )
-        holds_tests = any(name.startswith("test_") for name in source(path).functions_above)
+        holds_tests = any(name.startswith("test_") for name in source(path).module_functions)
         if not mirrored or (holds_tests and not path.name.startswith("test_")):
             strays.append(path)
     assert [str(path.relative_to(ROOT)) for path in strays] == []
@@ -217,7 +217,7 @@ def test_commands_lead_somewhere(package: str) -> None:
         assert module.partition(".")[0] == package
         path = PACKAGES[package].joinpath(*module.split(".")[1:]).with_suffix(".py")
         assert path.exists(), target
-        assert function in source(path).functions_above, target
+        assert function in source(path).module_functions, target
 
 
 def make_targets() -> set[str]:
