@@ -14,19 +14,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-# `abc(?<!\wabc)` is `\babc`, said so that the literal is first: the engine looks for that alone, ten times as fast.
 PATTERNS = {
     "private key": r"-----BEGIN (?:[A-Z]+ )?PRIVATE KEY-----\s+[A-Za-z0-9+/=]{40}",
-    "Slack token": r"xox(?<!\wxox)[abeoprs]-(?:\d+-)*[A-Za-z0-9-]{16,}|xapp(?<!\wxapp)-\d-[A-Z0-9]+-\d+-[a-f0-9]{16,}",
+    "Slack token": r"\bxox[abeoprs]-(?:\d+-)*[A-Za-z0-9-]{16,}|\bxapp-\d-[A-Z0-9]+-\d+-[a-f0-9]{16,}",
     "Slack webhook": r"hooks\.slack\.com/(?:services|workflows)/T[A-Z0-9]{8,}/[A-Z0-9]{8,}/\w{16,}",
-    "GitHub token": r"gh(?<!\wgh)[pousr]_[A-Za-z0-9]{36}\b|github(?<!\wgithub)_pat_\w{60,}",
-    "GitLab token": r"glpat(?<!\wglpat)-[\w-]{20,}",
-    "AWS key": r"A(?<!\wA)(?:KI|SI)A[A-Z0-9]{16}\b",
-    "Google key": r"AIza(?<!\wAIza)[\w-]{35}\b",
-    "PyPI token": r"pypi(?<!\wpypi)-AgEIcHlwaS5vcmc[\w-]{50,}",
-    "Hugging Face token": r"hf(?<!\whf)_[A-Za-z]{34}\b",
-    "Grafana token": r"gl(?<!\wgl)(?:sa|c)_[A-Za-z0-9+/=]{32,}",
-    "JSON web token": r"eyJ(?<!\weyJ)[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{20,}",
+    "GitHub token": r"\bgh[pousr]_[A-Za-z0-9]{36}\b|\bgithub_pat_\w{60,}",
+    "GitLab token": r"\bglpat-[\w-]{20,}",
+    "AWS key": r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b",
+    "Google key": r"\bAIza[\w-]{35}\b",
+    "PyPI token": r"\bpypi-AgEIcHlwaS5vcmc[\w-]{50,}",
+    "Hugging Face token": r"\bhf_[A-Za-z]{34}\b",
+    "Grafana token": r"\bgl(?:sa|c)_[A-Za-z0-9+/=]{32,}",
+    "JSON web token": r"\beyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{20,}",
     "password in a URL": r"\b[a-z][a-z0-9+.-]*://[^\s:/@{}$<>\"']+:[^\s:/@{}$<>\"'*.]{6,}@[\w.-]+",
 }
 _COMPILED = {name: re.compile(pattern) for name, pattern in PATTERNS.items()}

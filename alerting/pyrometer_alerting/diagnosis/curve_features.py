@@ -146,8 +146,6 @@ def _mean_over_time(curve: MfuCurve) -> float:
 
 def _local_level(curve: MfuCurve) -> Floats:
     """Return the good level around each batch: the 70 % quantile of its neighbours, which dips do not pull down."""
-    if not len(curve.at):
-        return curve.ratio
     width = max(LOCAL_STEPS, round(LOCAL_SECONDS / max(curve.step_seconds, 1e-6)))
     width = min(width, max(len(curve.at) // 4, 5))
     rolled = pd.Series(curve.ratio).rolling(width, center=True, min_periods=1).quantile(0.7)

@@ -54,12 +54,7 @@ def _at_most(count: int, mean: float) -> float:
     if mean <= 0:
         return 1.0
     log = math.log(mean)
-    return min(math.fsum([math.exp(k * log - mean - _log_factorial(k)) for k in range(count + 1)]), 1.0)
-
-
-@lru_cache(maxsize=4096)
-def _log_factorial(number: int) -> float:
-    return math.lgamma(number + 1)
+    return min(math.fsum([math.exp(k * log - mean - math.lgamma(k + 1)) for k in range(count + 1)]), 1.0)
 
 
 def _root(falling: Callable[[float], float], count: int) -> float:
