@@ -46,17 +46,24 @@ def main(place: Place, *, phases: list[dict[str, Any]]) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     loader: Loader = StandInLoader(place) if place.stand_in else CudaLoader(place)
     try:
-        loader.prepare()
-        say(ready=True, pid=os.getpid())
-        for phase in phases:
-            if not sys.stdin.readline():
-                return
-            say(began=time.monotonic(), name=phase["name"])
-            truth = loader.run(phase)
-            say(ended=time.monotonic(), name=phase["name"], truth=truth)
+        try:
+            _run(loader, phases)
+        finally:
+            # The parent closes our input, asks once and waits. Asked just here, this raises, and the GPU is still left.
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the parent asks once, and waits
         loader.end()
+
+
+def _run(loader: Loader, phases: list[dict[str, Any]]) -> None:
+    loader.prepare()
+    say(ready=True, pid=os.getpid())
+    for phase in phases:
+        if not sys.stdin.readline():
+            return
+        say(began=time.monotonic(), name=phase["name"])
+        truth = loader.run(phase)
+        say(ended=time.monotonic(), name=phase["name"], truth=truth)
 
 
 class CudaLoader:

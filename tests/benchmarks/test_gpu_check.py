@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import io
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -72,6 +74,26 @@ def test_figures_are_measured(checked: dict[tuple[str, str], Any], name: str) ->
     letter, _, check = name.partition(" ")
     result = checked[letter, check]
     assert result["passed"] is not None or result["note"].startswith("undecided"), result
+
+
+def test_a_load_leaves_the_gpu_when_it_is_asked_to_end_while_it_ends(
+    gpu_check: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu_check("stand_in").make(tmp_path)
+    place, load = gpu_check("place").Place(str(tmp_path), str(tmp_path)), gpu_check("load")
+    held: list[bool] = []
+
+    def asked_again(_number: int, handler: object) -> None:
+        if handler is signal.SIG_IGN:
+            held.append(str(os.getpid()).encode() in place.gpus.read_bytes())
+            sys.exit(0)  # as the handler of the request does, which comes between the last phase and this call
+
+    monkeypatch.setattr(load.signal, "signal", asked_again)
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    with pytest.raises(SystemExit):
+        load.main(place, phases=[{"name": "hold", "kind": load.IDLE, "seconds": 60}])
+    assert held == [True]
+    assert str(os.getpid()).encode() not in place.gpus.read_bytes()
 
 
 def test_without_a_gpu_each_experiment_says_so(tmp_path: Path) -> None:
