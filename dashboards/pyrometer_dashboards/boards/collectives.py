@@ -38,7 +38,7 @@ def board() -> Board:
         rows=[
             Row(panels.tiles(_jobs(), _longest(), _lowest(), _not_ready()), height=3),
             Row([collective_panels.standing_jobs(), collective_panels.awaited_ranks(span=16)], height=6),
-            Row([replace(collective_panels.lost_bandwidth(), span=13), _late()], height=13),
+            Row([replace(collective_panels.lost_bandwidth(), span=13), _late()], height=15),
             Row(panels.tiles(_alerts()), height=7),
             Row([_states(), collective_panels.standstill(), _progress()], height=8, title="The chosen run"),
             Row([collective_panels.bandwidth(), _times(), _against_best()], height=8),

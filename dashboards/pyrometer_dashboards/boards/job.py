@@ -39,9 +39,9 @@ def board() -> Board:
         annotations=[RESTARTS],
         rows=[
             Row(panels.tiles(_gpus(), _unused(), _tensor(), _mfu()), height=3),
-            Row([_alerts(), _idle()], height=11),
-            Row([_worst(), _runs()], height=11),
-            Row(panels.tiles(_activity(), _power(), _mfu_over_time()), height=7),
+            Row([_alerts(), _runs()], height=11),
+            Row([_worst()], height=11),
+            Row(panels.tiles(_idle(), _activity(), _power(), _mfu_over_time()), height=7),
             Row(panels.tiles(_nodes()), height=9),
             log_panels.of_job(),
         ],
@@ -137,7 +137,6 @@ def _idle() -> Panel:
         link=GPU_BOARD_OF_ROW,
         fields={"unused": {"mappings": [panels.state("1", "yes", palette.BAD, 2)]} | panels.coloured()},
         healthy=Healthy("all work", f"job:pyrometer_gpu_job:gpus{{{_JOB_IS}}}"),
-        span=8,
     )
 
 
@@ -165,7 +164,7 @@ def _worst() -> Panel:
         link=GPU_BOARD_OF_ROW,
         fields={"steps": panels.coloured()},
         healthy=Healthy("none", f"gpu:pyrometer_gpu_quantity:now{{{CLUSTER}}} and {_OF_JOB}"),
-        span=14,
+        span=24,
     )
 
 
@@ -185,7 +184,7 @@ def _runs() -> Panel:
         {"user": "user", "run": "run", "Value #A": "GPUs", "Value #B": "runs"},
         unit="locale",
         link=RUN_OF_ROW,
-        span=10,
+        span=8,
     )
 
 

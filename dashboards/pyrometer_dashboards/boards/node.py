@@ -41,7 +41,7 @@ def board() -> Board:
         rows=[
             Row([_answers(), node_panels.gpus(), _alerts(), _straggler()], height=3),
             Row([_throttled_time(), _losses(), _memory(), node_panels.missing()], height=4),
-            Row([_deviations(), _temperature()], height=15),
+            Row([_deviations(), _temperature()], height=17),
             Row(panels.tiles(_clock(), _power(), _tensor()), height=8),
             Row(panels.tiles(_throttling(), _flaps(), _traffic()), height=8),
             Row(panels.tiles(_waits(), _errors(), node_panels.kernel()), height=8),

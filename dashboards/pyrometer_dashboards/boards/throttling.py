@@ -45,7 +45,7 @@ def board() -> Board:
         rows=[
             Row([_count(), _lost(), _worst(), _capped()], height=4),
             Row([_table(), _lines()], height=11),
-            Row(panels.tiles(_reasons(), _clock()), height=7),
+            Row(panels.tiles(_reasons(), _clock()), height=9),
             Row([_racks(), _slowest()], height=10),
             Row(panels.tiles(power_panels.cluster_power(), _power_cap()), height=7),
         ],

@@ -47,7 +47,7 @@ def board() -> Board:
                 panels.tiles(run_panels.curve(), run_panels.against_expected(), run_panels.unsaved(), _lost_batches()),
                 height=3,
             ),
-            Row([batch_panels.every_batch()], height=16),
+            Row([batch_panels.every_batch()], height=18),
             Row([_loss_budget(), _parts()], height=8),
             Row([_slow_ranks(), _where_now(), _wait()], height=8),
             Row(

@@ -31,7 +31,7 @@ def test_more_panels_than_a_first_screen_has_time_for_are_found() -> None:
 
 def test_a_panel_of_which_only_the_title_is_on_the_first_screen_is_found() -> None:
     board = node()
-    board["panels"].append({**board["panels"][0], "gridPos": {"x": 0, "y": 20, "w": 8, "h": 8}})
+    board["panels"].append({**board["panels"][0], "gridPos": {"x": 0, "y": 22, "w": 8, "h": 8}})
     lines = found(board)
     assert [line for line in lines if "the first screen shows only the title" in line], lines
 
