@@ -61,7 +61,7 @@ def board() -> Board:
             Row([fleet_panels.verdict(), _straggler(), _mfu(), _faults(), _freshness()], height=3),
             Row([fleet_panels.runs()], height=6),
             Row([incident_panels.incidents()], height=7),
-            Row([_mfu_over_time(), _steps()], height=8),
+            Row([_mfu_over_time(), _steps()], height=10),
             Row([_goodput(), _throttled(), _step_rate(), _last_step(), _spares()], height=4),
             Row([_worst_gpus(), _missing(), _links()], height=8),
             Row([slurm_panels.unavailable(), slurm_panels.queue()], height=6),

@@ -33,7 +33,7 @@ def board() -> Board:
         annotations=[CRITICAL],
         rows=[
             Row(panels.tiles(_hot(), _throttled(), _flapping(), _unfit()), height=3),
-            Row([_racks(), _switches()], height=21),
+            Row([_racks(), _switches()], height=11),
             Row(panels.tiles(_heat(), _together()), height=11),
             Row([_nodes(), _ports()], height=8),
             Row([_domains(), _alerts()], height=8),
