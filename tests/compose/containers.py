@@ -11,6 +11,7 @@ from typing import Any
 
 from pyrometer_simulator.demo.observe import get_json, incidents
 from pyrometer_simulator.demo.topology import CHANNEL, NODES
+from pyrometer_simulator.engine.compose import ComposeError
 from pyrometer_simulator.engine.site import Site
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,6 +69,36 @@ def healthy(running: Site, services: list[str]) -> list[str]:
 
 def lasting(running: Site) -> list[str]:
     return [name for name in running.services if name not in ("director", "victoria-volume")]
+
+
+def left(running: Site, project: str) -> dict[str, list[str]]:
+    """Return what the engine has of a project, by kind; nothing is no entry."""
+    label = f"label=com.docker.compose.project={project}"
+    found = {
+        "containers": running.docker.run("ps", "--all", "--quiet", "--filter", label).split(),
+        "volumes": running.docker.run("volume", "ls", "--quiet", "--filter", label).split(),
+        "networks": running.docker.run("network", "ls", "--quiet", "--filter", label).split(),
+    }
+    return {kind: names for kind, names in found.items() if names}
+
+
+def project(running: Site, service: str) -> str:
+    found: str = running.inspect(service)["Config"]["Labels"]["com.docker.compose.project"]
+    return found
+
+
+def take_down(running: Site) -> None:
+    """Remove containers and volumes. The network may stay: Docker 20.10 can count endpoints that are gone."""
+    name = project(running, "prometheus")
+    for _ in range(3):  # what is removed beside the network may be left out when that fails
+        try:
+            running.compose.run("down", "--volumes", "--timeout", "20")
+        except ComposeError as error:
+            if "has active endpoints" not in str(error):
+                raise
+        if set(left(running, name)) <= {"networks"}:
+            return
+    raise AssertionError(left(running, name))
 
 
 def all_scraped(running: Site) -> bool:

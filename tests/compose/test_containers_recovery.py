@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 import yaml
-from compose_containers import all_scraped, documented, eventually, healthy, lasting, targets, told
+from compose_containers import all_scraped, documented, eventually, healthy, lasting, take_down, targets, told
 
 from pyrometer_simulator.demo.observe import Prometheus, get_json, incidents
 from pyrometer_simulator.demo.processes import answers
@@ -199,14 +199,14 @@ def test_a_backup_brings_an_empty_host_back(running: Site, played: dict[str, Any
 
 
 def destroy(running: Site) -> None:
-    running.compose.run("down", "--volumes", "--timeout", "20")
+    take_down(running)
     for path in running.outbox.iterdir():  # the volume is a mount of it
         if path.is_dir():  # the service's own copies of its database
             shutil.rmtree(path)
         else:
             path.unlink()
     shutil.rmtree(running.folder / "compose/secrets")
-    (running.folder / "compose/.env").unlink()
+    (running.folder / "compose/.env").unlink(missing_ok=True)  # written by a newcomer's first commands
 
 
 def test_prometheus_is_saved_while_it_runs(running: Site, played: dict[str, Any], backup: Path) -> None:

@@ -5,29 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from compose_containers import titled
+from compose_containers import left, project, take_down, titled
 
 from pyrometer_simulator.engine.site import Site
 
 pytestmark = [pytest.mark.e2e, pytest.mark.compose, pytest.mark.timeout(1800)]
 
 PAGE = "howto/uninstall.md"
-
-
-def left(running: Site, project: str) -> dict[str, list[str]]:
-    """Return what the engine has of a project, by kind; nothing is no entry."""
-    label = f"label=com.docker.compose.project={project}"
-    found = {
-        "containers": running.docker.run("ps", "--all", "--quiet", "--filter", label).split(),
-        "volumes": running.docker.run("volume", "ls", "--quiet", "--filter", label).split(),
-        "networks": running.docker.run("network", "ls", "--quiet", "--filter", label).split(),
-    }
-    return {kind: names for kind, names in found.items() if names}
-
-
-def project(running: Site, service: str) -> str:
-    found: str = running.inspect(service)["Config"]["Labels"]["com.docker.compose.project"]
-    return found
 
 
 def test_a_gpu_nodes_containers_are_gone_with_their_state(running: Site, played: dict[str, Any]) -> None:
@@ -41,12 +25,17 @@ def test_a_gpu_nodes_containers_are_gone_with_their_state(running: Site, played:
 def test_the_monitoring_host_is_gone_and_its_data_stays_until_it_is_asked_for(
     running: Site, played: dict[str, Any]
 ) -> None:
-    """Whoever has started the profile `scale` may have said so on the command line only."""
-    name = project(running, "prometheus")
-    running.person.play("docker compose up --detach")
+    """Whoever has started the profile `scale` may have said so on the command line only.
+
+    A project of its own, whose network nothing has happened to: `take_down` says what may have to the other's.
+    """
+    name = f"{project(running, 'prometheus')}-again"
+    named = f"export COMPOSE_PROJECT_NAME={name}\n"
+    take_down(running)
+    running.person.play(f"{named}docker compose up --detach")
     keep, remove, *more = titled("monitoring host", PAGE).splitlines()
-    running.person.play(f"export COMPOSE_PROFILES=\n{keep}")
+    running.person.play(f"{named}export COMPOSE_PROFILES=\n{keep}")
     assert set(left(running, name)) == {"volumes"}
-    running.person.play(f"export COMPOSE_PROFILES=\n{remove}")
+    running.person.play(f"{named}export COMPOSE_PROFILES=\n{remove}")
     assert left(running, name) == {}
     assert more == []

@@ -155,7 +155,7 @@ class Outbox:
         return list(self._select(condition, time))
 
     def reply(self, incident_id: str, body: str, now: float, not_before: float = 0.0) -> None:
-        """Add a reply to the thread, to be sent now or at a later time.
+        """Add a reply to the thread, now or at a later time; until then it does not count as waiting for Slack.
 
         It replaces a reply that no attempt was made to send yet (last write wins).
         """
@@ -166,7 +166,8 @@ class Outbox:
         )
         root = self.root(incident_id)
         target = "" if root is None else root.target
-        self._insert(incident_id, "reply", "ready", now, max(now, not_before), wanted=1, body=body, target=target)
+        at = max(now, not_before)
+        self._insert(incident_id, "reply", "ready", at, at, wanted=1, body=body, target=target)
 
     def _insert(
         self,

@@ -109,8 +109,8 @@ def site(project: Path, folder: Path, progress: Callable[[str], object] = print)
             yield found
         finally:
             progress("site: taking everything down")
-            _down(found.node)
-            _down(found.compose)
+            for each in (found.node, found.compose):
+                _down(each, goes_anyway=docker.ours)
             if not docker.ours:
                 docker.run("image", "rm", "--force", *made, *OUR_IMAGES.values())
 
@@ -181,13 +181,16 @@ def _node_override(path: Path, port: int) -> None:
     )
 
 
-def _down(compose: Compose) -> None:
-    """Take a project down, with retries: the network may still have an endpoint of a container just removed."""
+def _down(compose: Compose, *, goes_anyway: bool) -> None:
+    """Take a project down, with retries: the network may still have an endpoint of a container just removed.
+
+    With `goes_anyway` nothing is raised: the engine is removed next, with all that it has.
+    """
     for last in (False, False, True):
         try:
             compose.run("down", "--volumes", "--timeout", "5", "--remove-orphans")
         except ComposeError:
-            if last:
+            if last and not goes_anyway:
                 raise
             time.sleep(2.0)
         else:
