@@ -49,7 +49,8 @@ def main(place: Place, *, phases: list[dict[str, Any]]) -> None:
         try:
             _run(loader, phases)
         finally:
-            # The parent closes our input, asks once and waits. Asked just here, this raises, and the GPU is still left.
+            # The parent closes our input, sends SIGTERM once and waits. If SIGTERM comes just before this call,
+            # SystemExit is raised here, and the outer block still leaves the GPU.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
     finally:
         loader.end()

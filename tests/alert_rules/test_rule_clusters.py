@@ -20,7 +20,7 @@ import yaml
 from pyrometer_dashboards.lint.clusters import mixing, unchosen
 from pyrometer_dashboards.lint.promql import parse
 from pyrometer_simulator.stack import Stack
-from pyrometer_simulator.stack.promtool import groups_of, objections, one_by_one
+from pyrometer_simulator.stack.promtool import objections, one_by_one, rules_of
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "alert_rules"
@@ -42,8 +42,7 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile("0$"), ["0"])
 
 @cache
 def _rules() -> tuple[dict[str, Any], ...]:
-    files = sorted(RULES.glob("*.rules.yaml"))
-    return tuple(rule for path in files for group in groups_of(path) for rule in group["rules"])
+    return tuple(rules_of(sorted(RULES.glob("*.rules.yaml"))))
 
 
 @cache

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from pyrometer_simulator.stack import Stack
-from pyrometer_simulator.stack.promtool import evaluation_order, groups_of, objections, that_answer
+from pyrometer_simulator.stack.promtool import evaluation_order, objections, rules_of, that_answer
 
 ROOT = Path(__file__).resolve().parents[2]
 RULE_FILES = sorted((ROOT / "alert_rules").glob("*.rules.yaml"))
@@ -81,7 +81,7 @@ KNOWN_METRICS = re.compile(
 
 @cache
 def _rules() -> list[dict[str, Any]]:
-    return [rule for path in RULE_FILES for group in groups_of(path) for rule in group["rules"]]
+    return rules_of(RULE_FILES)
 
 
 ALERTS = {rule["alert"]: rule for rule in _rules() if "alert" in rule}

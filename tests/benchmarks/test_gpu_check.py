@@ -86,7 +86,7 @@ def test_a_load_leaves_the_gpu_when_it_is_asked_to_end_while_it_ends(
     def asked_again(_number: int, handler: object) -> None:
         if handler is signal.SIG_IGN:
             held.append(str(os.getpid()).encode() in place.gpus.read_bytes())
-            sys.exit(0)  # as the handler of the request does, which comes between the last phase and this call
+            sys.exit(0)  # as SIGTERM's handler does when the signal comes between the last phase and this call
 
     monkeypatch.setattr(load.signal, "signal", asked_again)
     monkeypatch.setattr(sys, "stdin", io.StringIO())

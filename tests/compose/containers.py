@@ -88,7 +88,7 @@ def project(running: Site, service: str) -> str:
 
 
 def take_down(running: Site) -> None:
-    """Remove containers and volumes. The network may stay: Docker 20.10 can count endpoints that are gone."""
+    """Remove containers and volumes; accept a network that stays, as Docker 20.10 may count endpoints that are gone."""
     name = project(running, "prometheus")
     for _ in range(3):  # what is removed beside the network may be left out when that fails
         try:

@@ -110,11 +110,11 @@ def test_vmalert_works_on_the_cluster_version_with_the_documented_addresses(
 
 
 def test_boards_show_of_victoriametrics_what_they_show_of_prometheus(running: Site, played: dict[str, Any]) -> None:
-    """Every query of every board: what one shows all the time with certain labels, the other shows with them as well.
+    """Compare each board's queries: label names that one store returns at all times, the other returns at least once.
 
-    Not all series all the time: both scrape at moments of their own, and among equals a topk takes any. Not the map of
-    GPUs, which takes longer than the scenario there: docs/deployment.md. Not which nodes were ever out: one that only
-    one of them saw starting was.
+    Both scrape at moments of their own and topk chooses freely among equals, so values are not compared. Leaves out
+    the map of GPUs, which takes longer than the scenario (docs/deployment.md), and the nodes that were ever out, as
+    one store alone may have seen a node start.
     """
     times = [played["at"] - seconds for seconds in range(30, 150, 20)]
     different, shown = [], 0
@@ -148,9 +148,9 @@ def queries() -> Iterator[tuple[str, str, bool]]:
 
 
 def shapes(url: str, expr: str, at: float, *, instant: bool) -> set[str]:
-    """The names of the labels that series of an answer have; what went wrong where there is none.
+    """Return the label names of each series in a query's answer, or the server's error.
 
-    Not the name of the metric: VictoriaMetrics keeps it in what max_over_time finds, and no board has a use for it.
+    Leaves out the metric's name: VictoriaMetrics keeps it in the result of max_over_time, and no board uses it.
     """
     asked = {"time": at} if instant else {"start": at - 300, "end": at, "step": 5}
     path = f"query{'' if instant else '_range'}?{urllib.parse.urlencode({'query': expr, **asked})}"

@@ -25,9 +25,9 @@ def test_a_gpu_nodes_containers_are_gone_with_their_state(running: Site, played:
 def test_the_monitoring_host_is_gone_and_its_data_stays_until_it_is_asked_for(
     running: Site, played: dict[str, Any]
 ) -> None:
-    """Whoever has started the profile `scale` may have said so on the command line only.
+    """Follow the commands without COMPOSE_PROFILES: the profile `scale` may have been named on the command line only.
 
-    A project of its own, whose network nothing has happened to: `take_down` says what may have to the other's.
+    Uses a project of its own, because Docker may refuse to remove the other's network (see `take_down`).
     """
     name = f"{project(running, 'prometheus')}-again"
     named = f"export COMPOSE_PROJECT_NAME={name}\n"

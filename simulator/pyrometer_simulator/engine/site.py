@@ -184,7 +184,7 @@ def _node_override(path: Path, port: int) -> None:
 def _down(compose: Compose, *, goes_anyway: bool) -> None:
     """Take a project down, with retries: the network may still have an endpoint of a container just removed.
 
-    With `goes_anyway` nothing is raised: the engine is removed next, with all that it has.
+    Raises nothing with `goes_anyway`, where the engine and all that it holds are removed next.
     """
     for last in (False, False, True):
         try:

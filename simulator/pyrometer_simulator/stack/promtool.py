@@ -36,6 +36,11 @@ def groups_of(path: Path) -> Sequence[Group]:
     return tuple(yaml.load(path.read_text(encoding="utf-8"), LOADER)["groups"])  # noqa: S506  a safe one
 
 
+def rules_of(paths: Iterable[Path]) -> list[dict[str, Any]]:
+    """Return the rules of all groups of rule files, in their order."""
+    return [rule for path in paths for group in groups_of(path) for rule in group["rules"]]
+
+
 def that_answer(groups: Iterable[Group], questions: Iterable[str]) -> list[Group]:
     """Return the groups without the rules that can't change the answers; promtool evaluates all that it is given.
 

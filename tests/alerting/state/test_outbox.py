@@ -141,7 +141,7 @@ def test_a_reply_replaces_one_that_nobody_tried_to_send(box: Outbox) -> None:
 def test_a_reply_that_our_own_limit_holds_is_not_waiting_for_slack(
     box: Outbox, not_before: float, since: float
 ) -> None:
-    """Else AlertingNotDelivering fires of every end that is held so that a thread is not filled."""
+    """Count a held reply from its not_before: AlertingNotDelivering must not fire because of our own limit."""
     posted(box)
     box.reply("a", "text", 21.0, not_before)
     (one,) = replies(box)

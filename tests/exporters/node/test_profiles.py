@@ -21,7 +21,7 @@ from pyrometer_exporters.framework.collector import discover
 from pyrometer_exporters.framework.docs import OWN_FAMILIES
 from pyrometer_exporters.node import profiles
 from pyrometer_exporters.node.main import PROFILES, left_out
-from pyrometer_simulator.stack.promtool import groups_of
+from pyrometer_simulator.stack.promtool import rules_of
 
 ROOT = Path(__file__).parents[3]
 OURS = frozenset(family.name for spec in discover(node) for family in spec.families)
@@ -29,8 +29,7 @@ OURS = frozenset(family.name for spec in discover(node) for family in spec.famil
 
 @cache
 def _rules() -> tuple[dict[str, Any], ...]:
-    files = sorted((ROOT / "alert_rules").glob("*.rules.yaml"))
-    return tuple(rule for path in files for group in groups_of(path) for rule in group["rules"])
+    return tuple(rules_of(sorted((ROOT / "alert_rules").glob("*.rules.yaml"))))
 
 
 @cache
