@@ -32,7 +32,6 @@ from pyrometer_simulator.stack.prometheus import running
 
 ROOT = Path(__file__).resolve().parents[1]
 DAY = 86400
-SIZE = (1600, 900)
 CHOSEN = {"datasource": "prometheus", "cluster": "atlas", "node": "gpu-042", "run": "llama3-70b"}
 
 
@@ -42,26 +41,29 @@ def main() -> int:
     parser.add_argument("--warm", type=float, default=240.0, metavar="SECONDS")
     parser.add_argument("--thin", type=int, default=400, help="names with more series have a sample every 4 minutes")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--size", default="1600x900", metavar="WIDTHxHEIGHT", help="of the browser's window")
     parser.add_argument(
         "--data", type=Path, metavar="FOLDER", help="keep the world there, or take the one that is there"
     )
     parser.add_argument("--boards", nargs="*", metavar="NAME", help="only these, such as node or gpu-matrix")
     parser.add_argument("--write", type=Path, metavar="FILE", help="put the table there, between its two marks")
     flags = parser.parse_args()
+    width, height = map(int, flags.size.split("x"))
+    size = (width, height)
     exit_on_signals()
     boards = {name: text for name, text in rendered().items() if Path(name).stem in (flags.boards or [Path(name).stem])}
     with tempfile.TemporaryDirectory(prefix="pyrometer-cold-") as name:
         folder = flags.data or Path(name)
         end = _world(folder, flags.nodes, flags.warm, flags.thin)
         with _quiet(folder) as prometheus, _grafana(Path(name), prometheus) as url:
-            view = View("dark", (f"{(end - DAY) * 1000:.0f}", f"{end * 1000:.0f}"), SIZE, CHOSEN)
+            view = View("dark", (f"{(end - DAY) * 1000:.0f}", f"{end * 1000:.0f}"), size, CHOSEN)
             # The server's own first answer is no part of a load.
-            load_board(find_chromium(), board_url(url, OVERVIEW, view.theme, view.times, CHOSEN), SIZE)
+            load_board(find_chromium(), board_url(url, OVERVIEW, view.theme, view.times, CHOSEN), size)
             visits = []
             for visit in visit_boards(boards, url, [view], None, flags.rounds, below=False, paired=True):
                 print(visit.line(), file=sys.stderr, flush=True)
                 visits.append(visit)
-    table = f"{timing_table(visits, SIZE)}\n"
+    table = f"{timing_table(visits, size)}\n"
     if flags.write:
         replace_between_marks(flags.write, table)
     else:
