@@ -46,7 +46,10 @@ def run(place: Place, report: Report) -> None:
         rest_busy = _busy(place, report, ours)
         rest = costs["rest"]
         told = f"{rest:.2f} / " + ("not measured" if rest_busy is None else f"{rest_busy:.2f}") + " % of a core"
-        report.passed("sampler", told, ok=max(rest, rest_busy or 0.0) <= _SAMPLER_PERCENT)
+        if place.stand_in:  # a simulated driver's answer costs more than the sampler's whole round on a real one
+            report.skipped("sampler", f"{told}, most of it the simulated driver's, Python in the exporter's process")
+        else:
+            report.passed("sampler", told, ok=max(rest, rest_busy or 0.0) <= _SAMPLER_PERCENT)
         memory = ours.rss_megabytes()
         report.passed("memory", f"{memory:.1f} MB", ok=memory <= _RSS_MEGABYTES)
 

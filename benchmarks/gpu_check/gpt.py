@@ -35,7 +35,8 @@ class Size(NamedTuple):
 
 
 GPT_350M = Size(layers=24, width=1024, heads=16, vocabulary=50304, length=1024, batch=16)
-SMALL = Size(layers=2, width=64, heads=4, vocabulary=256, length=64, batch=4)
+# 20 ms a step on a quiet core: what the loop does between two steps, some 20 us, is far below the 0.5 % compared.
+SMALL = Size(layers=2, width=64, heads=4, vocabulary=256, length=64, batch=16)
 
 
 class Training:

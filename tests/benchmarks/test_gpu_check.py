@@ -5,8 +5,12 @@ from __future__ import annotations
 import importlib
 import io
 import json
+import math
 import os
+import random
+import re
 import signal
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +18,8 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+
+from pyrometer_exporters.node.gpu.stretches import Stretches
 
 ROOT = Path(__file__).resolve().parents[2]
 LAUNCHER = ROOT / "benchmarks" / "on_gpu.py"
@@ -56,7 +62,6 @@ MEASURED = (
     "g scrape_1s",
     "g scrape_15s",
     "g scrape_busy",
-    "g sampler",
     "g training",
     "g memory",
 )
@@ -74,6 +79,14 @@ def test_figures_are_measured(checked: dict[tuple[str, str], Any], name: str) ->
     letter, _, check = name.partition(" ")
     result = checked[letter, check]
     assert result["passed"] is not None or result["note"].startswith("undecided"), result
+
+
+def test_the_samplers_cost_on_a_simulated_driver_is_told_but_not_judged(checked: dict[tuple[str, str], Any]) -> None:
+    result = checked["g", "sampler"]
+    assert result["passed"] is None
+    assert re.match(
+        r"\d\.\d\d / (\d\.\d\d|not measured) % of a core, most of it the simulated driver's", result["note"]
+    )
 
 
 def test_a_load_leaves_the_gpu_when_it_is_asked_to_end_while_it_ends(
@@ -144,6 +157,29 @@ def test_the_poller_sums_up_each_bit_within_the_window(
     gpu_check: Any, changes: list[tuple[float, int]], window: tuple[float, float], found: dict[int, float]
 ) -> None:
     assert gpu_check("poller").seconds_by_bit(changes, *window) == pytest.approx(found)
+
+
+def test_the_changes_of_each_bit_are_counted(gpu_check: Any) -> None:
+    changes = [(0.0, 4), (2.0, 0), (3.0, 12), (4.0, 8)]
+    assert gpu_check("clock_events").changes_by_bit(changes) == {4: 3, 8: 1}
+    assert gpu_check("clock_events").changes_by_bit([]) == {}
+
+
+def test_a_sampled_reason_scatters_as_its_check_allows(gpu_check: Any) -> None:
+    """60 s of pulses of 0.3 s every 1.1 s, as the load on the stand-in has them, sampled 300 times over."""
+    clock_events, chance = gpu_check("clock_events"), random.Random(7).random  # noqa: S311  no secret
+    period, pulse, end = 1.1, 0.3, 60.5
+    apart = []
+    for _ in range(300):
+        stretches, begins, counted, phase = Stretches(1 / 20, 1 / 20, chance), 0.0, 0.0, chance()
+        while begins < end:
+            read = stretches.begin(begins, busy=True)
+            counted += (stretches.ends - begins) * ((read + phase) % period < pulse)
+            begins = stretches.ends
+        apart.append(counted - end / period * pulse)
+    expected = clock_events.sampling_scatter(2 * int(end / period))
+    assert abs(statistics.fmean(apart)) < 3 * expected / math.sqrt(len(apart))
+    assert statistics.stdev(apart) == pytest.approx(expected, rel=0.15)
 
 
 def test_the_page_is_what_the_command_makes(gpu_check: Any) -> None:
