@@ -27,7 +27,10 @@ from pyrometer_simulator.engine.site import Site
 pytestmark = [pytest.mark.e2e, pytest.mark.compose, pytest.mark.timeout(1800)]
 
 ROOT = Path(__file__).resolve().parents[2]
-EVER_OUT = 'max_over_time(node:pyrometer_node:state{cluster="$cluster"}[$__range] @ end())'
+EXPECTED = "run:pyrometer_train_batch_mfu_ratio:recent_per_expected"
+NOT_COMPARED = (
+    "gpu:pyrometer_map:", EXPECTED, 'max_over_time(node:pyrometer_node:state{cluster="$cluster"}[$__range] @ end())',
+)  # fmt: skip
 
 
 def test_victoriametrics_keeps_every_batch_that_prometheus_keeps(running: Site, played: dict[str, Any]) -> None:
@@ -109,12 +112,19 @@ def test_vmalert_works_on_the_cluster_version_with_the_documented_addresses(
     running.person.play("docker compose up --detach vmalert")
 
 
+def test_vmalert_learns_what_is_expected_of_the_run_as_prometheus_does(running: Site, played: dict[str, Any]) -> None:
+    """Each learns it with an evaluation of a group that comes every five minutes, so one of them earlier."""
+    for name in ("PROMETHEUS", "VICTORIA"):
+        found = Prometheus(running.url(name))
+        assert eventually(lambda found=found: found.values(f'{EXPECTED}{{run="{RUN}"}}'), 360), name  # type: ignore[misc]
+
+
 def test_boards_show_of_victoriametrics_what_they_show_of_prometheus(running: Site, played: dict[str, Any]) -> None:
     """Compare each board's queries: label names that one store returns at all times, the other returns at least once.
 
     Both scrape at moments of their own and topk chooses freely among equals, so values are not compared. Leaves out
-    the map of GPUs, which takes longer than the scenario (docs/deployment.md), and the nodes that were ever out, as
-    one store alone may have seen a node start.
+    the map of GPUs, which takes longer than the scenario (docs/deployment.md), the nodes that were ever out, as one
+    store alone may have seen a node start, and what is expected of the run, which each learns once in five minutes.
     """
     times = [played["at"] - seconds for seconds in range(30, 150, 20)]
     different, shown = [], 0
@@ -142,7 +152,7 @@ def queries() -> Iterator[tuple[str, str, bool]]:
         assert "__name__" not in text, name
         for panel in finding.panels(json.loads(text)):
             for target in finding.targets(panel):
-                if "gpu:pyrometer_map:" in target["expr"] or EVER_OUT in target["expr"]:
+                if any(name in target["expr"] for name in NOT_COMPARED):
                     continue
                 yield name, interpolate(target["expr"], values), bool(target.get("instant"))
 
