@@ -13,12 +13,14 @@ NO_DRIVER = ("no_driver", "driver_not_loaded")
 """The reasons that are no fault if the bus has no GPU either."""
 _MISMATCH: Final = "driver_version_mismatch"
 
-# The next step for a GPU that can't be read, by the reason; docs/alerts.md says the same at more length.
+# The next step for a GPU that can't be read, by the reason; docs/alerts.md says the same at more length. nvidia-smi is
+# given the PCI address where it is known: while a GPU is lost, the numbers of those after it can be others.
 _GPU_STEPS = {
     "gpu_is_lost": "drain the node and reboot it, as a reset can't reach the GPU; replace the GPU if it "
     "happens twice within a week",
     "reset_required": "drain the node, then nvidia-smi --gpu-reset -i {gpu}",
-    "deadline": "the driver is waiting for the GPU: look for Xids 119 and 120 in the kernel log, drain and reboot",
+    "deadline": "the driver is waiting for the GPU: look for Xids 119 and 120 on the host (journalctl -k | grep Xid), "
+    "drain and reboot",
 }
 _GPU_STEP = "read the kernel log for Xids of this GPU, drain the node and reset the GPU, else reboot"
 _DRIVER_STEPS = {
@@ -155,7 +157,8 @@ def _places(report: Report, on_bus: Sequence[str]) -> dict[str, str]:
 
 def _unreadable(gpu: GpuStatus, address: str) -> Fault:
     """Name the GPU with its address; where that isn't known, with those that it can have."""
-    step = _GPU_STEPS.get(gpu.down or "", _GPU_STEP).format(gpu=gpu.gpu)
+    only = address if address and " or " not in address else gpu.gpu
+    step = _GPU_STEPS.get(gpu.down or "", _GPU_STEP).format(gpu=only)
     return Fault(f"{_named(gpu.gpu, address)} can't be read: {_why(gpu.down or '', gpu.detail)}", step, "GpuLost")
 
 
@@ -167,7 +170,7 @@ def _recoveries(readings: Readings, places: Mapping[str, str]) -> Iterator[Fault
     for labels, value in readings.of("pyrometer_gpu_recovery_action"):
         if value > 0:
             gpu = labels["gpu"]
-            step = _RECOVERY.get(int(value), "see nvidia-smi -q for the action").format(gpu=gpu)
+            step = _RECOVERY.get(int(value), "see nvidia-smi -q for the action").format(gpu=places.get(gpu, gpu))
             what = f"{_named(gpu, places.get(gpu, ''))}: the driver requests recovery ({value:.0f})"
             yield Fault(what, step, "GpuRecoveryNeeded")
 
@@ -178,7 +181,7 @@ def _signs(readings: Readings, places: Mapping[str, str]) -> Iterator[Fault]:
             if value > 0:
                 count = f": {value:.0f}" if sign.family.endswith("_TOTAL") else ""
                 what = f"{_named(gpu, places.get(gpu, ''))}: {sign.what}{count}"
-                yield Fault(what, sign.step.format(gpu=gpu), sign.alert)
+                yield Fault(what, sign.step.format(gpu=places.get(gpu, gpu)), sign.alert)
 
 
 def _by_gpu(entries: Iterable[tuple[dict[str, str], float]]) -> dict[str, float]:

@@ -68,7 +68,7 @@ def log_problems(report: Report) -> list[str]:
     why = [collector.down["kmsg"] for collector in report.collectors if "kmsg" in collector.down]
     if not why:
         return []
-    needed = "no SXids and no Xids of lost GPUs, which NvswitchFatalError and GpuXidCritical need"
+    needed = "SXids and Xids of lost GPUs stay unseen, which NvswitchFatalError and GpuXidCritical need"
     return [f"the kernel's log can't be read ({why[0]}): {needed}{_LOG_STEPS.get(why[0], '')}"]
 
 

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     ("spoil", "what", "step", "alert"),
     [
         (lambda gpu: gpu.lose(), "can't be read: gpu_is_lost", "drain the node and reboot it", "GpuLost"),
-        (lambda gpu: gpu.require_reset(), "can't be read: reset_required", "--gpu-reset -i 1", "GpuLost"),
+        (lambda gpu: gpu.require_reset(), "can't be read: reset_required", "--gpu-reset -i 0000:2a:00.0", "GpuLost"),
         (lambda gpu: gpu.hide(), "is on the PCI bus, but the driver doesn't list it", "dmesg | grep", "GpuLost"),
         (
             lambda gpu: gpu.set(remapped={"pending": 1}),
             "memory rows are waiting for a reset",
-            "--gpu-reset -i 1",
+            "--gpu-reset -i 0000:2a:00.0",
             "GpuEccUncorrected",
         ),
         (lambda gpu: gpu.set(remapped={"failure": 1}), "could not be remapped", "replace the GPU", "GpuRowRemapFailed"),

@@ -126,7 +126,7 @@ def test_a_stranger_finds_every_fault_of_a_sick_node_and_its_next_step(tmp_path:
         ("GPU 2 (0000:3a:00.0) can't be read: deadline", "look for Xids 119 and 120", "GpuLost"),
         (
             "GPU 3 (0000:5d:00.0): memory rows are waiting for a reset",
-            "nvidia-smi --gpu-reset -i 3",
+            "nvidia-smi --gpu-reset -i 0000:5d:00.0",
             "GpuEccUncorrected",
         ),
         ("the kernel's log can't be read (enoent)", "mount /dev/kmsg", ""),
