@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from pyrometer_simulator.stack import Stack
-from pyrometer_simulator.stack.promtool import evaluation_order, objections, rules_of, that_answer
+from pyrometer_simulator.stack.promtool import evaluation_order, groups_of, objections, rules_of, that_answer
 
 ROOT = Path(__file__).resolve().parents[2]
 RULE_FILES = sorted((ROOT / "alert_rules").glob("*.rules.yaml"))
@@ -232,6 +232,31 @@ def test_a_rate_looks_at_four_scrapes_of_the_longest_usual_interval(rule: dict[s
     units = {"s": 1, "m": 60, "h": 3600, "d": 86400}
     windows = re.findall(r"\b(?:rate|increase|irate)\(.*?\[(\d+)([smhd])\]", _code(rule), re.DOTALL)
     assert [w for w, unit in windows if int(w) * units[unit] < 2 * LONGEST_SCRAPE_INTERVAL] == []
+
+
+def test_a_record_of_every_five_minutes_is_read_with_a_window_by_rules_that_come_more_often() -> None:
+    """Prometheus looks back five minutes from an evaluation; VictoriaMetrics, at a new series, one evaluation of it."""
+    groups = [group for path in RULE_FILES for group in groups_of(path)]
+    seldom = {
+        rule["record"]: _interval(group)
+        for group in groups
+        if _interval(group) >= 300
+        for rule in group["rules"]
+        if "record" in rule
+    }
+    assert "config:pyrometer_train_batch_mfu_ratio:expected" in seldom
+    for group in groups:
+        for rule in group["rules"]:
+            for record, seconds in seldom.items():
+                if seconds > _interval(group):
+                    bare = re.search(rf"(?<![\w:]){record}(?![\w:])(?!(\{{[^}}]*\}})?\[)", rule["expr"])
+                    assert bare is None, f"{rule.get('record') or rule.get('alert')} reads {record} without a window"
+
+
+def _interval(group: dict[str, Any]) -> float:
+    """Return the seconds between two evaluations; 15 is Prometheus' own setting in every configuration of ours."""
+    number, unit = re.fullmatch(r"(\d+)([sm])", group.get("interval", "15s")).groups()  # type: ignore[union-attr]
+    return float(number) * {"s": 1, "m": 60}[unit]
 
 
 @pytest.mark.parametrize("name", ALERTS)
