@@ -33,8 +33,8 @@ def board() -> Board:
         rows=[
             # The first screen of a laptop: every kind of bad port, by its name.
             Row([_down(), _lost_now(), _flapping_now(), _errors_now()], height=3),
-            Row([_flaps(), _errors()], height=7),
-            Row([_slow_links()], height=14),
+            Row([_flaps(), _errors()], height=9),
+            Row([_slow_links()], height=12),
             Row([_by_switch(), _over_time()], height=8),
             Row([_received(), _sent(), _waits()], height=8),
             Row([_congested(), _states()], height=9),

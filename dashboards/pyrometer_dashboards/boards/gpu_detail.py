@@ -36,7 +36,7 @@ def board() -> Board:
         rows=[
             Row(panels.tiles(_answers(), _throttled(), _left(), _furthest()), height=3),
             Row([_alerts(), _users()], height=7),
-            Row(panels.tiles(gpu_panels.throttling(), gpu_panels.clocks()), height=14),
+            Row(panels.tiles(gpu_panels.throttling(), gpu_panels.clocks()), height=16),
             Row([_identity()], height=4),
             Row(panels.tiles(gpu_panels.power(), gpu_panels.temperatures()), height=7),
             Row(panels.tiles(gpu_panels.memory(), gpu_panels.activity()), height=7),
