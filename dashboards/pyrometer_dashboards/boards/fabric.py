@@ -33,12 +33,11 @@ def board() -> Board:
         rows=[
             # The first screen of a laptop: every kind of bad port, by its name.
             Row([_down(), _lost_now(), _flapping_now(), _errors_now()], height=3),
-            Row([_flaps(), _errors()], height=9),
-            Row([_slow_links()], height=12),
+            Row([_flaps(), _errors()], height=7),
+            Row([_slow_links(), _pinned()], height=14),
             Row([_by_switch(), _over_time()], height=8),
             Row([_received(), _sent(), _waits()], height=8),
             Row([_congested(), _states()], height=9),
-            Row([_pinned()], height=6),
             Row([fabric_panels.events(), fabric_panels.hot_modules()], height=8),
             Row([fabric_panels.hot_switches(), fabric_panels.roce()], height=8),
         ],
@@ -335,7 +334,7 @@ def _slow_links() -> Panel:
         unit="bps",
         link=NODE_OF_ROW,
         healthy=Healthy("none", proof.PORTS),
-        span=24,
+        span=12,
     )
 
 
@@ -353,5 +352,5 @@ def _pinned() -> Panel:
         link=NODE_OF_ROW,
         fields={"pinned": {"mappings": [panels.state("1", "yes", palette.BAD, 2)], "custom.width": 90}},
         healthy=Healthy("none", proof.PORTS),
-        span=24,
+        span=12,
     )
