@@ -32,7 +32,7 @@ from pyrometer_kit.http_message import Request
 
 Rings = Callable[..., Any]
 KEY = ("llama", "0")
-OTHER = 4711
+OTHER = os.getuid() + 1
 
 
 @pytest.fixture
