@@ -70,6 +70,7 @@ def firing(
             "alert": leading_to(RUNBOOK_OF_ROW, ALERT_OF_ROW, **{"custom.width": 185}),
             "for": {"custom.width": 80, "decimals": 1},
             **{each: leading_to(_PLACES[each]) for each in columns if each in _PLACES},
+            **({"gpu": {"custom.width": 56}} if "gpu" in columns else {}),
             **dict.fromkeys(TARGETS.values(), panels.HIDDEN),
         },
         healthy=Healthy("no such alert", proof.ALERTS),

@@ -123,7 +123,7 @@ def _alerts() -> Panel:
 
 def _idle() -> Panel:
     return panels.table(
-        "Its GPUs that do nothing",
+        "GPUs that do nothing",
         Reading(
             "GPUs that the job has and that did not work for ten minutes.",
             "'all work'.",
@@ -190,7 +190,7 @@ def _runs() -> Panel:
 
 def _activity() -> Panel:
     return panels.lines(
-        "Tensor cores, mean of its GPUs",
+        "Tensor cores, mean",
         Reading(
             "Share of the time in which the tensor cores worked, mean over the job's GPUs.",
             "a constant line.",
@@ -206,7 +206,7 @@ def _activity() -> Panel:
 def _power() -> Panel:
     mean = f'job:pyrometer_gpu_quantity:avg{{{_JOB_IS}, what="power"}}'
     return panels.lines(
-        "Power of its GPUs together",
+        "Power, all GPUs",
         Reading(
             "Power that the job's GPUs draw together: the mean times their number.",
             "a constant line.",
@@ -221,7 +221,7 @@ def _power() -> Panel:
 
 def _mfu_over_time() -> Panel:
     return panels.lines(
-        "MFU of its run over time",
+        "MFU over time",
         Reading(
             "MFU of the training run that this job is.",
             "a constant line, with a dent at each checkpoint.",
