@@ -203,6 +203,7 @@ def _configuration() -> Panel:
         link=RUN_OF_ROW,
         fields={
             "run": {"custom.width": 120},
+            "model": {"custom.width": 120},
             "GPU": {"custom.width": 185},
             "dtype": {"custom.width": 70},
             "GPUs": {"custom.width": 65},

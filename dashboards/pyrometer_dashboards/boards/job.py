@@ -184,6 +184,7 @@ def _runs() -> Panel:
         {"user": "user", "run": "run", "Value #A": "GPUs", "Value #B": "runs"},
         unit="locale",
         link=RUN_OF_ROW,
+        fields={"GPUs": {"custom.width": 75}, "runs": {"custom.width": 60}},
         span=8,
     )
 
