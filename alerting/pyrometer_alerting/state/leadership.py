@@ -105,9 +105,12 @@ class Leadership:
         self._seen = row[0]
 
     def _watch(self) -> None:
-        """Remember what the leader has written, to know an older database by it."""
+        """Remember the latest that a leader has written, to know an older database by it.
+
+        Of an older database, too: its leader goes, and who leads next has perhaps looked at it in between.
+        """
         with contextlib.suppress(psycopg.errors.UndefinedTable):
-            self._seen = self._last_beat()
+            self._seen = max(self._seen, self._last_beat())
 
     def _compare(self) -> None:
         found = self._last_beat()

@@ -171,6 +171,23 @@ def test_an_older_database_is_known_by_what_the_last_leader_wrote(leaders: list[
     assert second.loss.why.endswith("or a standby that lagged was promoted")
 
 
+def test_an_older_database_is_noted_by_who_saw_it_before_its_leader_went(
+    leaders: list[Leadership], postgres: Pair
+) -> None:
+    first, second = leaders
+    take(first)
+    first.step()
+    second.step()
+    ask(postgres, "UPDATE beat SET at = at - 3600")
+    second.step()  # still waits for the lock
+    with pytest.raises(StoreError, match="older than it was"):
+        first.step()
+    first._lost("as run does")
+    take(second)
+    assert second.loss is not None
+    assert "a copy was put back" in second.loss.why
+
+
 def test_a_database_that_went_on_is_no_older_one(leaders: list[Leadership], postgres: Pair) -> None:
     first, second = leaders
     take(first)
