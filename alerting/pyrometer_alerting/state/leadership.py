@@ -105,9 +105,9 @@ class Leadership:
         self._seen = row[0]
 
     def _watch(self) -> None:
-        """Remember the latest that a leader has written, to know an older database by it.
+        """Remember the latest time that a leader has written, to know an older database by it.
 
-        Of an older database, too: its leader goes, and who leads next has perhaps looked at it in between.
+        Keep it when the database shows an earlier one: this process may lead next, and has to report that.
         """
         with contextlib.suppress(psycopg.errors.UndefinedTable):
             self._seen = max(self._seen, self._last_beat())
