@@ -23,7 +23,7 @@ from measure_boards import cluster_with_past
 
 from pyrometer_dashboards.common import OVERVIEW
 from pyrometer_dashboards.main import rendered
-from pyrometer_dashboards.screenshots.boards import View, replace_between_marks, timing_table, visit_boards
+from pyrometer_dashboards.screenshots.boards import View, pixels, replace_between_marks, timing_table, visit_boards
 from pyrometer_dashboards.screenshots.browser import find_chromium
 from pyrometer_dashboards.screenshots.grafana import board_url, load_board
 from pyrometer_simulator.demo import grafana
@@ -41,29 +41,27 @@ def main() -> int:
     parser.add_argument("--warm", type=float, default=240.0, metavar="SECONDS")
     parser.add_argument("--thin", type=int, default=400, help="names with more series have a sample every 4 minutes")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--size", default="1600x900", metavar="WIDTHxHEIGHT", help="of the browser's window")
+    parser.add_argument("--size", type=pixels, default="1600x900", metavar="WIDTHxHEIGHT", help="of the window")
     parser.add_argument(
         "--data", type=Path, metavar="FOLDER", help="keep the world there, or take the one that is there"
     )
     parser.add_argument("--boards", nargs="*", metavar="NAME", help="only these, such as node or gpu-matrix")
     parser.add_argument("--write", type=Path, metavar="FILE", help="put the table there, between its two marks")
     flags = parser.parse_args()
-    width, height = map(int, flags.size.split("x"))
-    size = (width, height)
     exit_on_signals()
     boards = {name: text for name, text in rendered().items() if Path(name).stem in (flags.boards or [Path(name).stem])}
     with tempfile.TemporaryDirectory(prefix="pyrometer-cold-") as name:
         folder = flags.data or Path(name)
         end = _world(folder, flags.nodes, flags.warm, flags.thin)
         with _quiet(folder) as prometheus, _grafana(Path(name), prometheus) as url:
-            view = View("dark", (f"{(end - DAY) * 1000:.0f}", f"{end * 1000:.0f}"), size, CHOSEN)
+            view = View("dark", (f"{(end - DAY) * 1000:.0f}", f"{end * 1000:.0f}"), flags.size, CHOSEN)
             # The server's own first answer is no part of a load.
-            load_board(find_chromium(), board_url(url, OVERVIEW, view.theme, view.times, CHOSEN), size)
+            load_board(find_chromium(), board_url(url, OVERVIEW, view.theme, view.times, CHOSEN), flags.size)
             visits = []
             for visit in visit_boards(boards, url, [view], None, flags.rounds, below=False, paired=True):
                 print(visit.line(), file=sys.stderr, flush=True)
                 visits.append(visit)
-    table = f"{timing_table(visits, size)}\n"
+    table = f"{timing_table(visits, flags.size)}\n"
     if flags.write:
         replace_between_marks(flags.write, table)
     else:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -15,7 +14,7 @@ from gpu_check.check import Check, Experiment, Report
 from gpu_check.exporter import Exporter, Page, exporter
 from gpu_check.load import PRODUCTS
 from gpu_check.place import Child, Place
-from gpu_check.poller import seconds_by_bit
+from gpu_check.poller import changes_by_bit, seconds_by_bit
 from pyrometer_exporters.node.gpu.clock_events import REASONS, counter_fields
 from pyrometer_exporters.node.gpu.sampler import DEFAULT_FREQUENCY
 
@@ -102,9 +101,9 @@ def _report(report: Report, begin: Bracketed, end: Bracketed, changes: list[tupl
     methods = {labels["reason"]: labels["method"] for labels, _ in last.samples(_METHOD)}
     report.raw("seconds", {"ours": ours, "poller": theirs, "driver": counted, "method": methods, "window": length})
     report.raw("changes of the bitmask", changes[:5000])
-    sampled = {bits[reason]: reason for reason, method in methods.items() if method == "sampled" and reason in bits}
+    counts = changes_by_bit(changes)
     scatter = {
-        sampled[bit]: sampling_scatter(count) for bit, count in changes_by_bit(changes).items() if bit in sampled
+        reason: sampling_scatter(counts.get(bit, 0)) for reason, bit in bits.items() if methods.get(reason) == "sampled"
     }
     _compare(report, "poller", ours, {reason: (value, value) for reason, value in theirs.items()}, scatter)
     if counted:
@@ -118,19 +117,6 @@ def _report(report: Report, begin: Bracketed, end: Bracketed, changes: list[tupl
 
 def _grown(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
     return {reason: value - before.get(reason, 0.0) for reason, value in after.items()}
-
-
-def changes_by_bit(changes: list[tuple[float, int]]) -> dict[int, int]:
-    """Return how often each bit came or went.
-
-    >>> changes_by_bit([(0.0, 4), (2.0, 0), (3.0, 12)])
-    {4: 2, 8: 1}
-    """
-    found: dict[int, int] = {}
-    for (_, before), (_, after) in pairwise(changes):
-        for bit in (1 << number for number in range(64) if (before ^ after) >> number & 1):
-            found[bit] = found.get(bit, 0) + 1
-    return found
 
 
 def sampling_scatter(changes: int) -> float:

@@ -6,6 +6,9 @@ import ctypes
 import sys
 import threading
 import time
+from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
 
 import pynvml
 
@@ -64,6 +67,19 @@ def seconds_by_bit(changes: list[tuple[float, int]], begin: float, end: float) -
         held = min(until, end) - max(at, begin)
         if held <= 0:
             continue
-        for bit in (1 << number for number in range(64) if mask >> number & 1):
+        for bit in _bits(mask):
             found[bit] = found.get(bit, 0.0) + held
     return found
+
+
+def changes_by_bit(changes: list[tuple[float, int]]) -> dict[int, int]:
+    """Return how often each bit came or went.
+
+    >>> changes_by_bit([(0.0, 4), (2.0, 0), (3.0, 12)])
+    {4: 2, 8: 1}
+    """
+    return dict(Counter(bit for (_, before), (_, after) in pairwise(changes) for bit in _bits(before ^ after)))
+
+
+def _bits(mask: int) -> Iterator[int]:
+    return (1 << number for number in range(64) if mask >> number & 1)

@@ -24,6 +24,7 @@ from pyrometer_dashboards.screenshots.boards import (
     END,
     SCREENS,
     View,
+    pixels,
     replace_between_marks,
     timing_table,
     visit_boards,
@@ -292,9 +293,9 @@ def _see(flags: argparse.Namespace) -> int:
     chosen = {name: text for name, text in rendered().items() if not flags.board or Path(name).stem in flags.board}
     if not chosen:
         raise _UsageError(f"no board is named {', '.join(flags.board)}")
-    views = list(_views(flags))
     visits = []
     try:
+        views = list(_views(flags))
         for visit in visit_boards(chosen, flags.grafana_url, views, flags.pictures, flags.rounds):
             sys.stdout.write(visit.line() + "\n")
             sys.stdout.flush()
@@ -312,7 +313,7 @@ def _see(flags: argparse.Namespace) -> int:
 def _views(flags: argparse.Namespace) -> Iterator[View]:
     """Yield every case in every theme and size."""
     common = _choices(flags.variable)
-    screens = SCREENS if flags.screens else [(_pixels(size), False) for size in flags.size or ["1600x900"]]
+    screens = SCREENS if flags.screens else [(pixels(size), False) for size in flags.size or ["1600x900"]]
     for case, theme, (size, menu) in product(flags.case or [":"], flags.theme or ["dark"], screens):
         name, _, given = case.partition(":")
         own = _choices(given.split(",") if given else [])
@@ -325,13 +326,6 @@ def _choices(given: Sequence[str]) -> dict[str, str]:
             "--variable needs NAME=VALUE such as node=gpu-042, --case CASE:NAME=VALUE such as hot:node=gpu-042"
         )
     return dict(each.split("=", 1) for each in given)
-
-
-def _pixels(size: str) -> tuple[int, int]:
-    width, cross, height = size.partition("x")
-    if not (cross and width.isdigit() and height.isdigit()):
-        raise _UsageError("expected --size=WIDTHxHEIGHT such as 1600x900")
-    return int(width), int(height)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from pyrometer_simulator.incidents.rules import seconds
 from pyrometer_simulator.stack import Stack
 from pyrometer_simulator.stack.promtool import evaluation_order, groups_of, objections, rules_of, that_answer
 
@@ -247,16 +248,15 @@ def test_a_record_of_every_five_minutes_is_read_with_a_window_by_rules_that_come
     assert "config:pyrometer_train_batch_mfu_ratio:expected" in seldom
     for group in groups:
         for rule in group["rules"]:
-            for record, seconds in seldom.items():
-                if seconds > _interval(group):
+            for record, every in seldom.items():
+                if every > _interval(group):
                     bare = re.search(rf"(?<![\w:]){record}(?![\w:])(?!(\{{[^}}]*\}})?\[)", rule["expr"])
                     assert bare is None, f"{rule.get('record') or rule.get('alert')} reads {record} without a window"
 
 
 def _interval(group: dict[str, Any]) -> float:
     """Return the seconds between two evaluations; 15 is Prometheus' own setting in every configuration of ours."""
-    number, unit = re.fullmatch(r"(\d+)([sm])", group.get("interval", "15s")).groups()  # type: ignore[union-attr]
-    return float(number) * {"s": 1, "m": 60}[unit]
+    return seconds(group.get("interval"), 15.0)
 
 
 @pytest.mark.parametrize("name", ALERTS)

@@ -161,8 +161,8 @@ def test_the_poller_sums_up_each_bit_within_the_window(
 
 def test_the_changes_of_each_bit_are_counted(gpu_check: Any) -> None:
     changes = [(0.0, 4), (2.0, 0), (3.0, 12), (4.0, 8)]
-    assert gpu_check("clock_events").changes_by_bit(changes) == {4: 3, 8: 1}
-    assert gpu_check("clock_events").changes_by_bit([]) == {}
+    assert gpu_check("poller").changes_by_bit(changes) == {4: 3, 8: 1}
+    assert gpu_check("poller").changes_by_bit([]) == {}
 
 
 def test_a_sampled_reason_scatters_as_its_check_allows(gpu_check: Any) -> None:

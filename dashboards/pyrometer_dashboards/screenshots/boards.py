@@ -127,6 +127,18 @@ def differences(ours: Any, theirs: Any, where: str = "") -> list[str]:  # noqa: 
     return [f"{where}: {json.dumps(ours)[:60]} would be saved as {json.dumps(theirs)[:60]}"]
 
 
+def pixels(size: str) -> tuple[int, int]:
+    """Return width and height of a window, such as ``1600x900``.
+
+    Raises:
+        ValueError: it isn't written so.
+    """
+    width, cross, height = size.partition("x")
+    if not (cross and width.isdigit() and height.isdigit()):
+        raise ValueError("expected --size=WIDTHxHEIGHT such as 1600x900")
+    return int(width), int(height)
+
+
 def timing_table(visits: Sequence[Visit], size: tuple[int, int]) -> str:
     """Return the median load times over all rounds as a Markdown table, next to those of an empty board."""
     baselines = [visit.baseline for visit in visits]

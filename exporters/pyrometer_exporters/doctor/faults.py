@@ -84,7 +84,7 @@ def faults(report: Report, readings: Readings, on_bus: Sequence[str] | None) -> 
     return [
         *_of_the_driver(report, readings),
         *_missing(report, unclaimed, len(on_bus or ())),
-        *(_unreadable(gpu, places.get(gpu.gpu, " or ".join(unclaimed))) for gpu in report.gpus if gpu.down),
+        *(_unreadable(gpu, places.get(gpu.gpu, ""), unclaimed) for gpu in report.gpus if gpu.down),
         *_recoveries(readings, places),
         *_signs(readings, places),
     ]
@@ -155,11 +155,11 @@ def _places(report: Report, on_bus: Sequence[str]) -> dict[str, str]:
     return {**in_order, **known} if known and ordered and same else known
 
 
-def _unreadable(gpu: GpuStatus, address: str) -> Fault:
+def _unreadable(gpu: GpuStatus, address: str, unclaimed: Sequence[str]) -> Fault:
     """Name the GPU with its address; where that isn't known, with those that it can have."""
-    only = address if address and " or " not in address else gpu.gpu
-    step = _GPU_STEPS.get(gpu.down or "", _GPU_STEP).format(gpu=only)
-    return Fault(f"{_named(gpu.gpu, address)} can't be read: {_why(gpu.down or '', gpu.detail)}", step, "GpuLost")
+    step = _GPU_STEPS.get(gpu.down or "", _GPU_STEP).format(gpu=address or gpu.gpu)
+    named = _named(gpu.gpu, address or " or ".join(unclaimed))
+    return Fault(f"{named} can't be read: {_why(gpu.down or '', gpu.detail)}", step, "GpuLost")
 
 
 def _named(gpu: str, address: str) -> str:
