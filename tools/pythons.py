@@ -30,7 +30,7 @@ def find(version: str) -> Path | None:
     managed = [*pyenv.glob(f"{version}.*/bin/python3"), *uv.glob(f"cpython-{version}.*/bin/python3")]
     for program in (*on_path, *sorted(managed, reverse=True)):
         # pyenv puts a stand-in on PATH for each version that it has, which only works for the chosen one.
-        if program.is_file() and _version(program) == version:
+        if os.access(program, os.X_OK) and _version(program) == version:  # one below a folder of root's is none
             return program
     return None
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 import shutil
 import signal
 import subprocess
 import tempfile
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +19,6 @@ from pyrometer_simulator.ports import free_port
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-HOW_TO_GET = "PostgreSQL 14 or later is not on this machine: apt-get install postgresql"
 _NOBODY = 65534  # PostgreSQL refuses to run as root
 _SETTINGS = {
     "listen_addresses": "127.0.0.1",
@@ -35,6 +36,19 @@ def binaries() -> Path | None:
     """Return the folder of PostgreSQL's programs, the newest first; None where there is none that is new enough."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: -_version(path))
     return next((path.parent for path in found if _version(path) >= 14), None)
+
+
+def missing() -> str:
+    """Return why no server can be used here, and what to do about it; empty where one can."""
+    if binaries() is None:
+        return "PostgreSQL 14 or later is not on this machine: apt-get install postgresql"
+    if find_spec("psycopg") is None:
+        return "psycopg is not installed: pip install 'pyrometer-alerting[postgresql]'"
+    try:
+        pwd.getpwuid(os.geteuid())
+    except KeyError:
+        return f"user {os.geteuid()} has no name, and initdb refuses that: run as a user of /etc/passwd"
+    return ""
 
 
 def _version(path: Path) -> int:
@@ -169,7 +183,7 @@ class Pair:
     def __init__(self, *, standby: bool = False, fsync: bool = False) -> None:
         programs = binaries()
         if programs is None:
-            raise RuntimeError(HOW_TO_GET)
+            raise RuntimeError(missing())
         self.folder = Path(tempfile.mkdtemp(prefix="pyrometer-postgres-"))
         if os.geteuid() == 0:
             os.chown(self.folder, _NOBODY, _NOBODY)

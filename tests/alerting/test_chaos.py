@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from alerting_chaos import Chaos
 from alerting_chaos_replicas import Replicas
 
-from pyrometer_simulator.postgres import HOW_TO_GET, Pair, binaries
+from pyrometer_simulator.postgres import Pair, missing
 from pyrometer_simulator.slack import FakeSlack
 
 
@@ -28,7 +27,7 @@ def test_killed_thirty_times_nothing_is_lost_or_said_twice(tmp_path: Path, slack
     assert verdict.incidents > 5
 
 
-@pytest.mark.skipif(binaries() is None or find_spec("psycopg") is None, reason=f"{HOW_TO_GET}; and psycopg")
+@pytest.mark.skipif(bool(missing()), reason=missing())
 def test_two_on_postgresql_killed_paused_and_failed_over_lose_and_repeat_nothing(
     tmp_path: Path, slack: FakeSlack
 ) -> None:

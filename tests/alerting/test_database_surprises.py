@@ -5,18 +5,17 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from alerting_fakes import body, raw_alert, wait_until
 from alerting_two import Process, Two
 
-from pyrometer_simulator.postgres import HOW_TO_GET, Pair, binaries
+from pyrometer_simulator.postgres import Pair, binaries, missing
 from pyrometer_simulator.slack import FakeSlack
 from pyrometer_simulator.slack_channel import RateLimits
 
-pytestmark = pytest.mark.skipif(binaries() is None or find_spec("psycopg") is None, reason=f"{HOW_TO_GET}; and psycopg")
+pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
 
 OURS, THEIRS = "gpu-alerts", "other-fleet"
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,12 +18,12 @@ from alerting_real import RealAlertmanager, iso, prom_alert
 from alerting_two import WEBHOOK, Process, Two
 
 from pyrometer_simulator.ports import free_port
-from pyrometer_simulator.postgres import HOW_TO_GET, Pair, binaries
+from pyrometer_simulator.postgres import Pair, missing
 from pyrometer_simulator.slack import FakeSlack
 
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.skipif(binaries() is None or find_spec("psycopg") is None, reason=f"{HOW_TO_GET}; and psycopg"),
+    pytest.mark.skipif(bool(missing()), reason=missing()),
 ]
 
 # Alertmanager's own, for a network on loopback: 15 s, 200 ms, 60 s, 10 s, 1 s, 500 ms, 1 m.

@@ -8,18 +8,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from alerting_fakes import body, raw_alert, wait_until
 from alerting_two import MODULE, Two
 
-from pyrometer_simulator.postgres import HOW_TO_GET, Pair, binaries
+from pyrometer_simulator.postgres import Pair, missing
 from pyrometer_simulator.slack import FakeSlack
 from pyrometer_simulator.slack_channel import RateLimits
 
-pytestmark = pytest.mark.skipif(binaries() is None or find_spec("psycopg") is None, reason=f"{HOW_TO_GET}; and psycopg")
+pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
 
 PASSWORD = "s3cr3t of the database"
 TAKEOVER_SECONDS = 10.0  # as docs/howto/two-alerting-services.md promises

@@ -9,7 +9,6 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -17,10 +16,10 @@ from alerting_fakes import wait_until
 from alerting_real import RealAlertmanager, iso, prom_alert
 
 from pyrometer_simulator.ports import free_port
-from pyrometer_simulator.postgres import HOW_TO_GET, Pair, binaries
+from pyrometer_simulator.postgres import Pair, missing
 from pyrometer_simulator.slack import FakeSlack
 
-pytestmark = pytest.mark.skipif(binaries() is None or find_spec("psycopg") is None, reason=f"{HOW_TO_GET}; and psycopg")
+pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/howto/two-alerting-services.md").read_text(encoding="utf-8")

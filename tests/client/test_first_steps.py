@@ -149,7 +149,8 @@ def test_a_fast_loop_is_judged_early_or_not_at_all(rings: str, clock: Clock, cap
 
 def test_a_group_alone_may_read(rings: str, seen: Any) -> None:
     gid = os.getgroups()[0] if os.getgroups() else os.getgid()
-    for group in (str(gid), grp.getgrgid(gid).gr_name):
+    names = [group.gr_name for group in grp.getgrall() if group.gr_gid == gid]  # none in many containers
+    for group in (str(gid), *names[:1]):
         run = pyrometer.start("r", rings=rings, group=group)
         found = Path(run.path).stat()
         assert (stat.S_IMODE(found.st_mode), found.st_gid) == (0o640, gid)

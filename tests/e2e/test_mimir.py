@@ -3,46 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 
 import pytest
 
-from pyrometer_simulator.demo.scenario import HOT_CELSIUS, HOT_CLOCK_MHZ
-from pyrometer_simulator.pair import above
 from pyrometer_simulator.pair.mimir import TRACKED, Mimir
-from pyrometer_simulator.pair.pair import NODES, REPLICAS, kept, until_complete
-from pyrometer_simulator.stack import StackError, find_stack
+from pyrometer_simulator.pair.pair import NODES, kept, until_complete
 from pyrometer_simulator.training_nodes import STEPS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
-WARM_SECONDS = 30.0
 # Mimir waits 30 s before it takes the other replica's samples.
 DOWN_SECONDS = 50.0
 BACK_SECONDS = 20.0
 
 
 @pytest.fixture(scope="module")
-def mimir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mimir]:
-    """All of it, after each Prometheus was killed and was away for longer than the tracker waits."""
-    program = above.program("mimir")
-    if program is None:
-        pytest.skip(above.missing("mimir"))
-    try:
-        stack = find_stack(lambda _: None)
-    except StackError as error:
-        pytest.skip(str(error))
-    mimir = Mimir(tmp_path_factory.mktemp("mimir") / "scene", stack, program)
-    try:
-        time.sleep(WARM_SECONDS)
-        for name in REPLICAS:
-            mimir.pair.kill(name)
-            time.sleep(DOWN_SECONDS)
-            mimir.pair.start(name)
-            time.sleep(BACK_SECONDS)
-        yield mimir
-    finally:
-        mimir.close()
+def mimir(
+    tmp_path_factory: pytest.TempPathFactory, start_above: Callable[..., AbstractContextManager[Mimir]]
+) -> Iterator[Mimir]:
+    with start_above(Mimir, tmp_path_factory.mktemp("mimir") / "scene", DOWN_SECONDS, BACK_SECONDS) as scene:
+        yield scene
 
 
 def test_every_batch_is_there_once_after_each_prometheus_was_away(mimir: Mimir) -> None:
@@ -66,16 +48,7 @@ def test_everything_else_is_taken_from_one_replica(mimir: Mimir) -> None:
     assert max(counts.values()) <= 13
 
 
-def test_alerts_of_ours_are_told_once_and_mimirs_ruler_tells_the_same(mimir: Mimir) -> None:
-    hot = mimir.pair.nodes.nodes[NODES[0]].gpus[3]
-    hot.throttle("hw_thermal", sm_clock=HOT_CLOCK_MHZ, temperature=HOT_CELSIUS)
-    where = {"alertname": "GpuThrottledThermal", "node": NODES[0], "gpu": "3"}
-    deadline = time.monotonic() + 150.0
-    told = mimir.pair.told, mimir.told
-    while not all(each.find(**where) for each in told) and time.monotonic() < deadline:
-        time.sleep(1.0)
-    hot.recover()
-    ours, theirs = (each.find(**where) for each in told)
-    assert len(ours) == 1
-    assert theirs == ours
-    assert [len(each.begins[ours[0]]) for each in told] == [1, 1]
+def test_alerts_of_ours_are_told_once_and_mimirs_ruler_tells_the_same(
+    mimir: Mimir, tell_alike: Callable[[Mimir], None]
+) -> None:
+    tell_alike(mimir)

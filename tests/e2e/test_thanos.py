@@ -5,43 +5,28 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 
 import pytest
 
-from pyrometer_simulator.demo.scenario import HOT_CELSIUS, HOT_CLOCK_MHZ
-from pyrometer_simulator.pair import above, history
+from pyrometer_simulator.pair import history
 from pyrometer_simulator.pair.pair import NODES, REPLICAS, until_complete
 from pyrometer_simulator.pair.thanos import Thanos
-from pyrometer_simulator.stack import StackError, find_stack
+from pyrometer_simulator.stack import find_stack
 from pyrometer_simulator.training_nodes import STEPS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
-WARM_SECONDS = 30.0
 DOWN_SECONDS = 20.0
 
 
 @pytest.fixture(scope="module")
-def thanos(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Thanos]:
-    """All of it, after each Prometheus was killed and was away for a while."""
-    program = above.program("thanos")
-    if program is None:
-        pytest.skip(above.missing("thanos"))
-    try:
-        stack = find_stack(lambda _: None)
-    except StackError as error:
-        pytest.skip(str(error))
-    thanos = Thanos(tmp_path_factory.mktemp("thanos") / "scene", stack, program)
-    try:
-        time.sleep(WARM_SECONDS)
-        for name in REPLICAS:
-            thanos.pair.kill(name)
-            time.sleep(DOWN_SECONDS)
-            thanos.pair.start(name)
-        yield thanos
-    finally:
-        thanos.close()
+def thanos(
+    tmp_path_factory: pytest.TempPathFactory, start_above: Callable[..., AbstractContextManager[Thanos]]
+) -> Iterator[Thanos]:
+    with start_above(Thanos, tmp_path_factory.mktemp("thanos") / "scene", DOWN_SECONDS, 0.0) as scene:
+        yield scene
 
 
 def test_every_batch_is_there_once_after_each_prometheus_was_away(thanos: Thanos) -> None:
@@ -50,19 +35,10 @@ def test_every_batch_is_there_once_after_each_prometheus_was_away(thanos: Thanos
     assert len(thanos.query.values(STEPS)) == len(NODES)  # one series a run: the replicas' label is gone
 
 
-def test_alerts_of_ours_are_told_once_and_a_ruler_above_tells_the_same(thanos: Thanos) -> None:
-    hot = thanos.pair.nodes.nodes[NODES[0]].gpus[3]
-    hot.throttle("hw_thermal", sm_clock=HOT_CLOCK_MHZ, temperature=HOT_CELSIUS)
-    where = {"alertname": "GpuThrottledThermal", "node": NODES[0], "gpu": "3"}
-    deadline = time.monotonic() + 150.0
-    told = thanos.pair.told, thanos.told
-    while not all(each.find(**where) for each in told) and time.monotonic() < deadline:
-        time.sleep(1.0)
-    hot.recover()
-    ours, theirs = (each.find(**where) for each in told)
-    assert len(ours) == 1
-    assert theirs == ours
-    assert [len(each.begins[ours[0]]) for each in told] == [1, 1]
+def test_alerts_of_ours_are_told_once_and_a_ruler_above_tells_the_same(
+    thanos: Thanos, tell_alike: Callable[[Thanos], None]
+) -> None:
+    tell_alike(thanos)
 
 
 def test_a_gap_of_one_replica_is_filled_from_the_bucket_without_losing_a_batch(thanos: Thanos) -> None:

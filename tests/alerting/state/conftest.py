@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from pyrometer_alerting.state.store import Store
-from pyrometer_simulator.postgres import HOW_TO_GET, Pair, binaries
+from pyrometer_simulator.postgres import Pair, missing
 
 ENGINES = ("sqlite", "postgresql")
 
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Pair]:
-    if importlib.util.find_spec("psycopg") is None:
-        pytest.skip("psycopg is not installed: pip install 'pyrometer-alerting[postgresql]'")
-    if binaries() is None:
-        pytest.skip(HOW_TO_GET)
+    if reason := missing():
+        pytest.skip(reason)
     with Pair() as pair:
         yield pair
 
