@@ -1,4 +1,4 @@
-"""What the tests of Thanos and of Mimir share: a store above a real pair of Prometheis, each of which was away once."""
+"""Starts Thanos or Mimir above a real pair of Prometheis, each of which is away once; what the tests of both share."""
 
 from __future__ import annotations
 
