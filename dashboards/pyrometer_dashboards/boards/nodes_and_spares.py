@@ -49,7 +49,7 @@ def board() -> Board:
         annotations=[_HERE],
         rows=[
             Row(panels.tiles(_in_service(), _fit_spares(), _unfit(), _on_purpose()), height=3),
-            Row([_out(), _spares()], height=23),  # fills the first screen: what is below costs no time at the start
+            Row([_out(), _spares()], height=12),
             Row([_history(), _tests()], height=10),
             Row([_parts(), _alerts()], height=8),
             Row(panels.tiles(policy_panels.looks(), policy_panels.held_back()), height=6),
