@@ -42,7 +42,7 @@ def test_alerts_of_ours_are_told_once_and_a_ruler_above_tells_the_same(
 
 
 def test_a_gap_of_one_replica_is_filled_from_the_bucket_without_losing_a_batch(thanos: Thanos) -> None:
-    """Chain keeps all; penalty, Thanos' default, would skip batches where it goes from one replica to the other."""
+    """Chain keeps all; penalty, Thanos' default, would skip fast ones where it goes from one replica to the other."""
     stack, old = find_stack(lambda _: None), history.histories()
     for each in old:
         for name in REPLICAS:
@@ -55,8 +55,9 @@ def test_a_gap_of_one_replica_is_filled_from_the_bucket_without_losing_a_batch(t
             break
         time.sleep(3.0)
     assert found == [0, 0], wanted
-    eaten = [thanos.lost_in_bucket(thanos.other, each) for each in old]
-    assert all(0 < each < 20 for each in eaten), eaten
+    fast, slow = (thanos.lost_in_bucket(thanos.other, each) for each in old)
+    assert 0 < fast < 20
+    assert slow < 20
 
 
 def test_no_counter_goes_back_where_the_samples_of_both_replicas_are_put_together(thanos: Thanos) -> None:

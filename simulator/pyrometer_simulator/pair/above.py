@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 HOW_TO_GET = {
-    "thanos": "CGO_ENABLED=0 go build ./cmd/thanos in Thanos' source (v0.42.0)",
+    "thanos": "CGO_ENABLED=0 go build -tags slicelabels ./cmd/thanos in Thanos' source (v0.42.0)",
     "mimir": "CGO_ENABLED=0 go build -tags netgo,stringlabels ./cmd/mimir in Mimir's source (main of 2026-04-23)",
 }
 

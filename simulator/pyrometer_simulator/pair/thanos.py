@@ -19,6 +19,8 @@ PAGE = "docs/howto/thanos.md"
 HTTP, GRPC = 10902, 10901
 # In the order in which they start; "compact" runs once, when somebody asks.
 PARTS = ("sidecar a", "sidecar b", "store", "query", "rule")
+# By default the gateway looks for new blocks each 15 minutes.
+SYNC = "--sync-block-duration=5s"
 
 
 class Thanos:
@@ -78,7 +80,7 @@ class Thanos:
 
     def _start(self, part: str, name: str = "", change: Callable[[str], str] = str) -> None:
         host = name or part.replace(" ", "-")
-        command = self._local(change(self._page[part]))
+        command = [*self._local(change(self._page[part])), *([SYNC] if part == "store" else [])]
         self.pair.run(host, command, f"http://127.0.0.1:{self.pair.hosts.port(host, HTTP)}/-/ready")
 
     def _prometheus(self, name: str) -> Prometheus:

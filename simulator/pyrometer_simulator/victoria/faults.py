@@ -244,6 +244,7 @@ class Play:
             time.sleep(1.0)
         ours, theirs = told["victoria"].begins, told["prometheus"].begins
         for outcome in self.outcomes:
+            outcome.later = self._later(outcome.alert)  # it may have been told after the row was shown
             counts = len(ours.get(outcome.alert, ())), len(theirs.get(outcome.alert, ()))
             if counts != (1, 1):
                 outcome.problems.append(f"{outcome.alert} told {counts[0]} times, by Prometheus {counts[1]} times")

@@ -129,7 +129,8 @@ class Node:
             state=self.state,
         )
 
-    def scrape(self, seconds: float = 5.0) -> Scrape:
+    def scrape(self, seconds: float = 30.0) -> Scrape:
+        """Collect; the time is for a machine that is busy with something else. Tests of slow files give their own."""
         if self._collector is None:
             self._collector = NicCollector(self.context(), self.files, lambda: self.kernel, every_time=self.every_time)
         return Scrape(list(self._collector.collect(time.monotonic() + seconds)))
