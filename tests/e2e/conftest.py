@@ -59,7 +59,7 @@ def _started(make: type[Scene], folder: Path, down: float, back: float) -> Itera
 def _tell_alike(scene: Thanos | Mimir) -> None:
     hot = scene.pair.nodes.nodes[NODES[0]].gpus[3]
     hot.throttle("hw_thermal", sm_clock=HOT_CLOCK_MHZ, temperature=HOT_CELSIUS)
-    where = {"alertname": "GpuThrottledThermal", "node": NODES[0], "gpu": "3"}
+    where = {"alertname": "GpuThrottledThermal", "node": NODES[0], "gpu": "3", "severity": "critical"}
     deadline = time.monotonic() + TOLD_SECONDS
     told = scene.pair.told, scene.told
     while not all(each.find(**where) for each in told) and time.monotonic() < deadline:
