@@ -59,6 +59,19 @@ def test_the_file_names_stages_that_exist_and_this_version() -> None:
     assert re.search(r'PYTHON_IMAGE" \{ default = "([^"]+)"', text)[1] in DOCKERFILE  # type: ignore[index]
 
 
+def test_every_stage_that_fetches_takes_the_arguments_of_a_site_without_pypi() -> None:
+    """The classic builder hands an argument to no later stage."""
+    stages = re.split(r"^FROM ", DOCKERFILE, flags=re.MULTILINE)[1:]
+    fetching = [stage for stage in stages if "--requirement" in stage]
+    assert len(fetching) == 4
+    for stage in fetching:
+        assert set(re.findall(r"^ARG (\w+)$", stage, re.MULTILINE)) == {
+            "PIP_NO_INDEX",
+            "PIP_FIND_LINKS",
+            "PIP_INDEX_URL",
+        }
+
+
 def test_the_images_are_built_with_every_file_that_goes_into_their_wheels() -> None:
     """A wheel that takes a file from outside its folder needs it in the build's context, or no image is built."""
     ignore = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()

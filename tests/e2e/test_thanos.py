@@ -42,7 +42,7 @@ def test_alerts_of_ours_are_told_once_and_a_ruler_above_tells_the_same(
 
 
 def test_a_gap_of_one_replica_is_filled_from_the_bucket_without_losing_a_batch(thanos: Thanos) -> None:
-    """Chain keeps all; penalty, Thanos' default, would skip fast ones where it goes from one replica to the other."""
+    """Chain keeps all; penalty, Thanos' default, would skip some where it goes from one replica to the other."""
     stack, old = find_stack(lambda _: None), history.histories()
     for each in old:
         for name in REPLICAS:
@@ -51,13 +51,12 @@ def test_a_gap_of_one_replica_is_filled_from_the_bucket_without_losing_a_batch(t
     deadline = time.monotonic() + 200.0
     while time.monotonic() < deadline:
         found = [thanos.lost_in_bucket(thanos.query, each) for each in old]
-        if found == [0, 0]:
+        other = [thanos.lost_in_bucket(thanos.other, each) for each in old]
+        if found == [0, 0] and all(lost < each.count for lost, each in zip(other, old, strict=True)):
             break
         time.sleep(3.0)
     assert found == [0, 0], wanted
-    fast, slow = (thanos.lost_in_bucket(thanos.other, each) for each in old)
-    assert 0 < fast < 20
-    assert slow < 20
+    assert all(0 < lost < 20 for lost in other), other
 
 
 def test_no_counter_goes_back_where_the_samples_of_both_replicas_are_put_together(thanos: Thanos) -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 from pyrometer_simulator.training_nodes import STEPS
 
 RUN = "old-run"
-AGO_SECONDS = 5 * 3600
+# Apart from each other: Prometheus merges blocks that overlap, and a sidecar uploads none that was merged.
+AGO_SECONDS = 5 * 3600, 9 * 3600
 SECONDS = 1800
 # Replica a has nothing of this time.
 GAP = (600, 1200)
@@ -61,6 +62,6 @@ class History:
 
 
 def histories() -> list[History]:
-    """Return one of fast and one of slow steps, both of five hours ago."""
-    begin = float(int(time.time()) - AGO_SECONDS)
-    return [History(begin, 0.2), History(begin, 10.0)]
+    """Return one of fast steps of five hours ago, and one of slow steps of nine hours ago."""
+    now = float(int(time.time()))
+    return [History(now - ago, every) for ago, every in zip(AGO_SECONDS, (0.2, 10.0), strict=True)]
