@@ -23,7 +23,7 @@ from harness import replace_between_marks
 from pyrometer_simulator.pair import above, history
 from pyrometer_simulator.pair.faults import Outcome, Play, every, heading, row
 from pyrometer_simulator.pair.mimir import TRACKED, Mimir
-from pyrometer_simulator.pair.pair import REPLICAS, differences
+from pyrometer_simulator.pair.pair import differences
 from pyrometer_simulator.pair.thanos import Thanos
 from pyrometer_simulator.stack import find_stack
 
@@ -78,18 +78,8 @@ def _rows(name: str, scene: Thanos | Mimir, seconds: float) -> Iterator[Outcome]
 
 def _eaten(thanos: Thanos) -> str:
     """Return what either deduplication makes of a replica that was away for ten minutes for good."""
-    stack, old = find_stack(), history.histories()
-    for each in old:
-        for replica in REPLICAS:
-            each.write(stack.promtool, thanos.pair.data(replica), gap=replica == "a")
-    deadline = time.monotonic() + BUCKET_SECONDS
-    while time.monotonic() < deadline:
-        # Each query asks the gateway for its time range every few seconds, and does not ask it outside of that.
-        seen = all(thanos.lost_in_bucket(thanos.other, each) < each.count for each in old)
-        if seen and not any(thanos.lost_in_bucket(thanos.query, each) for each in old):
-            break
-        time.sleep(3.0)
-    kept, eaten = ([thanos.lost_in_bucket(query, each) for each in old] for query in (thanos.query, thanos.other))
+    old = history.histories()
+    kept, eaten = thanos.lost_by_deduplication(old, BUCKET_SECONDS)
     pairs = [f"{each.count:,} batches {each.every:g} s apart {lost}" for each, lost in zip(old, kept, strict=True)]
     penalised = [f"{lost} of those {each.every:g} s apart" for each, lost in zip(old, eaten, strict=True)]
     return (

@@ -60,7 +60,7 @@ def test_the_file_names_stages_that_exist_and_this_version() -> None:
 
 
 def test_every_stage_that_fetches_takes_the_arguments_of_a_site_without_pypi() -> None:
-    """The classic builder hands an argument to no later stage."""
+    """Look for the arguments in each such stage: without BuildKit, docker build passes none on to the next one."""
     stages = re.split(r"^FROM ", DOCKERFILE, flags=re.MULTILINE)[1:]
     fetching = [stage for stage in stages if "--requirement" in stage]
     assert len(fetching) == 4

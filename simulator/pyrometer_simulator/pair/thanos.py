@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 import urllib.parse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pyrometer_simulator.alerts_told import Notifications, start_alertmanager
@@ -11,7 +12,7 @@ from pyrometer_simulator.demo.observe import Prometheus, get_json
 from pyrometer_simulator.demo.programs import project_folder
 from pyrometer_simulator.pair.history import SECONDS, History
 from pyrometer_simulator.pair.pages import blocks
-from pyrometer_simulator.pair.pair import Pair
+from pyrometer_simulator.pair.pair import REPLICAS, Pair
 from pyrometer_simulator.stack import Stack
 from pyrometer_simulator.training_nodes import STEPS
 
@@ -35,7 +36,7 @@ class Thanos:
     """
 
     def __init__(self, folder: Path, stack: Stack, program: Path) -> None:
-        self._program = program
+        self._program, self._stack = program, stack
         self._page = blocks(project_folder() / PAGE)
         names = ("sidecar-a", "sidecar-b", "store", "query", "rule", "compact", "other")
         self.pair = Pair(folder, stack, self._page, names)
@@ -71,6 +72,24 @@ class Thanos:
             return history.count
         steps = [int(float(value)) for series in found for _, value in series["values"]]
         return len(set(range(history.count)) - set(steps)) + len(steps) - len(set(steps))
+
+    def lost_by_deduplication(self, histories: Sequence[History], seconds: float) -> tuple[list[int], list[int]]:
+        """Write histories that one replica has with a gap, and wait until both queries see them in the bucket.
+
+        Returns:
+            How many batches of each history ``query`` loses, and how many ``other`` does; after ``seconds`` at the latest.
+        """
+        for each in histories:
+            for name in REPLICAS:
+                each.write(self._stack.promtool, self.pair.data(name), gap=name == REPLICAS[0])
+        deadline = time.monotonic() + seconds
+        while True:
+            kept, eaten = ([self.lost_in_bucket(by, each) for each in histories] for by in (self.query, self.other))
+            # Each query asks the gateway for its time range every few seconds, and does not ask it outside of that.
+            seen = all(lost < each.count for lost, each in zip(eaten, histories, strict=True))
+            if (seen and not any(kept)) or time.monotonic() > deadline:
+                return kept, eaten
+            time.sleep(3.0)
 
     def counters(self) -> list[str]:
         """Return the names of all counters of the nodes."""
