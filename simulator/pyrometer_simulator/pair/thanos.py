@@ -77,7 +77,7 @@ class Thanos:
         """Write histories that one replica has with a gap, and wait until both queries see them in the bucket.
 
         Returns:
-            How many batches of each history ``query`` loses, and how many ``other`` does; after ``seconds`` at the latest.
+            How many batches of each history ``query`` loses, and how many ``other``; after ``seconds`` at the latest.
         """
         for each in histories:
             for name in REPLICAS:
