@@ -9,7 +9,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -61,10 +61,10 @@ class Processes:
             self._dispensable.add(name)
         return process
 
-    def check(self) -> None:
-        """Raise DemoError if a program has ended on its own."""
+    def check(self, waited_for: Collection[str] = ()) -> None:
+        """Raise DemoError if a program has ended on its own; a dispensable one only while it is waited for."""
         for name, process in self._running.items():
-            if name not in self._dispensable and process.poll() is not None:
+            if (name in waited_for or name not in self._dispensable) and process.poll() is not None:
                 msg = f"{name} ended with status {process.returncode}: {self.last_line(name)}"
                 raise DemoError(msg)
 
@@ -73,7 +73,7 @@ class Processes:
         deadline = time.monotonic() + seconds
         waiting = dict(urls)
         while waiting:
-            self.check()
+            self.check(waiting)
             waiting = {name: url for name, url in waiting.items() if not answers(url)}
             if waiting and time.monotonic() > deadline:
                 name = next(iter(waiting))

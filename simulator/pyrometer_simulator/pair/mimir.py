@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -41,24 +42,28 @@ class Mimir:
     def __init__(self, folder: Path, stack: Stack, program: Path) -> None:
         page = blocks(project_folder() / PAGE)
         page["prometheus.yaml"] = _with_control(page["prometheus.yaml"])
-        self.pair = Pair(folder, stack, page, ("mimir",))
-        self.told = Notifications()
-        teller = start_alertmanager(folder / "alertmanager-rule", stack, self.pair.processes, self.told)
-        self._configure(page["mimir.yaml"], teller)
+        with contextlib.ExitStack() as starting:
+            self.told = starting.enter_context(contextlib.closing(Notifications()))
+            self.pair = starting.enter_context(contextlib.closing(Pair(folder, stack, page, ("mimir",))))
+            teller = start_alertmanager(folder / "alertmanager-rule", stack, self.pair.processes, self.told)
+            self._configure(page["mimir.yaml"], teller)
+            self.query = Prometheus(f"{self._start(program, page['mimir'])}/prometheus")
+            self._ending = starting.pop_all()
+
+    def close(self) -> None:
+        """End everything."""
+        self._ending.close()
+
+    def _start(self, program: Path, command: str) -> str:
+        """Start Mimir with the page's command and wait until it answers; return its address."""
         port = self.pair.hosts.port("mimir", HTTP)
-        folders = {"/mimir/": folder / "mimir"}
-        _, *flags = self.pair.hosts.command(page["mimir"], folders)
+        _, *flags = self.pair.hosts.command(command, {"/mimir/": self.pair.folder / "mimir"})
         free = [
             f"-server.http-listen-port={port}", f"-server.grpc-listen-port={free_port()}",
             f"-memberlist.bind-port={free_port()}", "-log.level=warn",
         ]  # fmt: skip
         self.pair.run("mimir", [str(program), *flags, *free], f"http://127.0.0.1:{port}/ready")
-        self.query = Prometheus(f"http://127.0.0.1:{port}/prometheus")
-
-    def close(self) -> None:
-        """End everything."""
-        self.pair.close()
-        self.told.close()
+        return f"http://127.0.0.1:{port}"
 
     def _configure(self, text: str, teller: int) -> None:
         folder = self.pair.folder / "mimir"

@@ -61,22 +61,22 @@ class Pair:
         """
         self.folder = folder
         self._stack = stack
-        self._ending = contextlib.ExitStack()
-        (folder / "logs").mkdir(parents=True)
-        self.processes = self._ending.enter_context(Processes(folder / "logs"))
-        self.hosts = Hosts(*(f"prom-{name}" for name in REPLICAS), "alertmanager", *names)
-        self.told = Notifications()
-        self._ending.callback(self.told.close)
-        port = start_alertmanager(folder / "alertmanager", stack, self.processes, self.told)
-        self.nodes = TrainingNodes(folder / "nodes", self.processes, NODES, (), NAME)
-        self._ending.callback(self.nodes.training.stop)
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._launches: dict[str, _Launch] = {}
-        for name in REPLICAS:
-            self._configure(name, page, port)
-            self._launches[name] = self._replica(name)
-            self.start(name)
-        self.nodes.training.start()
+        self.hosts = Hosts(*(f"prom-{name}" for name in REPLICAS), "alertmanager", *names)
+        (folder / "logs").mkdir(parents=True)
+        with contextlib.ExitStack() as starting:
+            self.processes = starting.enter_context(Processes(folder / "logs"))
+            self.told = starting.enter_context(contextlib.closing(Notifications()))
+            port = start_alertmanager(folder / "alertmanager", stack, self.processes, self.told)
+            self.nodes = TrainingNodes(folder / "nodes", self.processes, NODES, (), NAME)
+            starting.callback(self.nodes.training.stop)
+            for name in REPLICAS:
+                self._configure(name, page, port)
+                self._launches[name] = self._replica(name)
+                self.start(name)
+            self.nodes.training.start()
+            self._ending = starting.pop_all()
 
     def close(self) -> None:
         """End everything."""

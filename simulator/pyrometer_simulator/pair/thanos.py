@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import urllib.parse
 from collections.abc import Callable, Sequence
@@ -39,21 +40,23 @@ class Thanos:
         self._program, self._stack = program, stack
         self._page = blocks(project_folder() / PAGE)
         names = ("sidecar-a", "sidecar-b", "store", "query", "rule", "compact", "other")
-        self.pair = Pair(folder, stack, self._page, names)
-        self.told = Notifications()
-        self._teller = start_alertmanager(folder / "alertmanager-rule", stack, self.pair.processes, self.told)
-        self.bucket = folder / "thanos/bucket"
-        self.bucket.mkdir(parents=True)
-        (folder / "thanos/bucket.yaml").write_text(self.pair.hosts.local(self._page["bucket.yaml"], self._folders()))
-        for part in PARTS:
-            self._start(part)
-        self._start("query", "other", lambda text: text.replace("=chain", "=penalty").replace("query:", "other:"))
-        self.query, self.other = (self._prometheus(name) for name in ("query", "other"))
+        with contextlib.ExitStack() as starting:
+            self.told = starting.enter_context(contextlib.closing(Notifications()))
+            self.pair = starting.enter_context(contextlib.closing(Pair(folder, stack, self._page, names)))
+            self._teller = start_alertmanager(folder / "alertmanager-rule", stack, self.pair.processes, self.told)
+            self.bucket = folder / "thanos/bucket"
+            self.bucket.mkdir(parents=True)
+            bucket = self.pair.hosts.local(self._page["bucket.yaml"], self._folders())
+            (folder / "thanos/bucket.yaml").write_text(bucket)
+            for part in PARTS:
+                self._start(part)
+            self._start("query", "other", lambda text: text.replace("=chain", "=penalty").replace("query:", "other:"))
+            self.query, self.other = (self._prometheus(name) for name in ("query", "other"))
+            self._ending = starting.pop_all()
 
     def close(self) -> None:
         """End everything."""
-        self.pair.close()
-        self.told.close()
+        self._ending.close()
 
     def command(self, part: str) -> list[str]:
         """Return the page's command for a part, with what is here for what it names."""

@@ -35,24 +35,28 @@ class Scene:
     def __init__(self, folder: Path, stack: Stack) -> None:
         self.folder = folder
         self._stack = stack
-        self._ending = contextlib.ExitStack()
         (folder / "logs").mkdir(parents=True)
-        self._processes = self._ending.enter_context(Processes(folder / "logs"))
-        self.told = {name: Notifications() for name in ("prometheus", "victoria")}
-        alertmanagers = {
-            name: start_alertmanager(folder / f"alertmanager-{name}", stack, self._processes, told)
-            for name, told in self.told.items()
-        }
-        outside = {"alertmanager": alertmanagers["victoria"]}
-        self.cluster = Cluster(folder / "cluster", outside, {"PYROMETER_CLUSTER": NAME})
-        self._ending.callback(self.cluster.close)
-        made = TrainingNodes(folder / "nodes", self._processes, NODES, (DEAD,), NAME)
-        self.nodes, self.training, targets = made.nodes, made.training, made.targets
-        (self.cluster.targets / "nodes.yaml").write_text(json.dumps(targets))
-        self.prometheus = Prometheus(self._prometheus(targets, alertmanagers["prometheus"]))
-        self.cluster.start_all()
-        self.victoria = Prometheus(self.cluster.url)
-        self.training.start()
+        with contextlib.ExitStack() as starting:
+            self._processes = starting.enter_context(Processes(folder / "logs"))
+            self.told = {
+                name: starting.enter_context(contextlib.closing(Notifications())) for name in ("prometheus", "victoria")
+            }
+            alertmanagers = {
+                name: start_alertmanager(folder / f"alertmanager-{name}", stack, self._processes, told)
+                for name, told in self.told.items()
+            }
+            outside = {"alertmanager": alertmanagers["victoria"]}
+            self.cluster = Cluster(folder / "cluster", outside, {"PYROMETER_CLUSTER": NAME})
+            starting.callback(self.cluster.close)
+            made = TrainingNodes(folder / "nodes", self._processes, NODES, (DEAD,), NAME)
+            self.nodes, self.training, targets = made.nodes, made.training, made.targets
+            starting.callback(self.training.stop)
+            (self.cluster.targets / "nodes.yaml").write_text(json.dumps(targets))
+            self.prometheus = Prometheus(self._prometheus(targets, alertmanagers["prometheus"]))
+            self.cluster.start_all()
+            self.victoria = Prometheus(self.cluster.url)
+            self.training.start()
+            self._ending = starting.pop_all()
 
     def lose_a_node(self) -> None:
         """End the exporter of ``DEAD`` once both know its GPUs; raises TimeoutError where one does not in time."""
@@ -66,10 +70,7 @@ class Scene:
 
     def close(self) -> None:
         """End everything."""
-        self.training.stop()
         self._ending.close()
-        for each in self.told.values():
-            each.close()
 
     def kept(self, of: Prometheus, run: str, until: float) -> list[tuple[float, int]]:
         """Return timestamp and number of each stored batch of a run, up to a Unix time; empty if none answers."""

@@ -28,6 +28,14 @@ def test_a_program_that_ends_by_itself_is_named_with_its_last_line(tmp_path: Pat
             processes.check()
 
 
+def test_a_dispensable_program_that_ends_is_named_only_while_it_is_waited_for(tmp_path: Path) -> None:
+    with Processes(tmp_path) as processes:
+        processes.start("short", [sys.executable, "-c", "raise SystemExit(3)"], dispensable=True).wait()
+        processes.check()
+        with pytest.raises(DemoError, match=r"short ended with status 3"):
+            processes.wait_until_ready({"short": f"http://127.0.0.1:{free_port()}/"})
+
+
 def test_waiting_ends_when_the_program_answers(tmp_path: Path) -> None:
     port = free_port()
     with Processes(tmp_path) as processes:
