@@ -37,10 +37,12 @@ RUNS = 8
 SHARDS = 4  # of nodes; of runs one for each
 BYTES_A_SERIES = {"full": 4.5e3 * 3130, "standard": 4.5e3 * 1760, "minimal": 4.5e3 * 1495}  # docs/sizing.md
 BYTES_A_SAMPLE = 2.8  # on disk, docs/sizing.md
-# The groups that pass 1 s first.
+# The groups that take longer than 1 s alone with 2,048 nodes, the slowest first.
 SLOW = (
-    "pyrometer_nic_slow", "pyrometer_gpu_health", "pyrometer_gpu_memory", "pyrometer_train_straggler",
-    "pyrometer_train_stalled",
+    "pyrometer_nic_slow", "pyrometer_train_straggler", "pyrometer_fleet_nic", "pyrometer_train_stalled",
+    "pyrometer_gpu_memory", "pyrometer_gpu_health", "pyrometer_fleet_deviation", "pyrometer_fleet_xids",
+    "pyrometer_fleet_map", "pyrometer_nic_links", "pyrometer_fleet_bands", "pyrometer_gpu", "pyrometer_fleet_train",
+    "pyrometer_nic", "pyrometer_fleet_power",
 )  # fmt: skip
 Row = dict[str, Any]
 
@@ -68,7 +70,7 @@ def measure(folder: Path, nodes: int, flags: argparse.Namespace) -> Row:
         found = _watched(store, flags.minutes * 60)
         found |= {what: store.value(query) for what, query in queries.items()}
         found["disk a day, GB"] = found["samples/s"] * 86_400 * BYTES_A_SAMPLE / 1e9
-        found |= _quickly(store, flags) if flags.quick else _asked(store, nodes, flags)
+        found |= _quickly(store, nodes, flags) if flags.quick else _asked(store, nodes, flags)
     found |= {"nodes": nodes, "runs": RUNS, "profile": flags.profile}
     return found | {"interval": flags.interval, "load": os.getloadavg()[1], "at": time.strftime("%Y-%m-%d %H:%M")}
 
@@ -83,11 +85,11 @@ def _asked(store: Store, nodes: int, flags: argparse.Namespace) -> Row:
     return found | _shards(store, (at, flags.tries))
 
 
-def _quickly(store: Store, flags: argparse.Namespace) -> Row:
-    """Return what the groups of SLOW take, whole and in shards."""
+def _quickly(store: Store, nodes: int, flags: argparse.Namespace) -> Row:
+    """Return what boards and the groups of SLOW take while nothing is scraped, the groups whole and in shards."""
     at = time.time()
     rest(store)
-    return _shards(store, (at, flags.tries), SLOW)
+    return _boards(store, nodes, flags.tries) | _shards(store, (at, flags.tries), SLOW)
 
 
 def _shards(store: Store, asked: tuple[float, int], only: Collection[str] = ()) -> Row:
@@ -166,15 +168,15 @@ def _figure(form: str, row: Row) -> str:
 
 def _shown(row: Row) -> Row:
     row = row | {"GB": row["MB"] / 1e3, "most GB": row["most MB"] / 1e3}
-    if "groups" not in row:
-        return row
-    slowest = max(row["groups"], key=lambda group: group["alone"])
+    if "groups" in row:
+        over = sorted(row["groups"], key=lambda group: -group["alone"])
+        row |= {
+            "group": f"`{over[0]['name']}`", "alone": over[0]["alone"],
+            "all alone": sum(each["alone"] for each in over),
+            "slow groups": ", ".join(f"`{each['name']}`" for each in over if each["alone"] > 1) or "none",
+        }  # fmt: skip
     board = max(row["boards"], key=lambda name: row["boards"][name])
-    over = sorted(row["groups"], key=lambda group: -group["alone"])
     return row | {
-        "group": f"`{slowest['name']}`", "alone": slowest["alone"],
-        "all alone": sum(group["alone"] for group in row["groups"]),
-        "slow groups": ", ".join(f"`{each['name']}`" for each in over if each["alone"] > 1) or "none",
         "board": board.removesuffix(".json"), "board ms": row["boards"][board],
         "panel": " ".join(row["slow panel"][:2]), "panel ms": row["slow panel"][2],
         "size MB": row["large panel"][2] / 1e6, "slow panels": len(row["panels over 1 s"]),
@@ -195,9 +197,13 @@ def _groups_table(rows: list[Row], heads: list[str]) -> list[str]:
 def _shards_table(row: Row, head: str) -> list[str]:
     """Return what the groups of a size take whole and in shards, the dearest first; and what differs."""
     found = sorted((Split(**each) for each in row["shards"]), key=lambda each: -each.whole)
-    lines = [f"| {head} | split by | whole | slowest shard | all shards | values |", "|---|---|---|---|---|---|"]
+    lines = [
+        f"| {head} | split by | whole | slowest shard | all shards | rules kept whole | values |",
+        "|---" * 7 + "|",
+    ]
     for each in (each for each in found if each.whole >= 0.1 or each.name in SLOW):
-        times = " | ".join(f"{seconds * 1000:.0f} ms" for seconds in (each.whole, each.slowest, each.together))
+        seconds = each.whole, each.slowest, each.together, each.kept
+        times = " | ".join(f"{one * 1000:.0f} ms" for one in seconds)
         lines.append(f"| `{each.name}` | {each.label} | {times} | {each.values:,} |")
     differing = [f"{each.name}: {what}" for each in found for what in each.differing]
     values = sum(each.values for each in found)
@@ -221,7 +227,9 @@ def main() -> None:
     )
     parser.add_argument("--tries", type=int, default=3, help="of each panel and rule (%(default)s)")
     parser.add_argument(
-        "--quick", action="store_true", help="no past, no boards, and only the rules that pass 1 s first"
+        "--quick",
+        action="store_true",
+        help="no past, boards while nothing is scraped, and only the rules that pass 1 s first",
     )
     parser.add_argument("--into", type=Path, help="append the figures to this file")
     parser.add_argument("--show", type=Path, help="print the table of such a file and end")

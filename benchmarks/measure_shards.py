@@ -18,21 +18,32 @@ from pathlib import Path
 import yaml
 
 from pyrometer_dashboards.rule_shards import (
-    NotSplitError,
     Shards,
+    best_way,
     by_patterns,
     by_racks,
     groups_of,
     restricted,
-    split_all,
+    why_whole,
 )
+from pyrometer_dashboards.rule_stages import NotSplitError
 
 Answer = dict[str, float]
 
 
 @dataclass(frozen=True)
 class Split:
-    """A group: by which label it is split, seconds of the whole, of the slowest shard and of all, and what differs."""
+    """What a group takes in seconds, whole and in shards.
+
+    Attributes:
+        label: by which it is split.
+        whole: of all its rules as they are.
+        slowest: of the slowest shard.
+        together: of all shards.
+        values: how many were compared.
+        differing: what is lost, there twice or of another value in shards.
+        kept: of those of its rules that stay whole.
+    """
 
     name: str
     label: str
@@ -41,6 +52,7 @@ class Split:
     together: float
     values: int
     differing: list[str]
+    kept: float = 0.0
 
 
 def ways(targets: Path, shards: int, runs: Sequence[str]) -> list[Shards]:
@@ -59,31 +71,33 @@ def measured(
     Args:
         url: of a Prometheus.
         rules: the folder of the rule files.
-        chosen: ways to split a group, the first that is possible.
+        chosen: ways to split a group; the one that leaves the fewest rules whole.
         asked: the moment that is asked for, and the tries of each query, of which the shortest counts.
         only: names of groups; none is all.
     """
-    texts = {path.name: path.read_text() for path in sorted(rules.glob("*.rules.yaml"))}
-    for name, group in (each for text in texts.values() for each in groups_of(text)):
+    texts = [path.read_text() for path in sorted(rules.glob("*.rules.yaml"))]
+    for name, group in (each for text in texts for each in groups_of(text)):
         if only and name not in only:
             continue
-        for way in chosen:
-            try:
-                split_all(texts, [name], [way])
-            except NotSplitError:
-                continue
-            (parsed,) = yaml.safe_load("groups:\n" + group)["groups"]
-            yield _measured(url, name, [rule["expr"] for rule in parsed["rules"]], way, asked)
-            break
+        try:
+            way = best_way(name, group, chosen)
+        except NotSplitError:
+            continue
+        (parsed,) = yaml.safe_load("groups:\n" + group)["groups"]
+        yield _measured(url, name, [rule["expr"] for rule in parsed["rules"]], way, asked)
 
 
 def _measured(url: str, name: str, exprs: Sequence[str], way: Shards, asked: tuple[float, int]) -> Split:
     at, tries = asked
-    differing, values, whole = [], 0, 0.0
+    differing, values, whole, kept = [], 0, 0.0, 0.0
     of_shards = [0.0] * len(way.matchers)
     for expr in exprs:
+        seconds = _seconds(url, expr, at, tries)
+        whole += seconds
+        if why_whole(expr, way.label):
+            kept += seconds
+            continue
         answer = _answer(url, expr, at)
-        whole += _seconds(url, expr, at, tries)
         values += len(answer)
         union: Answer = {}
         for number, matcher in enumerate(way.matchers):
@@ -93,7 +107,7 @@ def _measured(url: str, name: str, exprs: Sequence[str], way: Shards, asked: tup
             union |= found
             of_shards[number] += _seconds(url, part, at, tries)
         differing += _differences(answer, union)
-    return Split(name, way.label, whole, max(of_shards), sum(of_shards), values, differing)
+    return Split(name, way.label, whole, max(of_shards), sum(of_shards), values, differing, kept)
 
 
 def _differences(one: Mapping[str, float], other: Mapping[str, float]) -> list[str]:

@@ -19,6 +19,7 @@ from pyrometer_dashboards import board_file, boards, grafana_json, rule_shards
 from pyrometer_dashboards.lint import run, schema
 from pyrometer_dashboards.model import Board
 from pyrometer_dashboards.prometheus_rules import Wrapping, wrapped
+from pyrometer_dashboards.rule_stages import NotSplitError
 from pyrometer_dashboards.screenshots.boards import (
     BEGIN,
     END,
@@ -205,9 +206,12 @@ def _rules(flags: argparse.Namespace) -> int:
     if not paths:
         raise _UsageError(f"no *.rules.yaml in {flags.source}: give the folder alert_rules of this project")
     texts = {path.name: with_jobs(path.read_text(encoding="utf-8"), jobs) for path in paths}
+    ways = _shards(flags)
     try:
-        texts = rule_shards.split_all(texts, flags.shard, _shards(flags))
-    except rule_shards.NotSplitError as error:
+        for line in rule_shards.kept_whole(texts, flags.shard, ways):
+            sys.stdout.write(f"{line}\n")
+        texts = rule_shards.split_all(texts, flags.shard, ways)
+    except NotSplitError as error:
         raise _UsageError(f"--shard: {error}") from None
     return _write(flags.folder, wrapped(texts, wrapping) if wrapping else texts)
 

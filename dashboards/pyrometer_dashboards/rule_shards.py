@@ -3,28 +3,24 @@
 A shard's selectors have one matcher more. Whatever a rule asks for, the shards together say what the group said: an
 expression is split only where each of its values comes from series of one node (or one run), and what it compares them
 with is either of the same node, or read whole. A series without the label belongs to the last shard, as does every node
-that none of the others names.
+that none of the others names. Where only some rules of a group can be split, the others stay whole, in groups of their
+own (rule_stages.py).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from pyrometer_dashboards.lint.promql import Expression, parse
+from pyrometer_dashboards.rule_stages import EXPR, NotSplitError, Rule, rules_of, staged
 
 _SETS = ("and", "unless")
 _WHOLE = ("absent", "absent_over_time", "scalar")
 _RENAMES = ("label_replace", "label_join")
 _GROUP = re.compile(r"(?m)^  - name: (\S+)\n")
-_EXPR = re.compile(r"(?m)^( +)expr: (?:\|\n((?:(?:\1 +\S.*)?\n)+)|(\S.*)\n)")
-_NAME = re.compile(r"- (?:alert|record): (\S+)")
-
-
-class NotSplitError(Exception):
-    """A group can't be split; the message says which rule is in the way, and why."""
 
 
 @dataclass(frozen=True)
@@ -94,29 +90,61 @@ def _quoted(pattern: str) -> str:
 
 
 def split_all(texts: Mapping[str, str], names: Collection[str], ways: Sequence[Shards]) -> dict[str, str]:
-    """Return rule files by name whose named groups are split, each in the first of the ways that it can be.
+    """Return rule files by name whose named groups are split, each in the best of the ways.
 
     Raises:
         NotSplitError: there is no such group, or none of the ways is possible.
     """
+    chosen = {name: best_way(name, group, ways) for name, group in _named(texts, names).items()}
+    return {file: split(text, chosen) for file, text in texts.items()}
+
+
+def kept_whole(texts: Mapping[str, str], names: Collection[str], ways: Sequence[Shards]) -> Iterator[str]:
+    """Yield a line for each named group of which some rules stay whole: how many, and why the first of them does.
+
+    Raises:
+        NotSplitError: there is no such group, or none of the ways is possible.
+    """
+    for name, group in _named(texts, names).items():
+        label = best_way(name, group, ways).label
+        if whole := whole_rules(name, group, label):
+            yield f"{name}: {len(whole)} of its rules stay whole, as {whole[0].name}: {whole[0].why_whole}"
+
+
+def _named(texts: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
     known = {name: group for text in texts.values() for name, group in groups_of(text)}
     for name in names:
         if name not in known:
             raise NotSplitError(f"there is no group {name}")
-    chosen = {name: _way(name, known[name], ways) for name in names}
-    return {file: split(text, chosen) for file, text in texts.items()}
+    return {name: known[name] for name in names}
 
 
-def _way(name: str, group: str, ways: Sequence[Shards]) -> Shards:
-    refused = []
+def best_way(name: str, group: str, ways: Sequence[Shards]) -> Shards:
+    """Return the way that leaves the fewest rules of a group whole, the first of several.
+
+    Raises:
+        NotSplitError: every rule stays whole in each of them.
+    """
+    refused, possible = [], []
     for shards in ways:
         try:
-            check(name, group, shards.label)
+            possible.append((len(whole_rules(name, group, shards.label)), shards))
         except NotSplitError as error:
             refused.append(str(error))
-        else:
-            return shards
-    raise NotSplitError("; ".join(refused))
+    if not possible:
+        raise NotSplitError("; ".join(refused))
+    return min(possible, key=lambda each: each[0])[1]
+
+
+def whole_rules(name: str, group: str, label: str) -> list[Rule]:
+    """Return the rules of a group that stay whole where it is split by a label.
+
+    Raises:
+        NotSplitError: all do, or the group can't be taken apart.
+    """
+    _, rules = _rules(name, group, label)
+    staged(name, rules)
+    return [rule for rule in rules if rule.why_whole]
 
 
 def split(text: str, groups: Mapping[str, Shards]) -> str:
@@ -127,7 +155,8 @@ def split(text: str, groups: Mapping[str, Shards]) -> str:
     """
     pieces = [_GROUP.split(text, maxsplit=1)[0]]
     for name, group in groups_of(text):
-        pieces += _shards(group, name, groups[name]) if name in groups else [group]
+        parts = _split(name, group, groups[name]) if name in groups else {name: group}
+        pieces += parts.values()
     return "".join(pieces)
 
 
@@ -139,20 +168,34 @@ def groups_of(text: str) -> Iterator[tuple[str, str]]:
         yield each[1], text[each.start() : end]
 
 
-def shard_names(name: str, shards: Shards) -> list[str]:
-    """Return the names of a group's shards."""
-    count = len(shards.matchers)
-    return [f"{name}_{number}_of_{count}" for number in range(1, count + 1)]
+def names_of(name: str, group: str, shards: Shards) -> list[str]:
+    """Return the names of the groups that a split group becomes, in the order in which they read from each other.
+
+    Raises:
+        NotSplitError: it can't be split.
+    """
+    return list(_split(name, group, shards))
 
 
-def _shards(group: str, name: str, shards: Shards) -> list[str]:
-    check(name, group, shards.label)
-    body = group if group.endswith("\n\n") else f"{group.rstrip()}\n\n"
-    pieces: list[str] = []
-    for own, matcher in zip(shard_names(name, shards), shards.matchers, strict=True):
-        renamed = _own_anchors(body.replace(f"  - name: {name}\n", f"  - name: {own}\n", 1), len(pieces) + 1)
-        pieces.append(_EXPR.sub(partial(_restricted, label=shards.label, matcher=matcher), renamed))
-    return pieces
+def _split(name: str, group: str, shards: Shards) -> dict[str, str]:
+    """Return the texts of the groups that a group becomes, by name: shards, and stages where some rules stay whole."""
+    head, rules = _rules(name, group, shards.label)
+    stages = staged(name, rules)
+    found: dict[str, str] = {}
+    for number, stage in enumerate(stages, 1):
+        own = f"{name}_stage{number}" if len(stages) > 1 else name
+        body = "".join([head, *(rule.text for rule in stage)]).rstrip() + "\n\n"
+        for named, matcher in {own: ""}.items() if stage[0].why_whole else _shards(own, shards):
+            renamed = body.replace(f"  - name: {name}\n", f"  - name: {named}\n", 1)
+            restrict = partial(_restricted, label=shards.label, matcher=matcher)
+            found[named] = _own_anchors(EXPR.sub(restrict, renamed) if matcher else renamed, len(found) + 1)
+    return found
+
+
+def _shards(name: str, shards: Shards) -> Iterator[tuple[str, str]]:
+    """Yield name and matcher of each shard."""
+    for number, matcher in enumerate(shards.matchers, 1):
+        yield f"{name}_{number}_of_{len(shards.matchers)}", matcher
 
 
 def _own_anchors(group: str, number: int) -> str:
@@ -187,23 +230,26 @@ def restricted(expr: str, label: str, matcher: str) -> str:
     return expr
 
 
-def check(group_name: str, group: str, label: str) -> None:
-    """Let a group pass that can be split by the values of a label.
+def _rules(group_name: str, group: str, label: str) -> tuple[str, list[Rule]]:
+    """Return a group's lines above its rules, and the rules, each with why it can't be split by a label.
 
     Raises:
-        NotSplitError: a rule is in the way.
+        NotSplitError: none can.
     """
-    names = _NAME.findall(group)
-    exprs = [block or inline for _, block, inline in _EXPR.findall(group)]
-    if len(exprs) != len(names) or any(expr[0] in "&*'\"" for expr in exprs):  # an anchor, an alias, a string
-        raise NotSplitError(f"{group_name}: its rules are not written as ours are")
-    for name, expr in zip(names, exprs, strict=True):
-        try:
-            kept = _of_one(parse(expr), label)
-        except NotSplitError as error:
-            raise NotSplitError(f"{group_name}: {name}: {error}") from None
-        if not kept:
-            raise NotSplitError(f"{group_name}: {name}: it has one value for all {label}s")
+    head, found = rules_of(group_name, group)
+    rules = [replace(rule, why_whole=why_whole(rule.expr, label)) for rule in found]
+    if all(rule.why_whole for rule in rules):
+        raise NotSplitError(f"{group_name}: {rules[0].name}: {rules[0].why_whole}")
+    return head, rules
+
+
+def why_whole(expr: str, label: str) -> str:
+    """Return why an expression can't be split by the values of a label; empty where it can."""
+    try:
+        kept = _of_one(parse(expr), label)
+    except NotSplitError as error:
+        return str(error)
+    return "" if kept else f"it has one value for all {label}s"
 
 
 def _of_one(node: Expression, label: str) -> list[int] | None:

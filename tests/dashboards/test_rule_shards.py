@@ -10,15 +10,15 @@ import pytest
 
 from pyrometer_dashboards.main import main
 from pyrometer_dashboards.rule_shards import (
-    NotSplitError,
     by_patterns,
     by_racks,
-    check,
     groups_of,
     pattern_of,
     restricted,
     split,
+    whole_rules,
 )
+from pyrometer_dashboards.rule_stages import NotSplitError
 
 RULES = Path(__file__).resolve().parents[2] / "alert_rules"
 FILE = """\
@@ -99,7 +99,7 @@ def test_what_is_of_several_nodes_is_not_split(expr: str, why: str) -> None:
 def test_a_value_of_no_node_would_be_said_by_every_shard(expr: str) -> None:
     group = f"  - name: g\n    rules:\n      - record: r\n        expr: {expr}\n"
     with pytest.raises(NotSplitError, match="g: r: it has one value for all nodes"):
-        check("g", group, "node")
+        whole_rules("g", group, "node")
 
 
 def test_a_file_keeps_its_other_groups_and_comments() -> None:
@@ -175,7 +175,7 @@ def test_the_command_splits_by_racks_and_runs(tmp_path: Path) -> None:
     [
         (["--shard=nosuch", "--shard-nodes=a"], "--shard: there is no group nosuch"),
         (["--shard=pyrometer_gpu_health"], "--shard needs --shard-nodes, --shard-racks or --shard-runs"),
-        (["--shard=pyrometer_fleet_deviation", "--shard-nodes=a"], "quantile by (cluster, gpu, what) loses node"),
+        (["--shard=pyrometer_fleet_racks", "--shard-nodes=a"], "count by (cluster, rack) loses node"),
         (["--shard=pyrometer_gpu_health", "--shard-nodes=("], "--shard-nodes: '(': "),
         (["--shard-racks=nodes.json"], "'nodes.json' is not FILE=COUNT"),
         (["--shard-racks=/nonexistent=2"], "/nonexistent: No such file"),

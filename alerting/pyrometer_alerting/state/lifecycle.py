@@ -12,7 +12,8 @@ from pyrometer_alerting.model.incident import SEVERITIES, Alert, Diagnosis, Inci
 # A key that fires again this soon after its resolve is the same trouble: flapping belongs into one message.
 REOPEN_SECONDS = 30 * 60
 MAX_EPISODES = 20
-# Limits an incident that never ends while its alerts come and go (pods, jobs).
+# Limits an incident that never ends while its alerts come and go (pods, jobs). Those that ended within REOPEN_SECONDS
+# of the last one are kept besides: of 16,384 GPUs that recover together the message counts all.
 MAX_ENDED_MEMBERS = 1000
 # For this long after a resolve a lagging Alertmanager peer may repeat the firing (each waits 15 s for the one before
 # it). Later the firing is true: Alertmanager itself resolves an alert that Prometheus could not confirm for 4 minutes,
@@ -189,10 +190,15 @@ def _merged(before: Sequence[Alert], alerts: Sequence[Alert]) -> tuple[Alert, ..
         ended = known is not None and known.firing and not alert.firing
         annotations = known.annotations if known is not None and ended else alert.annotations
         members[alert.fingerprint] = replace(alert, starts_at=starts_at, annotations=annotations)
-    over = sorted((alert for alert in members.values() if not alert.firing), key=lambda alert: alert.ends_at or 0.0)
-    for alert in over[:-MAX_ENDED_MEMBERS]:
+    for alert in _long_over(list(members.values())):
         del members[alert.fingerprint]
     return tuple(members.values())
+
+
+def _long_over(members: Sequence[Alert]) -> list[Alert]:
+    over = sorted((alert.ends_at or 0.0, place) for place, alert in enumerate(members) if not alert.firing)
+    recent = over[-1][0] - REOPEN_SECONDS if over else 0.0
+    return [members[place] for ended, place in over[:-MAX_ENDED_MEMBERS] if ended < recent]
 
 
 def worst(alerts: Iterable[Alert]) -> str:

@@ -6,7 +6,7 @@ from alerting_fakes import START, alert, training_incident
 
 from pyrometer_alerting.model import incident as model
 from pyrometer_alerting.model.incident import Alert, Cause, Diagnosis, Incident, part_of
-from pyrometer_alerting.state.lifecycle import MAX_ENDED_MEMBERS, fold, is_stale, key_of
+from pyrometer_alerting.state.lifecycle import MAX_ENDED_MEMBERS, REOPEN_SECONDS, fold, is_stale, key_of
 
 
 def test_an_incident_opens_grows_and_resolves_with_its_last_member() -> None:
@@ -29,11 +29,24 @@ def test_absent_is_not_resolved() -> None:
 
 def test_an_incident_that_never_ends_does_not_grow_for_ever() -> None:
     incident = fold(None, [alert(fingerprint="always")], 0, START).incident
-    ended = [alert(fingerprint=str(n), firing=False, ends_at=START + n) for n in range(MAX_ENDED_MEMBERS + 50)]
+    ended = [alert(fingerprint=str(n), firing=False, ends_at=START + 60 * n) for n in range(MAX_ENDED_MEMBERS + 50)]
     members = fold(incident, ended, 0, START).incident.members
     assert len(members) == MAX_ENDED_MEMBERS + 1
     assert members[0].firing
     assert members[1].fingerprint == "50"  # the oldest went
+
+
+def test_what_ended_within_half_an_hour_is_all_kept() -> None:
+    """The message on thousands of GPUs that recover together counts all of them."""
+    many = MAX_ENDED_MEMBERS + 50
+    opened = fold(None, [alert(fingerprint=str(n)) for n in range(many)], 0, START).incident
+    first = [alert(fingerprint=str(n), firing=False, ends_at=START) for n in range(50)]
+    early = fold(opened, first, 0, START + 1).incident
+    later = [alert(fingerprint=str(n), firing=False, ends_at=START + REOPEN_SECONDS) for n in range(50, many)]
+    assert len(fold(early, later, 0, START + REOPEN_SECONDS).incident.members) == many
+    later = [replace(each, ends_at=START + REOPEN_SECONDS + 1) for each in later]
+    kept = fold(early, later, 0, START + REOPEN_SECONDS + 1).incident.members
+    assert {each.ends_at for each in kept} == {START + REOPEN_SECONDS + 1}
 
 
 def test_a_resolve_of_something_never_seen_says_nothing() -> None:

@@ -1,0 +1,95 @@
+"""Stages of a rule group that is split in part: its rules of single nodes, and those that need all nodes.
+
+Each stage is a group of its own, and reads what the stages before it have recorded. Prometheus evaluates groups at
+moments of their own, so a stage may see what an earlier one recorded up to an interval ago.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from pyrometer_dashboards.lint.promql import parse
+
+EXPR = re.compile(r"(?m)^( +)expr: (?:\|\n((?:(?:\1 +\S.*)?\n)+)|(\S.*)\n)")
+_RULE = re.compile(r"(?m)(?:^ *(?:#.*)?\n)*^      - (?:alert|record): ")
+_ANCHOR, _ALIAS = re.compile(r"(?m)^ +\w+: &(\w+)"), re.compile(r"(?m)^ +\w+: \*(\w+)")
+
+
+class NotSplitError(Exception):
+    """A group can't be split; the message says which rule is in the way, and why."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule of a group.
+
+    Attributes:
+        name: what it records, or its alert.
+        text: its lines, with the comments above it.
+        expr: its expression.
+        why_whole: why it can't be split; empty where it can.
+    """
+
+    name: str
+    text: str
+    expr: str
+    why_whole: str = ""
+
+
+def rules_of(group_name: str, group: str) -> tuple[str, list[Rule]]:
+    """Return a group's lines above its rules, and its rules.
+
+    Raises:
+        NotSplitError: they are not written as this project writes rules.
+    """
+    starts = [each.start() for each in _RULE.finditer(group)]
+    pieces = [group[start:end] for start, end in pairwise([*starts, len(group)])]
+    rules = [rule for rule in map(_rule, pieces) if rule]
+    if not rules or len(rules) != len(re.findall(r"- (?:alert|record): ", group)):
+        raise NotSplitError(f"{group_name}: its rules are not written as ours are")
+    return group[: starts[0]], rules
+
+
+def _rule(text: str) -> Rule | None:
+    exprs = [block or inline for _, block, inline in EXPR.findall(text)]
+    if len(exprs) != 1 or exprs[0][0] in "&*'\"":  # an anchor, an alias, a string
+        return None
+    return Rule(re.findall(r"- (?:alert|record): (\S+)", text)[0], text, exprs[0])
+
+
+def staged(group_name: str, rules: Sequence[Rule]) -> list[list[Rule]]:
+    """Return the rules in stages, the rules of each either all split or all whole; as few as can be.
+
+    A rule comes after those above it that it reads.
+
+    Raises:
+        NotSplitError: a stage uses text that another one defines.
+    """
+    found = min((_stages(rules, split) for split in (True, False)), key=len)
+    for stage in found if len(found) > 1 else []:
+        text = "".join(rule.text for rule in stage)
+        if foreign := set(_ALIAS.findall(text)) - set(_ANCHOR.findall(text)):
+            raise NotSplitError(f"{group_name}: {stage[0].name} and others use *{min(foreign)} of other rules")
+    return found
+
+
+def _stages(rules: Sequence[Rule], split: bool) -> list[list[Rule]]:
+    left, found = list(rules), []
+    while left:
+        stage: list[Rule] = []
+        later: list[Rule] = []
+        for rule in left:
+            ready = (rule.why_whole == "") is split and not _reads(rule, later)
+            (stage if ready else later).append(rule)
+        found += [stage] if stage else []
+        left, split = later, not split
+    return found
+
+
+def _reads(rule: Rule, others: Sequence[Rule]) -> bool:
+    """Return whether a rule reads what one of the others records; one without a name may read anything."""
+    names = {node.name for node, _ in parse(rule.expr).walk() if node.kind == "selector"}
+    return any("" in names or other.name in names for other in others)
