@@ -33,7 +33,7 @@ Answer = dict[str, float]
 
 @dataclass(frozen=True)
 class Split:
-    """What a group takes in seconds, whole and in shards.
+    """Hold the seconds that a group takes, whole and in shards.
 
     Attributes:
         label: by which it is split.
