@@ -208,7 +208,7 @@ def _rules(flags: argparse.Namespace) -> int:
     texts = {path.name: with_jobs(path.read_text(encoding="utf-8"), jobs) for path in paths}
     ways = _shards(flags)
     try:
-        for line in rule_shards.kept_whole(texts, flags.shard, ways):
+        for line in rule_shards.staged_groups(texts, flags.shard, ways):
             sys.stdout.write(f"{line}\n")
         texts = rule_shards.split_all(texts, flags.shard, ways)
     except NotSplitError as error:

@@ -99,16 +99,18 @@ def split_all(texts: Mapping[str, str], names: Collection[str], ways: Sequence[S
     return {file: split(text, chosen) for file, text in texts.items()}
 
 
-def kept_whole(texts: Mapping[str, str], names: Collection[str], ways: Sequence[Shards]) -> Iterator[str]:
-    """Yield a line for each named group of which some rules stay whole: how many, and why the first of them does.
+def staged_groups(texts: Mapping[str, str], names: Collection[str], ways: Sequence[Shards]) -> Iterator[str]:
+    """Yield a line for each named group that becomes several stages, with the first rule that stays whole.
 
     Raises:
         NotSplitError: there is no such group, or none of the ways is possible.
     """
     for name, group in _named(texts, names).items():
         label = best_way(name, group, ways).label
-        if whole := whole_rules(name, group, label):
-            yield f"{name}: {len(whole)} of its rules stay whole, as {whole[0].name}: {whole[0].why_whole}"
+        stages, whole = staged(name, _rules(name, group, label)[1]), whole_rules(name, group, label)
+        why = f"; {len(whole)} of its rules stay whole, as {whole[0].name}: {whole[0].why_whole}" if whole else ""
+        if len(stages) > 1:
+            yield f"{name}: {len(stages)} stages, each up to an interval behind the one before it{why}"
 
 
 def _named(texts: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
@@ -237,10 +239,19 @@ def _rules(group_name: str, group: str, label: str) -> tuple[str, list[Rule]]:
         NotSplitError: none can.
     """
     head, found = rules_of(group_name, group)
-    rules = [replace(rule, why_whole=why_whole(rule.expr, label)) for rule in found]
+    rules = [_judged(rule, label) for rule in found]
     if all(rule.why_whole for rule in rules):
         raise NotSplitError(f"{group_name}: {rules[0].name}: {rules[0].why_whole}")
     return head, rules
+
+
+def _judged(rule: Rule, label: str) -> Rule:
+    if why := why_whole(rule.expr, label):
+        return replace(rule, why_whole=why)
+    tree = parse(rule.expr)
+    in_part = set(_of_one(tree, label) or ())
+    whole = {node.name for node, _ in tree.walk() if node.kind == "selector" and node.end not in in_part}
+    return replace(rule, reads_whole=frozenset(whole))
 
 
 def why_whole(expr: str, label: str) -> str:

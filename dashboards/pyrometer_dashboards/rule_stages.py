@@ -31,12 +31,14 @@ class Rule:
         text: its lines, with the comments above it.
         expr: its expression.
         why_whole: why it can't be split; empty where it can.
+        reads_whole: what each of its shards reads of all nodes.
     """
 
     name: str
     text: str
     expr: str
     why_whole: str = ""
+    reads_whole: frozenset[str] = frozenset()
 
 
 def rules_of(group_name: str, group: str) -> tuple[str, list[Rule]]:
@@ -63,7 +65,7 @@ def _rule(text: str) -> Rule | None:
 def staged(group_name: str, rules: Sequence[Rule]) -> list[list[Rule]]:
     """Return the rules in stages, the rules of each either all split or all whole; as few as can be.
 
-    A rule comes after those above it that it reads.
+    Rules of which one reads what the other records stay in their order.
 
     Raises:
         NotSplitError: a stage uses text that another one defines.
@@ -82,14 +84,24 @@ def _stages(rules: Sequence[Rule], split: bool) -> list[list[Rule]]:
         stage: list[Rule] = []
         later: list[Rule] = []
         for rule in left:
-            ready = (rule.why_whole == "") is split and not _reads(rule, later)
+            ready = (rule.why_whole == "") is split and not any(_ordered(one, rule) for one in later)
+            # A shard has what it recorded itself, and not what the others did.
+            ready = ready and not (split and any(one.name in rule.reads_whole for one in stage))
             (stage if ready else later).append(rule)
         found += [stage] if stage else []
         left, split = later, not split
     return found
 
 
-def _reads(rule: Rule, others: Sequence[Rule]) -> bool:
-    """Return whether a rule reads what one of the others records; one without a name may read anything."""
+def _ordered(first: Rule, second: Rule) -> bool:
+    """Return whether one rule reads what the other records, as it stands at its place in the group.
+
+    A rule that reads what one below it records means what that was at the evaluation before.
+    """
+    return _reads(first, second.name) or _reads(second, first.name)
+
+
+def _reads(rule: Rule, record: str) -> bool:
+    """Return whether a rule reads a record; a selector without a name may read any."""
     names = {node.name for node, _ in parse(rule.expr).walk() if node.kind == "selector"}
-    return any("" in names or other.name in names for other in others)
+    return record in names or "" in names

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from pyrometer_dashboards.rule_shards import best_way, by_patterns, groups_of, kept_whole, names_of, split
+from pyrometer_dashboards.rule_shards import best_way, by_patterns, groups_of, names_of, split, staged_groups
 from pyrometer_dashboards.rule_stages import NotSplitError, Rule, rules_of, staged
 
 BY_NODE = by_patterns("node", ["a.*"])
@@ -81,6 +81,11 @@ def test_a_rule_waits_for_what_it_reads_through_others() -> None:
     assert named(staged("g", rules)) == [["s1"], ["w1"], ["s2", "s3"]]
 
 
+def test_a_rule_that_reads_what_one_below_it_recorded_before_stays_above_it() -> None:
+    rules = [rule("w1", "sum(s1)", "whole"), rule("s1", "x")]
+    assert named(staged("g", rules)) == [["w1"], ["s1"]]
+
+
 def test_a_selector_without_a_name_waits_for_everything_above_it() -> None:
     rules = [rule("s1", "x"), rule("w1", "sum(x)", "whole"), rule("s2", '{job="node"}')]
     assert named(staged("g", rules)) == [["w1"], ["s1", "s2"]]
@@ -110,6 +115,24 @@ def test_the_way_that_leaves_the_fewest_rules_whole_is_chosen() -> None:
     assert best_way("ports", group, [BY_NODE, by_run]) is BY_NODE
 
 
-def test_the_command_says_what_stays_whole() -> None:
-    (line,) = kept_whole({"x.rules.yaml": FILE}, ["ports"], [BY_NODE])
-    assert line == "ports: 1 of its rules stay whole, as rail:errors: sum by (rail) loses node"
+def test_a_shard_waits_for_what_it_reads_of_all_nodes() -> None:
+    """The record of a cluster is in the last shard; the others would read it of the evaluation before."""
+    text = FILE[: FILE.index("      # What the rail")] + (
+        "      - record: cluster:limit\n        expr: limit * 2\n"
+        "      - alert: TooMuch\n        expr: load > on (cluster) group_left () cluster:limit\n"
+        "      - alert: Loaded\n        expr: load > 1\n"
+    )
+    stages = yaml.safe_load(split(text, {"ports": BY_NODE}))["groups"]
+    assert [len(each["rules"]) for each in stages] == [2, 2, 1, 1]
+    assert stages[1]["name"] == "ports_stage1_2_of_2"
+    assert stages[2]["rules"][0]["alert"] == "TooMuch"
+
+
+def test_the_command_says_which_groups_become_stages_and_what_stays_whole() -> None:
+    texts = {"x.rules.yaml": FILE}
+    (line,) = staged_groups(texts, ["ports"], [BY_NODE])
+    assert line == (
+        "ports: 3 stages, each up to an interval behind the one before it; 1 of its rules stay whole, as rail:errors: "
+        "sum by (rail) loses node"
+    )
+    assert list(staged_groups(texts, ["ports"], [by_patterns("rail", ["1"])])) == []
