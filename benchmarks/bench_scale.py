@@ -79,7 +79,9 @@ def _asked(store: Store, nodes: int, flags: argparse.Namespace) -> Row:
     """Return what boards, rules and shards take."""
     found = _boards(store, nodes, flags.tries)
     at = time.time()
-    groups = measured(store, f"{round(flags.minutes * 40)}s", flags.tries)
+    # The last two thirds, and two scrapes at least: Prometheus tells of a group's last evaluation with each.
+    window = max(round(flags.minutes * 40), 2 * flags.interval)
+    groups = measured(store, f"{window}s", flags.tries)
     found["groups"] = [vars(group) for group in groups]
     _say(f"{nodes} nodes: rules were asked one by one")
     return found | _shards(store, (at, flags.tries))
