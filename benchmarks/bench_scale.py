@@ -79,7 +79,7 @@ def _asked(store: Store, nodes: int, flags: argparse.Namespace) -> Row:
     """Return what boards, rules and shards take."""
     found = _boards(store, nodes, flags.tries)
     at = time.time()
-    # The last two thirds, and two scrapes at least: Prometheus tells of a group's last evaluation with each.
+    # The last two thirds, and two scrapes at least: each has a group's last evaluation.
     window = max(round(flags.minutes * 40), 2 * flags.interval)
     groups = measured(store, f"{window}s", flags.tries)
     found["groups"] = [vars(group) for group in groups]

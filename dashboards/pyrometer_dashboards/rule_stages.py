@@ -94,7 +94,7 @@ def _stages(rules: Sequence[Rule], split: bool) -> list[list[Rule]]:
 
 
 def _ordered(first: Rule, second: Rule) -> bool:
-    """Return whether one rule reads what the other records, as it stands at its place in the group.
+    """Return whether one rule reads what the other records, as it is at its place in the group.
 
     A rule that reads what one below it records means what that was at the evaluation before.
     """
