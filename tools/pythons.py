@@ -27,12 +27,17 @@ def find(version: str) -> Path | None:
     on_path = [Path(folder) / f"python{version}" for folder in os.environ.get("PATH", "").split(os.pathsep) if folder]
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     uv = Path.home() / ".local/share/uv/python"
-    managed = [*pyenv.glob(f"{version}.*/bin/python3"), *uv.glob(f"cpython-{version}.*/bin/python3")]
+    managed = [*_below(pyenv, f"{version}.*/bin/python3"), *_below(uv, f"cpython-{version}.*/bin/python3")]
     for program in (*on_path, *sorted(managed, reverse=True)):
         # pyenv puts a stand-in on PATH for each version that it has, which only works for the chosen one.
         if os.access(program, os.X_OK) and _version(program) == version:  # one below a folder of root's is none
             return program
     return None
+
+
+def _below(folder: Path, pattern: str) -> list[Path]:
+    """Return what a folder has; nothing of another user's, as PYENV_ROOT may be after ``su``."""
+    return [*folder.glob(pattern)] if os.access(folder, os.R_OK | os.X_OK) else []
 
 
 def newest() -> str:
