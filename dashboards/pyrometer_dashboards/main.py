@@ -208,9 +208,10 @@ def _rules(flags: argparse.Namespace) -> int:
     texts = {path.name: with_jobs(path.read_text(encoding="utf-8"), jobs) for path in paths}
     ways = _shards(flags)
     try:
-        for line in rule_shards.staged_groups(texts, flags.shard, ways):
+        chosen = rule_shards.choose(texts, flags.shard, ways)
+        for line in rule_shards.staged_groups(texts, chosen):
             sys.stdout.write(f"{line}\n")
-        texts = rule_shards.split_all(texts, flags.shard, ways)
+        texts = {name: rule_shards.split(text, chosen) for name, text in texts.items()}
     except NotSplitError as error:
         raise _UsageError(f"--shard: {error}") from None
     return _write(flags.folder, wrapped(texts, wrapping) if wrapping else texts)

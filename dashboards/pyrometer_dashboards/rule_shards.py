@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from pyrometer_dashboards.lint.promql import Expression, parse
-from pyrometer_dashboards.rule_stages import EXPR, NotSplitError, Rule, rules_of, staged
+from pyrometer_dashboards.rule_stages import ANCHOR, EXPR, NotSplitError, Rule, rules_of, staged
 
 _SETS = ("and", "unless")
 _WHOLE = ("absent", "absent_over_time", "scalar")
@@ -89,36 +89,37 @@ def _quoted(pattern: str) -> str:
     return f'"{escaped}"'
 
 
-def split_all(texts: Mapping[str, str], names: Collection[str], ways: Sequence[Shards]) -> dict[str, str]:
-    """Return rule files by name whose named groups are split, each in the best of the ways.
+def choose(texts: Mapping[str, str], names: Collection[str], ways: Sequence[Shards]) -> dict[str, Shards]:
+    """Return the best of the ways for each named group.
 
     Raises:
         NotSplitError: there is no such group, or none of the ways is possible.
     """
-    chosen = {name: best_way(name, group, ways) for name, group in _named(texts, names).items()}
-    return {file: split(text, chosen) for file, text in texts.items()}
+    known = _groups(texts)
+    for name in names:
+        if name not in known:
+            raise NotSplitError(f"there is no group {name}")
+    return {name: best_way(name, known[name], ways) for name in names}
 
 
-def staged_groups(texts: Mapping[str, str], names: Collection[str], ways: Sequence[Shards]) -> Iterator[str]:
-    """Yield a line for each named group that becomes several stages, with the first rule that stays whole.
+def staged_groups(texts: Mapping[str, str], chosen: Mapping[str, Shards]) -> Iterator[str]:
+    """Yield a line for each chosen group that becomes several stages, with the first rule that stays whole.
 
     Raises:
-        NotSplitError: there is no such group, or none of the ways is possible.
+        NotSplitError: one of them can't be split so.
     """
-    for name, group in _named(texts, names).items():
-        label = best_way(name, group, ways).label
-        stages, whole = staged(name, _rules(name, group, label)[1]), whole_rules(name, group, label)
+    known = _groups(texts)
+    for name, shards in chosen.items():
+        _, rules = _rules(name, known[name], shards.label)
+        stages, whole = staged(name, rules), [rule for rule in rules if rule.why_whole]
         why = f"; {len(whole)} of its rules stay whole, as {whole[0].name}: {whole[0].why_whole}" if whole else ""
         if len(stages) > 1:
             yield f"{name}: {len(stages)} stages, each up to an interval behind the one before it{why}"
 
 
-def _named(texts: Mapping[str, str], names: Collection[str]) -> dict[str, str]:
-    known = {name: group for text in texts.values() for name, group in groups_of(text)}
-    for name in names:
-        if name not in known:
-            raise NotSplitError(f"there is no group {name}")
-    return {name: known[name] for name in names}
+def _groups(texts: Mapping[str, str]) -> dict[str, str]:
+    """Return the text of each group of all rule files, by name."""
+    return {name: group for text in texts.values() for name, group in groups_of(text)}
 
 
 def best_way(name: str, group: str, ways: Sequence[Shards]) -> Shards:
@@ -202,7 +203,7 @@ def _shards(name: str, shards: Shards) -> Iterator[tuple[str, str]]:
 
 def _own_anchors(group: str, number: int) -> str:
     """Return a group whose anchors are its own: a name is an anchor once in a file."""
-    anchors = set(re.findall(r"(?m)^ +\w+: &(\w+)", group))
+    anchors = set(ANCHOR.findall(group))
 
     def own(found: re.Match[str]) -> str:
         return f"{found[0]}_{number}" if found[1] in anchors else found[0]

@@ -15,16 +15,17 @@ from pyrometer_dashboards.lint.promql import parse
 
 EXPR = re.compile(r"(?m)^( +)expr: (?:\|\n((?:(?:\1 +\S.*)?\n)+)|(\S.*)\n)")
 _RULE = re.compile(r"(?m)(?:^ *(?:#.*)?\n)*^      - (?:alert|record): ")
-_ANCHOR, _ALIAS = re.compile(r"(?m)^ +\w+: &(\w+)"), re.compile(r"(?m)^ +\w+: \*(\w+)")
+_NAME = re.compile(r"- (?:alert|record): (\S+)")
+ANCHOR, _ALIAS = re.compile(r"(?m)^ +\w+: &(\w+)"), re.compile(r"(?m)^ +\w+: \*(\w+)")
 
 
 class NotSplitError(Exception):
-    """A group can't be split; the message says which rule is in the way, and why."""
+    """Name, in the message, the rule for which a group can't be split, and the reason."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule of a group.
+    """Hold a rule of a group.
 
     Attributes:
         name: what it records, or its alert.
@@ -50,7 +51,7 @@ def rules_of(group_name: str, group: str) -> tuple[str, list[Rule]]:
     starts = [each.start() for each in _RULE.finditer(group)]
     pieces = [group[start:end] for start, end in pairwise([*starts, len(group)])]
     rules = [rule for rule in map(_rule, pieces) if rule]
-    if not rules or len(rules) != len(re.findall(r"- (?:alert|record): ", group)):
+    if not rules or len(rules) != len(_NAME.findall(group)):
         raise NotSplitError(f"{group_name}: its rules are not written as ours are")
     return group[: starts[0]], rules
 
@@ -59,7 +60,7 @@ def _rule(text: str) -> Rule | None:
     exprs = [block or inline for _, block, inline in EXPR.findall(text)]
     if len(exprs) != 1 or exprs[0][0] in "&*'\"":  # an anchor, an alias, a string
         return None
-    return Rule(re.findall(r"- (?:alert|record): (\S+)", text)[0], text, exprs[0])
+    return Rule(_NAME.findall(text)[0], text, exprs[0])
 
 
 def staged(group_name: str, rules: Sequence[Rule]) -> list[list[Rule]]:
@@ -73,7 +74,7 @@ def staged(group_name: str, rules: Sequence[Rule]) -> list[list[Rule]]:
     found = min((_stages(rules, split) for split in (True, False)), key=len)
     for stage in found if len(found) > 1 else []:
         text = "".join(rule.text for rule in stage)
-        if foreign := set(_ALIAS.findall(text)) - set(_ANCHOR.findall(text)):
+        if foreign := set(_ALIAS.findall(text)) - set(ANCHOR.findall(text)):
             raise NotSplitError(f"{group_name}: {stage[0].name} and others use *{min(foreign)} of other rules")
     return found
 
@@ -94,9 +95,9 @@ def _stages(rules: Sequence[Rule], split: bool) -> list[list[Rule]]:
 
 
 def _ordered(first: Rule, second: Rule) -> bool:
-    """Return whether one rule reads what the other records, as it is at its place in the group.
+    """Return whether one rule reads what the other records, so that both keep their order.
 
-    A rule that reads what one below it records means what that was at the evaluation before.
+    A rule above the one that records gets the value of the evaluation before.
     """
     return _reads(first, second.name) or _reads(second, first.name)
 

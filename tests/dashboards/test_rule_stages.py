@@ -116,7 +116,7 @@ def test_the_way_that_leaves_the_fewest_rules_whole_is_chosen() -> None:
 
 
 def test_a_shard_waits_for_what_it_reads_of_all_nodes() -> None:
-    """The record of a cluster is in the last shard; the others would read it of the evaluation before."""
+    """Only the last shard records the cluster's limit: in the same stage, the others would read an old one."""
     text = FILE[: FILE.index("      # What the rail")] + (
         "      - record: cluster:limit\n        expr: limit * 2\n"
         "      - alert: TooMuch\n        expr: load > on (cluster) group_left () cluster:limit\n"
@@ -130,9 +130,9 @@ def test_a_shard_waits_for_what_it_reads_of_all_nodes() -> None:
 
 def test_the_command_says_which_groups_become_stages_and_what_stays_whole() -> None:
     texts = {"x.rules.yaml": FILE}
-    (line,) = staged_groups(texts, ["ports"], [BY_NODE])
+    (line,) = staged_groups(texts, {"ports": BY_NODE})
     assert line == (
         "ports: 3 stages, each up to an interval behind the one before it; 1 of its rules stay whole, as rail:errors: "
         "sum by (rail) loses node"
     )
-    assert list(staged_groups(texts, ["ports"], [by_patterns("rail", ["1"])])) == []
+    assert list(staged_groups(texts, {"ports": by_patterns("rail", ["1"])})) == []

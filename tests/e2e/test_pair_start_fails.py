@@ -27,7 +27,7 @@ def running_in(folder: Path) -> Iterator[str]:
 
 
 def test_a_process_that_is_left_is_found(tmp_path: Path) -> None:
-    """Else the test below could not fail."""
+    """Show that the test below can fail."""
     with subprocess.Popen(["sleep", "60"], cwd=tmp_path) as left:
         try:
             assert [*running_in(tmp_path)] == ["sleep 60 "]

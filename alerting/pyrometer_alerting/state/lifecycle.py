@@ -190,15 +190,19 @@ def _merged(before: Sequence[Alert], alerts: Sequence[Alert]) -> tuple[Alert, ..
         ended = known is not None and known.firing and not alert.firing
         annotations = known.annotations if known is not None and ended else alert.annotations
         members[alert.fingerprint] = replace(alert, starts_at=starts_at, annotations=annotations)
-    for alert in _long_over(list(members.values())):
+    for alert in _long_over(members.values()):
         del members[alert.fingerprint]
     return tuple(members.values())
 
 
-def _long_over(members: Sequence[Alert]) -> list[Alert]:
-    over = sorted((alert.ends_at or 0.0, place) for place, alert in enumerate(members) if not alert.firing)
-    recent = over[-1][0] - REOPEN_SECONDS if over else 0.0
-    return [members[place] for ended, place in over[:-MAX_ENDED_MEMBERS] if ended < recent]
+def _long_over(members: Iterable[Alert]) -> list[Alert]:
+    """Return the members to drop: more than the limit, and ended long before the last one."""
+    over = sorted((alert for alert in members if not alert.firing), key=_ended)
+    return [alert for alert in over[:-MAX_ENDED_MEMBERS] if _ended(alert) < _ended(over[-1]) - REOPEN_SECONDS]
+
+
+def _ended(alert: Alert) -> float:
+    return alert.ends_at or 0.0
 
 
 def worst(alerts: Iterable[Alert]) -> str:

@@ -37,7 +37,7 @@ def test_an_incident_that_never_ends_does_not_grow_for_ever() -> None:
 
 
 def test_what_ended_within_half_an_hour_is_all_kept() -> None:
-    """The message on thousands of GPUs that recover together counts all of them."""
+    """Keep thousands of GPUs that recover together, so that the message counts all of them."""
     many = MAX_ENDED_MEMBERS + 50
     opened = fold(None, [alert(fingerprint=str(n)) for n in range(many)], 0, START).incident
     first = [alert(fingerprint=str(n), firing=False, ends_at=START) for n in range(50)]
