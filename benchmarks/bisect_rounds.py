@@ -13,8 +13,8 @@ from pathlib import Path
 
 from harness import replace_between_marks
 
-from pyrometer_exporters.bisect.belief import Noise
-from pyrometer_exporters.bisect.search import Settings
+from pyrometer_exporters.commands.bisect.belief import Noise
+from pyrometer_exporters.commands.bisect.search import Settings
 from pyrometer_simulator.bad_cluster import BadCluster
 
 HOSTS = 512

@@ -41,7 +41,7 @@ FIRST = (
     "tests/alerting/test_chaos.py",
     "tests/dashboards/test_proofs.py",
     "tests/exporters/framework/test_service.py",
-    "tests/exporters/doctor/test_field_report.py",
+    "tests/exporters/commands/doctor/test_field_report.py",
     "tests/simulator/incidents/test_incidents.py",
 )
 

@@ -85,7 +85,7 @@ class Place:
         """Return how Python starts the doctor here."""
         if self.stand_in:
             return ["-m", "pyrometer_simulator.doctor", "--gpus", str(self.gpus), "--"]
-        return ["-m", "pyrometer_exporters.doctor.main"]
+        return ["-m", "pyrometer_exporters.commands.doctor.main"]
 
     def node_paths(self) -> list[str]:
         """Return the flags of the simulated node's files; none on a GPU, where the node is the machine's own."""

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from pyrometer_exporters.bisect.belief import Noise, Outcome
-from pyrometer_exporters.bisect.search import Answer, Search, Settings
+from pyrometer_exporters.commands.bisect.belief import Noise, Outcome
+from pyrometer_exporters.commands.bisect.search import Answer, Search, Settings
 
 
 @dataclass

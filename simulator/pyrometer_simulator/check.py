@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pyrometer_exporters.node.checks.main import main as pyrometer_check
+from pyrometer_exporters.commands.check.main import main as pyrometer_check
 from pyrometer_simulator.host_files import FileSystems
 from pyrometer_simulator.nvml import installed
 

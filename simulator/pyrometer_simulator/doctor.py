@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pyrometer_exporters.doctor.main import main as doctor
+from pyrometer_exporters.commands.doctor.main import main as doctor
 from pyrometer_simulator.nvml import installed
 
 

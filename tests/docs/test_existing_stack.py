@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pyrometer_exporters.doctor import main as doctor
-from pyrometer_exporters.doctor import stack as asked
+from pyrometer_exporters.commands.doctor import main as doctor
+from pyrometer_exporters.commands.doctor import stack as asked
 from pyrometer_simulator.stack import Stack
 from pyrometer_simulator.stack.prometheus import running
 from pyrometer_simulator.stack.promtool import objections

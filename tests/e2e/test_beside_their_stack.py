@@ -37,7 +37,10 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/howto/existing-stack.md").read_text(encoding="utf-8")
 YAML_BLOCK = re.compile(r'^```yaml title="([^"]+)"\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 TOKEN = "xoxb-fake-token"
-MODULES = {"pyrometer-alerting": "pyrometer_alerting.app.main", "pyrometer-doctor": "pyrometer_exporters.doctor.main"}
+MODULES = {
+    "pyrometer-alerting": "pyrometer_alerting.app.main",
+    "pyrometer-doctor": "pyrometer_exporters.commands.doctor.main",
+}
 # Scrapes are 15 s apart in the manual's blocks, and a counter's rise is between two of them.
 LONGEST_SECONDS = 90.0
 

@@ -90,7 +90,7 @@ def test_what_was_never_asked_is_not_supported(tmp_path: Path) -> None:
 def test_record_here_and_play_there_give_the_same_report(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pyrometer_exporters.doctor.examine.PAUSE_SECONDS", 0.15)
+    monkeypatch.setattr("pyrometer_exporters.commands.doctor.examine.PAUSE_SECONDS", 0.15)
     monkeypatch.setattr("pyrometer_kit.logs.set_up", lambda *_: None)  # it is for a whole process
     gpus = SimulatedGpus(tmp_path / "gpus", count=2)
     gpus[0].load()

@@ -15,8 +15,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pyrometer_exporters.doctor.main import main as doctor
-from pyrometer_exporters.doctor.tape import Recorder, load, under_pynvml
+from pyrometer_exporters.commands.doctor.main import main as doctor
+from pyrometer_exporters.commands.doctor.tape import Recorder, load, under_pynvml
 
 __all__ = ["Recorder", "load", "main", "under_pynvml"]
 

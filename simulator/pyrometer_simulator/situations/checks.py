@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from pyrometer_exporters.commands.check.report import as_json
 from pyrometer_exporters.framework.collector import Collector, Context
 from pyrometer_exporters.framework.metrics import Down, Sample
 from pyrometer_exporters.node.checks.collector import FIRST_SECONDS, INTERVAL_FLAG, ChecksCollector
 from pyrometer_exporters.node.checks.gpus import DriverAsker
 from pyrometer_exporters.node.checks.look import Looker
 from pyrometer_exporters.node.checks.node import Paths
-from pyrometer_exporters.node.checks.report import as_json
 from pyrometer_exporters.node.checks.workers import run_here
 from pyrometer_simulator.host_files import FileSystems
 

@@ -1,1 +1,1 @@
-"""Active tests: load on idle GPUs, links and disks, by the tools that are installed; and their latest results."""
+"""Active tests: the latest results of ``pyrometer-test``, which puts load on idle GPUs, links and disks."""

@@ -6,9 +6,8 @@ import errno
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from pyrometer_exporters.node.active.parsers import Result
 from pyrometer_kit.statefile import StateFile
 
 FILE: Final = "active.json"
@@ -16,6 +15,14 @@ VERSION: Final = 1
 MODE: Final = 0o644
 MOST_PEERS: Final = 4
 """So many peers of a test are kept and exported: a node that is tested with another one each week has few series."""
+
+
+class Result(NamedTuple):
+    """One measured value: the label ``test``, the unit, and the value."""
+
+    test: str
+    unit: str
+    value: float
 
 
 @dataclass(frozen=True)

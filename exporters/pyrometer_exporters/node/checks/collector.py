@@ -55,7 +55,7 @@ CONFIG_FLAG: Final = "collector.checks.config"
 INTERVAL_FLAG: Final = "collector.checks.interval"
 ROOTFS_FLAG: Final = "collector.checks.rootfs"
 _PASSED_ON: Final = ("collector.gpu.device-include", "collector.gpu.device-exclude")
-COMMAND: Final = (sys.executable, "-m", "pyrometer_exporters.node.checks.main")
+COMMAND: Final = (sys.executable, "-m", "pyrometer_exporters.commands.check.main")
 
 PART: Final = "look"
 FIRST_SECONDS: Final = 5.0

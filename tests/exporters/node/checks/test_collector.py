@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
+from pyrometer_exporters.commands.check.report import as_json
 from pyrometer_exporters.framework.collector import Context
 from pyrometer_exporters.framework.metrics import Down, Sample
 from pyrometer_exporters.framework.outcome import PartError
 from pyrometer_exporters.node.checks import collector
 from pyrometer_exporters.node.checks.check import discover
 from pyrometer_exporters.node.checks.collector import COLLECTOR, Asker, ChecksCollector, arguments_of
-from pyrometer_exporters.node.checks.report import as_json
 from pyrometer_exporters.node.gpu.collector import add_flags as add_gpu_flags
 from pyrometer_kit.clock import SystemClock
 from pyrometer_kit.errors import UsageError

@@ -1,0 +1,1 @@
+"""``pyrometer-check``: is this node fit for a job?"""

@@ -1,0 +1,380 @@
+"""Write everything that a bug report needs into one archive, and print the summary of one.
+
+Each part is made on its own, with a deadline: a GPU that hangs, a driver that isn't there or a part that fails costs
+that part alone, and the summary says so. All parts together stay below :data:`TOTAL_SECONDS`::
+
+    examine      the doctor's report, over a recorder: the tape of the driver's answers      12 s at most
+    latencies    more scrapes of the GPUs over the recorder, up to 100 calls of a function    8 s
+    pages        /metrics and /batches twice, as the exporter serves them; the sampler's CPU 12 s
+    nvidia-smi   the comparison, value by value                                              12 s
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import dataclasses
+import getpass
+import io
+import json
+import logging
+import socket
+import tarfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from statistics import median, quantiles
+
+import pynvml
+
+from pyrometer_exporters.commands.doctor import environment, nvidia_smi
+from pyrometer_exporters.commands.doctor.examine import examine, gpus_read, wanted_specs, within
+from pyrometer_exporters.commands.doctor.problems import NEXT
+from pyrometer_exporters.commands.doctor.redaction import Redactor
+from pyrometer_exporters.commands.doctor.report import Report, render
+from pyrometer_exporters.commands.doctor.tape import FILE_NAME, SAMPLER, Recorder, under_pynvml
+from pyrometer_exporters.framework import service
+from pyrometer_exporters.framework.collector import Collector, CollectorSpec, Endpoint
+from pyrometer_exporters.framework.exposition import Renderer
+from pyrometer_exporters.framework.gather import Gatherer
+from pyrometer_exporters.node.gpu import collector as gpu_collector
+from pyrometer_kit.clock import SystemClock
+from pyrometer_kit.errors import UsageError
+from pyrometer_kit.http_message import Request
+from pyrometer_kit.logs import Logfmt
+
+TOTAL_SECONDS = 60.0
+MAX_BYTES = 5 << 20
+_FOLDER = "pyrometer-field-report"
+_SUMMARY = "summary.md"
+_EXAMINE_SECONDS, _LATENCY_SECONDS, _PAGES_SECONDS, _COMPARE_SECONDS = 15.0, 8.0, 12.0, 12.0
+_BETWEEN_PAGES_SECONDS = 5.0  # long enough to measure the sampler's share of a core to a tenth of a percent
+_SCRAPE_SECONDS = 3.0
+_MOST_FILE = 2 << 20  # of one file before compression, but the tape
+_MOST_SUMMARY = 1 << 20
+
+
+@dataclass
+class Parts:
+    """The files of a report by name, and why a part is missing or short."""
+
+    files: dict[str, str] = field(default_factory=dict)
+    gaps: list[str] = field(default_factory=list)
+    report: Report | None = None
+    verdicts: Mapping[str, int] = field(default_factory=dict)
+    differing: list[str] = field(default_factory=list)
+    sampler_cpu: float | None = None
+    """The sampler's share of a core, 0 to 1."""
+
+
+def write(
+    path: Path, flags: argparse.Namespace, specs: Sequence[CollectorSpec], *, redact: bool = True
+) -> Report | None:
+    """Write the archive; return the doctor's report, None where it could not be made.
+
+    Raises:
+        UsageError: the file can't be written.
+    """
+    try:
+        path.touch()  # before a minute of work
+    except OSError as error:
+        msg = f"--field-report: {path}: {error.strerror}"
+        raise UsageError(msg) from None
+    parts = _gathered(flags, specs)
+    redactor = _redactor(parts) if redact else None
+    try:
+        path.write_bytes(_archive(parts, redactor))
+    except OSError as error:
+        msg = f"--field-report: {path}: {error.strerror}"
+        raise UsageError(msg) from None
+    return parts.report
+
+
+def summary_of(path: Path) -> str:
+    """Return the summary in a report.
+
+    Raises:
+        UsageError: the file can't be read or is no report.
+    """
+    try:
+        with tarfile.open(path) as archive:
+            member = next((one for one in archive if one.isfile() and one.name.endswith(f"/{_SUMMARY}")), None)
+            content = archive.extractfile(member) if member is not None else None
+            if content is not None:
+                return content.read(_MOST_SUMMARY).decode(errors="replace")
+    except OSError as error:
+        msg = f"--read: {path}: {error.strerror or error}"
+        raise UsageError(msg) from None
+    except (tarfile.TarError, EOFError, ValueError):
+        pass  # as below
+    msg = f"--read: {path} is not a field report: make one with pyrometer-doctor --field-report FILE.tar.gz"
+    raise UsageError(msg)
+
+
+def _gathered(flags: argparse.Namespace, specs: Sequence[CollectorSpec]) -> Parts:
+    """Make all parts, each within its deadline."""
+    parts = Parts()
+    log = io.StringIO()
+    recorder = _recorder()
+    with _logged(log):
+        with under_pynvml(recorder) if recorder is not None else contextlib.nullcontext():
+            _part(parts, "examination", _EXAMINE_SECONDS, lambda: _examined(parts, flags, specs))
+            if recorder is not None:
+                _part(parts, "latencies", _LATENCY_SECONDS + 2, lambda: _timed(flags, specs, recorder))
+        _part(parts, "pages", _PAGES_SECONDS, lambda: _pages(parts, flags, specs))
+        _part(parts, "comparison with nvidia-smi", _COMPARE_SECONDS, lambda: _compared(parts, flags, specs))
+    context = service.context_of(flags)
+    parts.files["environment.txt"] = "".join(f"{k}: {v}\n" for k, v in environment.lines(context.procfs))
+    if recorder is not None:
+        parts.files[FILE_NAME] = recorder.text()
+        parts.files["latency.csv"] = _latency_table(recorder)
+    parts.files["exporter.log"] = log.getvalue()
+    parts.files[_SUMMARY] = _summary(parts, recorder)
+    return parts
+
+
+def _recorder() -> Recorder | None:
+    library = pynvml.nvmlLib  # a stand-in, or what was loaded before
+    if library is None:
+        try:
+            library = ctypes.CDLL("libnvidia-ml.so.1")
+        except OSError:
+            return None
+    return Recorder(library)
+
+
+@contextlib.contextmanager
+def _logged(into: io.StringIO) -> Iterator[None]:
+    """Collect the log of all collectors, as the exporter would write it."""
+    handler = logging.StreamHandler(into)
+    handler.setFormatter(Logfmt())
+    logger = logging.getLogger("pyrometer_exporters")
+    level, propagates = logger.level, logger.propagate
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False  # the terminal is for what became of the report
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+        logger.propagate = propagates
+
+
+def _part(parts: Parts, name: str, seconds: float, make: Callable[[], None]) -> None:
+    """Make one part in a thread of its own; note why it is missing where it fails or doesn't end."""
+    failure: list[str] = []
+
+    def guarded() -> None:
+        try:
+            make()
+        except UsageError as error:
+            failure.append(str(error))
+        except Exception as error:  # noqa: BLE001  one part must not cost the others
+            failure.append(f"{type(error).__name__}: {error}")
+
+    if not within(guarded, seconds):
+        failure.append(f"not finished within {seconds:.0f} s")
+    parts.gaps.extend(f"{name}: {why}" for why in failure)
+
+
+def _examined(parts: Parts, flags: argparse.Namespace, specs: Sequence[CollectorSpec]) -> None:
+    report = examine(flags, specs)
+    parts.report = report
+    parts.files["report.json"] = json.dumps(dataclasses.asdict(report), indent=2) + "\n"
+
+
+def _timed(flags: argparse.Namespace, specs: Sequence[CollectorSpec], recorder: Recorder) -> None:
+    """Scrape the GPUs again and again, so that each function is called often enough for a p99."""
+    end = time.monotonic() + _LATENCY_SECONDS
+    while time.monotonic() < end and not recorder.under_way_for(_SCRAPE_SECONDS):
+        with gpus_read(flags, specs) as read:
+            read()
+
+
+def _pages(parts: Parts, flags: argparse.Namespace, specs: Sequence[CollectorSpec]) -> None:
+    """Take both pages twice, without the recorder, and the sampler's CPU between them."""
+    context = service.context_of(flags)
+    collectors = [(spec, service.build(spec, context)) for spec in wanted_specs(flags, specs)]
+    gatherer = Gatherer(collectors, SystemClock())
+    renderer = Renderer()
+    try:
+        for number in (1, 2):
+            before, start = _sampler_cpu(), time.monotonic()
+            if number == 2:
+                time.sleep(_BETWEEN_PAGES_SECONDS)
+                parts.sampler_cpu = (_sampler_cpu() - before) / (time.monotonic() - start)
+            parts.files[f"metrics-{number}.txt"] = renderer.text(gatherer.gather(_SCRAPE_SECONDS).samples).decode()
+            parts.files[f"batches-{number}.txt"] = _batches(collectors)
+    finally:
+        within(gatherer.close, 1.0)
+
+
+def _batches(collectors: Sequence[tuple[CollectorSpec, Collector]]) -> str:
+    for _spec, collector in collectors:
+        endpoints: Mapping[str, Endpoint] = getattr(collector, "endpoints", dict)()
+        if "/batches" in endpoints:
+            return endpoints["/batches"](Request("GET", "/batches", {}, b"")).body.decode(errors="replace")
+    return ""
+
+
+def _sampler_cpu() -> float:
+    """Return the CPU seconds of the sampler's threads that live."""
+    seconds = 0.0
+    for thread in threading.enumerate():
+        if thread.name == SAMPLER and thread.ident is not None:
+            with contextlib.suppress(OSError):  # it has just ended
+                seconds += time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
+    return seconds
+
+
+def _compared(parts: Parts, flags: argparse.Namespace, specs: Sequence[CollectorSpec]) -> None:
+    with gpus_read(flags, specs) as read:
+        before = read()
+        theirs = nvidia_smi.selected(nvidia_smi.read(None), gpu_collector.selection_of(flags))
+        rows = nvidia_smi.compared([before, read()], theirs)
+    parts.files["nvidia-smi.md"] = "\n".join(nvidia_smi.table(rows)) + "\n"
+    verdicts = [row.verdict for row in rows]
+    parts.verdicts = {verdict: verdicts.count(verdict) for verdict in dict.fromkeys(verdicts)}
+    parts.differing = list(nvidia_smi.table([row for row in rows if row.verdict in nvidia_smi.FAULTS]))[:40]
+
+
+def _latency_table(recorder: Recorder) -> str:
+    rows = [f"{name},{len(took)},{_milliseconds(took)}" for name, took in sorted(recorder.seconds.items())]
+    return "\n".join(["function,calls,p50_ms,p99_ms,max_ms", *rows]) + "\n"
+
+
+def _milliseconds(took: Sequence[float]) -> str:
+    """Return p50, p99 and the maximum."""
+    cuts = quantiles(took, n=100, method="inclusive") if len(took) > 1 else [took[0]] * 99
+    return ",".join(f"{1000 * value:.3f}" for value in (cuts[49], cuts[98], max(took)))
+
+
+def _summary(parts: Parts, recorder: Recorder | None) -> str:
+    sections = [
+        ("Faults and problems", _found(parts)),
+        ("Not in this report", [f"- {gap}" for gap in parts.gaps]),
+        ("The doctor's report", ["```", *(render(parts.report).splitlines() if parts.report else []), "```"]),
+        ("Against nvidia-smi", _against(parts)),
+        ("Calls of the driver", _calls(recorder)),
+        ("Sampler", _sampler(parts, recorder)),
+        ("Machine", ["```", *parts.files["environment.txt"].splitlines(), "```"]),
+        ("Log, its last lines", ["```", *_log_lines(parts.files["exporter.log"]), "```"]),
+    ]
+    body = [line for title, lines in sections if lines for line in ("", f"## {title}", "", *lines)]
+    stamp = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
+    head = " ".join([f"{_verdict(parts)}.", *_node(parts.report), f"Made {stamp}."])
+    return "\n".join(["# Pyrometer field report", "", head, *body]) + "\n"
+
+
+def _node(report: Report | None) -> Iterator[str]:
+    """Yield a sentence about the node's GPUs and driver, where it could be examined."""
+    if report is not None:
+        on_bus, read = report.present.get("pci"), sum(not gpu.down for gpu in report.gpus)
+        driver = report.driver["driver"]
+        yield (
+            f"GPUs: {'an unknown number' if on_bus is None else on_bus} on the PCI bus, {read} of them are readable;"
+            f" {f'driver {driver}' if driver else 'no driver answers'}."
+        )
+
+
+def _verdict(parts: Parts) -> str:
+    if parts.report is None:
+        return "The node could not be examined"
+    faults, problems, gaps = len(parts.report.faults), len(parts.report.problems), len(parts.gaps)
+    if faults + problems == 0:
+        return "No fault found" + (f", {gaps} parts could not be written" if gaps else "")
+    return f"Faults: {faults}; metrics that alerts need and lack: {problems}"
+
+
+def _found(parts: Parts) -> list[str]:
+    if parts.report is None:
+        return []
+    faults = [f"- **{one.what}**\n  Next: {one.next_step}. Runbook: {one.alert}." for one in parts.report.faults]
+    return [*faults, *map(_problem, parts.report.problems)] or ["None."]
+
+
+def _problem(text: str) -> str:
+    what, _, step = text.partition(NEXT)
+    return f"- **{what}**" + (f"\n  Next: {step}." if step else "")
+
+
+def _against(parts: Parts) -> list[str]:
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in parts.verdicts.items())
+    return [f"{counts}.", "", *(parts.differing if len(parts.differing) > 2 else [])] if counts else []
+
+
+def _calls(recorder: Recorder | None) -> list[str]:
+    if recorder is None:
+        return ["No libnvidia-ml.so.1 on this machine, or not in this container: no tape and no latencies."]
+    now = time.monotonic()
+    since: dict[str, list[float]] = {}
+    for key, start in recorder.still_under_way():
+        since.setdefault(key, []).append(now - start)
+    hanging = [
+        f"- `{key}` has not returned for {max(all_of):.0f} s" + (f" ({len(all_of)} calls)" if len(all_of) > 1 else "")
+        for key, all_of in since.items()
+    ]
+    slowest = sorted(recorder.seconds.items(), key=lambda item: -max(item[1]))[:15]
+    rows = [f"| {name} | {len(took)} | {_milliseconds(took).replace(',', ' | ')} |" for name, took in slowest if took]
+    head = ["| function | calls | p50 ms | p99 ms | max ms |", "|---|---|---|---|---|"]
+    return [*hanging, "", *head, *rows, "", "The slowest 15; all are in latency.csv."]
+
+
+def _log_lines(log: str) -> list[str]:
+    """Return the last different lines; a repeated one only once, with its count."""
+    counts = Counter(line.partition(" ")[2] for line in log.splitlines())
+    return [line + (f"  ({count} times)" if count > 1 else "") for line, count in counts.items()][-30:]
+
+
+def _sampler(parts: Parts, recorder: Recorder | None) -> list[str]:
+    lines = []
+    for key, at in sorted(recorder.reads.items()) if recorder is not None else ():
+        gaps = [after - before for before, after in pairwise(at)]
+        if gaps and median(gaps) > 0:  # the median: the sampler ends and begins again with each collector
+            lines.append(f"- `{key}`: {1 / median(gaps):.1f} reads a second")
+    if parts.sampler_cpu is not None and lines:
+        lines.append(f"- CPU of the sampler: {100 * parts.sampler_cpu:.2f} % of a core")
+    return lines
+
+
+def _redactor(parts: Parts) -> Redactor:
+    redactor = Redactor()
+    redactor.learn_host(socket.gethostname())
+    with contextlib.suppress(OSError, KeyError, ImportError, RuntimeError):  # a uid without a name or a home
+        redactor.learn(name for name in (getpass.getuser(), Path.home().name) if name != "root")
+    for name, content in parts.files.items():
+        if name.endswith(".txt"):
+            redactor.learn_page(content)
+    if parts.report is not None:
+        redactor.learn([gpu.uuid for gpu in parts.report.gpus])
+    return redactor
+
+
+def _archive(parts: Parts, redactor: Redactor | None) -> bytes:
+    """Return the archive: the summary first, the tape last; without the tape if it would be too large."""
+    names = sorted(parts.files, key=lambda name: (name != _SUMMARY, name == FILE_NAME, name))
+    archive = _packed(parts, names, redactor)
+    if len(archive) <= MAX_BYTES:
+        return archive
+    parts.files[_SUMMARY] += f"\nThe tape is left out: the report would be larger than {MAX_BYTES >> 20} MB.\n"
+    return _packed(parts, names[:-1], redactor)
+
+
+def _packed(parts: Parts, names: Sequence[str], redactor: Redactor | None) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        for name in names:
+            content = parts.files[name] if name == FILE_NAME else parts.files[name][:_MOST_FILE]
+            if redactor is not None:
+                content = redactor.tape(content) if name == FILE_NAME else redactor.text(content)
+            data = content.encode(errors="replace")
+            member = tarfile.TarInfo(f"{_FOLDER}/{name}")
+            member.size, member.mtime, member.mode = len(data), int(time.time()), 0o644
+            archive.addfile(member, io.BytesIO(data))
+    return buffer.getvalue()

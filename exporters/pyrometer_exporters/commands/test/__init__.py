@@ -1,0 +1,1 @@
+"""``pyrometer-test``: load on idle GPUs, links and disks, by the tools that are installed."""

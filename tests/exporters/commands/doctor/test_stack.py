@@ -1,0 +1,270 @@
+"""`pyrometer-doctor --stack`: what somebody's own Prometheus, Alertmanager and Grafana lack, with the next step."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+
+from pyrometer_exporters.commands.doctor import main as doctor
+from pyrometer_exporters.commands.doctor import stack
+from pyrometer_simulator.http_server import HttpServer, Request, Response, json_response
+from pyrometer_simulator.stack import Stack
+from pyrometer_simulator.stack.prometheus import running
+
+RULES = Path(__file__).resolve().parents[4] / "alert_rules"
+NOW = 1_700_000_000.0
+HEALTHY_UP = [
+    {"job": job, "instance": f"gpu-{number}:9935", "cluster": "c1", "node": f"gpu-{number}", "value": "1"}
+    for job in ("node", "batches")
+    for number in (1, 2)
+]
+
+
+class FakeStack:
+    """Answers for all four services, in the shapes of Prometheus 3, Alertmanager 0.28 and Grafana 12."""
+
+    def __init__(self) -> None:
+        self.up: list[dict[str, str]] = [dict(each) for each in HEALTHY_UP]
+        self.groups: list[dict[str, Any]] = [
+            {"name": "pyrometer_gpu", "interval": 15, "evaluationTime": 0.1, "rules": [{"name": "A", "health": "ok"}]},
+            {"name": "theirs", "interval": 15, "evaluationTime": 99, "rules": [{"name": "B", "health": "err"}]},
+        ]
+        self.watchdog = True
+        self.alertmanagers = [{"url": "http://am:9093/api/v2/alerts"}]
+        self.routed: list[dict[str, Any]] = [{"receivers": [{"name": "pyrometer"}]}]
+        self.original = "url: http://mon:9937/api/v1/alertmanager"
+        self.heartbeat = f"{stack.HEARTBEAT} {NOW - 30}\n"
+        self.boards = [{"uid": "pyrometer-overview"}, {"uid": "pyrometer-node"}]
+        self.token = ""
+        self.broken: dict[str, Response] = {}
+
+    def respond(self, request: Request) -> Response:
+        if request.path in self.broken:
+            return self.broken[request.path]
+        if request.path == "/api/search" and self.token and self.token not in request.headers.get("Authorization", ""):
+            return Response(b"no", 401)
+        if request.path == "/-/ready":
+            return Response(b"ready\n")
+        if request.path == "/metrics":
+            return Response(f'# HELP x\n{self.heartbeat}a{{b="1 2"}} 3\n'.encode())
+        return json_response(self.document(request))
+
+    def document(self, request: Request) -> Any:
+        return {
+            "/api/v1/status/buildinfo": lambda: {"data": {"version": "3.5.0"}},
+            "/api/v1/query": lambda: {
+                "status": "success",
+                "data": {"result": self.answer(unquote(request.query["query"]))},
+            },
+            "/api/v1/rules": lambda: {"data": {"groups": self.groups}},
+            "/api/v1/alertmanagers": lambda: {"data": {"activeAlertmanagers": self.alertmanagers}},
+            "/api/v2/status": lambda: {"versionInfo": {"version": "0.28"}, "config": {"original": self.original}},
+            "/api/v2/alerts": lambda: self.routed,
+            "/api/health": lambda: {"version": "12.2.0"},
+            "/api/search": lambda: self.boards,
+        }[request.path]()
+
+    def answer(self, query: str) -> list[dict[str, Any]]:
+        if query.startswith("ALERTS"):
+            return [{"metric": {}, "value": [NOW, "1"]}] * self.watchdog
+        if query.startswith("count"):
+            jobs = [each["job"] for each in self.up]
+            return [{"metric": {"job": job}, "value": [NOW, str(jobs.count(job))]} for job in dict.fromkeys(jobs)]
+        job = query.partition('job="')[2].partition('"')[0]
+        lacking = "cluster" if 'cluster=""' in query else "node" if 'node=""' in query else ""
+        found = [each for each in self.up if each["job"] == job]
+        found = [each for each in found if (not each.get(lacking) if lacking else each["value"] == "0")]
+        return [{"metric": each, "value": [NOW, each["value"]]} for each in found]
+
+
+@pytest.fixture(autouse=True)
+def own_logging(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyrometer_kit.logs.set_up", lambda *_: None)  # it is for a whole process
+
+
+@pytest.fixture
+def fake() -> Iterator[tuple[FakeStack, stack.Stack]]:
+    answers = FakeStack()
+    server = HttpServer(answers.respond)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+    thread.start()
+    url = f"http://127.0.0.1:{server.server_port}"
+    yield answers, stack.Stack(url, url, url, "", url)
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def said(chosen: stack.Stack) -> list[str]:
+    return [str(finding) for finding in stack.check(chosen, lambda: NOW)]
+
+
+def missing(chosen: stack.Stack) -> list[str]:
+    return [line.removeprefix("missing  ") for line in said(chosen) if line.startswith("missing")]
+
+
+def test_a_whole_stack_has_nothing_missing(fake: tuple[FakeStack, stack.Stack]) -> None:
+    assert said(fake[1]) == [
+        "ok       Prometheus 3.5.0 answers",
+        "ok       job node: 2 targets answer",
+        "ok       job batches: 2 targets answer",
+        "ok       1 rules in 1 groups are evaluated",
+        "ok       Prometheus sends alerts to http://am:9093/api/v2/alerts",
+        "ok       Alertmanager 0.28 answers",
+        "ok       Alertmanager has the Watchdog alert, for pyrometer",
+        "ok       the alerting service is ready, and Watchdog arrived 30 s ago",
+        "ok       Grafana 12.2.0 answers",
+        "ok       Grafana has 2 of our boards",
+    ]
+
+
+def test_another_name_of_the_job_is_named_with_those_that_there_are(fake: tuple[FakeStack, stack.Stack]) -> None:
+    answers, chosen = fake
+    for each in answers.up:
+        each["job"] = each["job"].replace("node", "gpu-nodes")
+    (line,) = missing(chosen)
+    assert line.startswith(
+        "Prometheus has no target of job node (it has batches, gpu-nodes): rename yours, or write rules"
+    )
+    assert missing(chosen._replace(node_job="gpu-nodes")) == []
+
+
+def test_batches_that_nobody_scrapes_are_named(fake: tuple[FakeStack, stack.Stack]) -> None:
+    answers, chosen = fake
+    answers.up = [each for each in answers.up if each["job"] == "node"]
+    (line,) = missing(chosen)
+    assert line.endswith("scrape the same targets a second time with metrics_path /batches")
+
+
+def test_targets_that_are_down_or_lack_a_label_are_named(fake: tuple[FakeStack, stack.Stack]) -> None:
+    answers, chosen = fake
+    answers.up[0]["value"] = "0"
+    answers.up[1]["cluster"] = ""
+    assert [line.partition(": ")[2].partition(":")[0] for line in missing(chosen)] == [
+        "1 of 2 targets are down (gpu-1", "1 of 2 targets have no label cluster (gpu-2",
+    ]  # fmt: skip
+
+
+def test_rules_that_are_absent_fail_or_are_late_are_told(fake: tuple[FakeStack, stack.Stack]) -> None:
+    answers, chosen = fake
+    ours = answers.groups[0]
+    ours["rules"] = [{"name": "A", "health": "err", "lastError": "many-to-many"}]
+    ours["evaluationTime"] = 20.0
+    assert [line.partition(": give")[0] for line in missing(chosen)] == [
+        "1 of 1 rules fail (A: many-to-many): fix each one by its error",
+        "1 groups of rules take longer than their interval (pyrometer_gpu)",
+    ]
+    answers.groups = []
+    assert missing(chosen)[0].startswith("Prometheus has none of our rules: add alert_rules/")
+
+
+def test_a_heartbeat_that_does_not_arrive_is_followed_along_its_way(fake: tuple[FakeStack, stack.Stack]) -> None:
+    answers, chosen = fake
+    answers.watchdog, answers.alertmanagers, answers.routed, answers.heartbeat = False, [], [], ""
+    assert [line.partition(":")[0] for line in missing(chosen)] == [
+        "the heartbeat Watchdog does not fire",
+        "Prometheus sends alerts nowhere",
+        "Alertmanager has no Watchdog alert from Prometheus",
+        "the alerting service is ready, but no Watchdog alert has ever arrived",
+    ]
+
+
+def test_a_heartbeat_of_long_ago_is_missing(fake: tuple[FakeStack, stack.Stack]) -> None:
+    fake[0].heartbeat = f"{stack.HEARTBEAT} {NOW - 3600}\n"
+    assert missing(fake[1]) == ["the last Watchdog reached the alerting service 3600 s ago: look at Alertmanager's log"]
+
+
+def test_a_receiver_that_is_not_the_service_is_named(fake: tuple[FakeStack, stack.Stack]) -> None:
+    fake[0].original = "slack_configs: []"
+    fake[0].routed = [{"receivers": [{"name": "old-slack"}]}]
+    (line,) = missing(fake[1])
+    assert line.startswith("Alertmanager routes Watchdog to old-slack, and no receiver has the service's address")
+
+
+def test_boards_that_are_not_there_are_told(fake: tuple[FakeStack, stack.Stack]) -> None:
+    fake[0].boards = []
+    assert missing(fake[1])[0].startswith("Grafana has none of our boards, or this account can't see them")
+
+
+def test_a_token_is_sent_and_its_lack_is_named(fake: tuple[FakeStack, stack.Stack]) -> None:
+    answers, chosen = fake
+    answers.token = "Bearer glsa_1"
+    (line,) = missing(chosen)
+    assert "/api/search?type=dash-db&limit=500&tag=pyrometer answers 401" in line
+    assert line.endswith("put user and password into the address, or pass a token")
+    assert missing(chosen._replace(grafana_token="glsa_1")) == []
+    answers.token = base64.b64encode(b"me:pass word").decode()
+    assert missing(chosen._replace(grafana=chosen.grafana.replace("//", "//me:pass%20word@"))) == []
+
+
+def test_a_part_that_fails_hides_no_other_and_tells_no_password(fake: tuple[FakeStack, stack.Stack]) -> None:
+    answers, chosen = fake
+    lines = missing(chosen._replace(prometheus="http://me:secret-word@127.0.0.1:1"))
+    assert len(lines) == 1
+    assert lines[0].startswith("Prometheus: http://127.0.0.1:1: ")
+    assert "secret-word" not in lines[0]
+    answers.broken = {
+        "/api/v1/status/buildinfo": Response(b"<html>log in</html>"),
+        "/api/v2/status": json_response({"status": "other"}),
+        "/-/ready": Response(b"starting", 503),
+    }
+    place = chosen.prometheus.removeprefix("http://")
+    assert missing(chosen) == [
+        f"Prometheus: {place}/api/v1/status/buildinfo: not JSON (a login page in front of it?)",
+        "Alertmanager: an unexpected answer: is it another program?",
+        f"alerting service: {chosen.alerting}/-/ready answers 503 Service Unavailable",
+    ]
+
+
+def test_parts_without_an_address_are_not_asked(fake: tuple[FakeStack, stack.Stack]) -> None:
+    notes = [line for line in said(stack.Stack(fake[1].prometheus)) if line.startswith("note")]
+    assert notes == [
+        "note     Alertmanager: not asked: give --alertmanager.url",
+        "note     alerting service: not asked: give --alerting.url",
+        "note     Grafana: not asked: give --grafana.url",
+    ]
+
+
+def test_the_command_prints_lines_or_json_and_its_status_says_whether_all_is_there(
+    fake: tuple[FakeStack, stack.Stack], capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = fake[1].prometheus
+    assert doctor.main(["--stack", f"--prometheus.url={url}"]) == 0
+    assert capsys.readouterr().out.startswith("ok       Prometheus 3.5.0 answers\n")
+    fake[0].groups = []
+    assert doctor.main(["--stack", "--json", f"--prometheus.url={url}"]) == 1
+    levels = {each["level"] for each in json.loads(capsys.readouterr().out)["findings"]}
+    assert levels == {"ok", "note", "missing"}
+
+
+@pytest.mark.parametrize(("flags", "expected"), [
+    (["--stack"], "--stack needs --prometheus.url"),
+    (["--stack", "--prometheus.url=localhost:9090"], "--prometheus.url: expected an address such as http"),
+    (["--stack", "--prometheus.url=http://a", "--grafana.token-file=/none"], "--grafana.token-file=/none"),
+])  # fmt: skip
+def test_a_wrong_flag_is_one_line(flags: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert doctor.main(flags) == 2
+    error = capsys.readouterr().err
+    assert (error.count("\n"), expected in error) == (1, True)
+
+
+def test_a_real_prometheus_with_our_rules_and_nothing_else_is_told_so(stack: Stack, tmp_path: Path) -> None:
+    from pyrometer_exporters.commands.doctor import stack as checked
+
+    (tmp_path / "rules").symlink_to(RULES)
+    configuration = "global: {evaluation_interval: 1s}\nrule_files: [rules/*.rules.yaml]\n"
+    (tmp_path / "p.yaml").write_text(configuration, encoding="utf-8")
+    flags = (f"--config.file={tmp_path / 'p.yaml'}", f"--storage.tsdb.path={tmp_path / 'data'}")
+    with running(stack.prometheus, lambda _port: flags, tmp_path / "log") as url:
+        lines = [str(finding) for finding in checked.check(checked.Stack(url))]
+    assert lines[0].startswith("ok       Prometheus ")
+    assert "missing  Prometheus has no target of job node (it has none at all)" in lines[1]
+    assert any(line.startswith("ok       ") and " rules in " in line for line in lines)
+    assert any(line.startswith("missing  Prometheus sends alerts nowhere") for line in lines)

@@ -1,0 +1,112 @@
+"""Parsers against outputs of real tools, several versions each, and against whatever else a tool may print."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyrometer_exporters.commands.test import parsers
+from pyrometer_exporters.commands.test.parsers import Reading
+
+RECORDED = Path(__file__).parent / "recorded"
+ALL = (
+    parsers.dcgm,
+    parsers.nvbandwidth,
+    parsers.nccl,
+    parsers.nccl_pair,
+    parsers.ib_write_bw,
+    parsers.burn,
+    parsers.fio,
+)
+
+
+def recorded(name: str) -> str:
+    return (RECORDED / name).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("read", "name", "values"),
+    [
+        (parsers.nccl, "nccl-h100.txt", {"nccl_all_reduce": 470.73}),
+        (parsers.nccl, "nccl-2.18-rtx5090-mpi.txt", {"nccl_all_reduce": 2.30}),
+        (parsers.nccl, "nccl-one-sided-h200nvl.txt", {"nccl_all_reduce": 68.66}),
+        (parsers.nccl_pair, "nccl-pair-h100.txt", {"nccl_all_reduce_pair": 338.82}),
+        (parsers.ib_write_bw, "ib-ndr.txt", {"ib_write_bw": 392.34}),
+        (parsers.ib_write_bw, "ib-200.txt", {"ib_write_bw": 34.41}),
+        (parsers.burn, "gpu-burn-h100.txt", {"burn": 51.402}),
+        (parsers.nvbandwidth, "nvbandwidth-0.8-h100.json",
+         {"nvbandwidth_host_to_device_memcpy_ce": 25.94, "nvbandwidth_device_to_device_memcpy_write_ce": 276.07}),
+        (parsers.dcgm, "dcgm-4.5.3.json", {}),
+        (parsers.fio, "fio-3.42.txt", {"fio_write": 2.147483648}),
+        (parsers.fio, "fio-2.json", {"fio_read": 0.035790848}),
+    ],
+)  # fmt: skip
+def test_a_recorded_output_of_a_healthy_node(
+    read: Callable[[str], Reading], name: str, values: dict[str, float]
+) -> None:
+    found = read(recorded(name))
+    assert found.problems == ()
+    assert {result.test: pytest.approx(result.value) for result in found.results} == values
+
+
+@pytest.mark.parametrize(
+    ("read", "name", "problems"),
+    [
+        (parsers.dcgm, "dcgm-3.3.1.json", ("GPU Memory on GPU 3 failed: Memory error: ECC DBE detected",)),
+        (parsers.dcgm, "dcgm-4.5.3-failed.json", ("memory on GPU 3 failed: GPU 3 ECC error",)),
+        (parsers.burn, "gpu-burn-faulty.txt", ("GPU 0 is faulty: wrong results",)),
+        (parsers.burn, "gpu-fryer-1.1.0-b200.txt", ("throttled: Thermal SW",)),
+    ],
+)
+def test_a_recorded_output_of_a_fault(read: Callable[[str], Reading], name: str, problems: tuple[str, ...]) -> None:
+    assert read(recorded(name)).problems == problems
+
+
+def test_nccl_tests_without_a_root_column_are_read() -> None:
+    assert parsers.nccl(
+        "  8388608  2097152  float  sum  10314  104.11  195.20  0e+00  10339  103.85  194.73  0e+00\n"
+    ).results[0].value == pytest.approx(195.20)
+
+
+def test_wrong_values_are_a_fault_however_fast_they_were() -> None:
+    text = recorded("nccl-h100.txt").replace("values : 0 OK", "values : 12 FAILED")
+    assert parsers.nccl(text).problems == ("12 wrong values: data was corrupted",)
+
+
+def test_a_failed_test_case_of_nvbandwidth_is_a_fault() -> None:
+    text = recorded("nvbandwidth-0.8-h100.json").replace('"Waived"', '"Error: CUDA_ERROR_ECC_UNCORRECTABLE"')
+    assert parsers.nvbandwidth(text).problems == (
+        "device_to_device_memcpy_read_sm: Error: CUDA_ERROR_ECC_UNCORRECTABLE",
+    )
+
+
+@pytest.mark.parametrize("read", ALL)
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[]", "Segmentation fault\n", '{"DCGM Diagnostic": {"test_categories": []}}']
+)
+def test_an_output_without_results_is_an_error_and_no_pass(read: Callable[[str], Reading], text: str) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        read(text)
+
+
+def test_a_diagnostic_that_skipped_everything_is_no_pass() -> None:
+    with pytest.raises(ValueError, match="skipped"):
+        parsers.dcgm(recorded("dcgm-4.5.3.json").replace('"Pass"', '"Skip"'))
+
+
+@given(name=st.sampled_from(sorted(path.name for path in RECORDED.glob("*.[tj]*"))), cut=st.integers(0, 2000),
+       put=st.text(max_size=8))  # fmt: skip
+def test_damaged_outputs_are_read_or_refused(name: str, cut: int, put: str) -> None:
+    text = recorded(name)
+    damaged = text[: cut % len(text)] + put + text[cut % len(text) + len(put) :]
+    for read in ALL:
+        try:
+            found = read(damaged)
+        except ValueError:
+            continue
+        assert all(math.isfinite(result.value) and result.value >= 0 for result in found.results)
