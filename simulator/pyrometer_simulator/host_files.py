@@ -112,15 +112,6 @@ class HostFiles:
         self._mounts[point] = f"36 35 8:0 / {point} rw,relatime shared:1 - {kind} device {options}"
         self._write_mounts()
 
-    def unmount(self, point: str) -> None:
-        """Take a file system away.
-
-        Raises:
-            KeyError: it is not mounted.
-        """
-        del self._mounts[point]
-        self._write_mounts()
-
     def run(self, name: str, *, state: str = "S", pid: int = 0, parent: int = 1) -> int:
         """Add a process; return its number."""
         pid = pid or next(self._numbers)

@@ -1,7 +1,7 @@
 """``process_*`` metrics of the exporter itself, under the names that all dashboards know (prometheus_client's).
 
 Not by prometheus_client's ProcessCollector: importing it takes several MB of an exporter's memory budget, and reading
-``/proc`` its way costs a few times as much at every scrape (``benchmarks/bench_process.py``).
+``/proc`` its way costs a few times as much at every scrape.
 """
 
 from __future__ import annotations

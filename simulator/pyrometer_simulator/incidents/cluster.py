@@ -8,7 +8,6 @@ import numpy as np
 
 GPUS = 8
 RACK_NODES = 4
-PDU_RACKS = 2
 LEAF_NODES = 16
 _NAMES = ("gpu-{:03d}", "node-a{:03d}", "hgx{:04d}", "dgx-{:02d}-h100")
 _RUNS = ("llama3-70b", "dense-70b-v3", "moe-8x22b", "sft-13b", "pretrain-405b", "vlm-34b")

@@ -19,7 +19,6 @@ Column = tuple[dict[str, str], Floats]
 MODEL, DRIVER = "NVIDIA H100 80GB HBM3", "580.82.07"
 CRITICAL_XIDS = ("48", "74", "79", "95")
 EVENT_KINDS = ("oom_kill", "machine_check", "pcie_aer", "sxid", "nvme", "link", "soft_lockup", "other")
-BATCH_SECONDS = 0.05  # how long before the evaluation the batches are scraped
 
 
 def series_of(world: World) -> tuple[Batch, list[Attempt]]:

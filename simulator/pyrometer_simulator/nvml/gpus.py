@@ -132,7 +132,6 @@ class SimulatedGpu:
             record.throttled_sm_clock = record.throttled_temperature = record.throttled_power_mw = 0
             record.fault = record.hangs = record.lies = record.lacks = record.hidden = 0
             record.delay_seconds = 0.0
-            record.counter_steps_back = 0
 
     def limit_power(self, watts: float) -> None:
         """Set the power limit, as ``nvidia-smi -pl`` does."""
@@ -203,11 +202,6 @@ class SimulatedGpu:
         """
         with self._changing() as record:
             record.lacks = sum(1 << CAPABILITIES.index(capability) for capability in capabilities)
-
-    def step_counters_back(self, seconds: int) -> None:
-        """Let the nanosecond counters jump back, so that they can no longer be trusted."""
-        with self._changing() as record:
-            record.counter_steps_back = seconds
 
     def reset_counters(self) -> None:
         """Restart energy and times at 0, as after a GPU reset."""

@@ -77,7 +77,6 @@ class GpuRecord(ctypes.Structure):
         ("pulse_seconds", ctypes.c_double),
         ("pulse_every", ctypes.c_double),  # 0 for a single one
         ("pulse_sm_clock", ctypes.c_uint32),
-        ("counter_steps_back", ctypes.c_uint32),  # nanosecond counters read this many seconds less
         ("settings", ctypes.c_char * SETTINGS_BYTES),  # JSON: settings of single features, by name
     )
 

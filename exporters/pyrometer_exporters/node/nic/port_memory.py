@@ -13,7 +13,7 @@ from pyrometer_exporters.node.nic.readings import DeviceReading, PortReading
 from pyrometer_exporters.node.nic.state import PortStateFile
 
 # Ports that are absent and still remembered: hardware that is moved or replaced, and virtual functions, which may get a
-# new GUID for every job. All of them are compared at each scrape (`benchmarks/bench_nic.py` measures a node of ports).
+# new GUID for every job. All of them are compared at each scrape.
 MAX_ABSENT = 128
 BOOT_SECONDS = LONGEST_SECONDS
 

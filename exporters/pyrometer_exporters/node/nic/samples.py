@@ -74,8 +74,7 @@ def port_samples(
     counters: list[Item] = [_counter_columns(at, memory, group, counts) for group, counts in enumerate(port.groups)]
     for reason, times in memory.widening.settle().items():
         memory.resets[reason] = memory.resets.get(reason, 0) + times
-    # Thirty samples of a port that hardly ever change: making them again takes longer than comparing what they show
-    # (benchmarks/bench_nic.py).
+    # Thirty samples of a port that hardly ever change: making them again takes longer than comparing what they show.
     shown = (
         at, gpu, peers_up, device.link_is_constant, device.pci, device.firmware, device.board, *port[:_GROUPS],
         memory.ever_active, memory.settling, memory.rate_max, memory.events, memory.last_down, memory.last_reason,
@@ -116,8 +115,7 @@ def _present(values: Iterable[tuple[Family, float | None]], *labels: str) -> lis
 def _counter_columns(at: tuple[str, str], memory: PortMemory, group: int, counts: Counts) -> Columns:
     """Return the samples of a group of counters: those of the previous scrape if the group was not read since.
 
-    Most groups are read at every second scrape only, and most of a node's samples are counters;
-    ``benchmarks/bench_nic.py`` shows the difference.
+    Most groups are read at every second scrape only, and most of a node's samples are counters.
     """
     known = memory.counter_samples.get(group)
     if known is None or known[0] is not counts:

@@ -1,7 +1,7 @@
 """Read sysfs cheaply: descriptors stay open and are read again with pread.
 
-``benchmarks/bench_nic.py`` compares this with ``open().read()``: 1.2 ms against 18 ms for 540 files. An open descriptor
-doesn't notice that its device was removed and added again; a change of the folder's inode shows it.
+540 files take 1.2 ms so, and 18 ms with ``open().read()``. An open descriptor doesn't notice that its device was
+removed and added again; a change of the folder's inode shows it.
 """
 
 from __future__ import annotations

@@ -62,8 +62,7 @@ def field(library: Library, gpu: GpuState, field: int, _scope: int) -> tuple[int
         return (UNSIGNED_LONG_LONG, gpu.energy_mj()) if gpu.has("energy") else None
     bit = _counter_bits(library.driver_version).get(field)
     if bit is not None and gpu.has("counters"):
-        seconds = gpu.reason_seconds(bit) - gpu.record.counter_steps_back
-        return UNSIGNED_LONG_LONG, max(0, int(seconds * 1e9))
+        return UNSIGNED_LONG_LONG, max(0, int(gpu.reason_seconds(bit) * 1e9))
     first = _power_smoothing_start(library.driver_version)
     return (UNSIGNED_INT, 1) if first is not None and first <= field < first + 18 else None
 

@@ -21,7 +21,6 @@ from pyrometer_simulator.nvml.abi import (
     write_text,
 )
 from pyrometer_simulator.nvml.gpu_state import GpuState
-from pyrometer_simulator.nvml.state_file import GpuRecord
 
 _INFOROM = ("G520.0200.00.05", "2.1", "7.16", "")  # image, OEM, ECC, power (which newer boards lack)
 _SHUTDOWN, _SLOWDOWN = 95, 90
@@ -128,15 +127,14 @@ def functions(library: Library) -> dict[str, Body]:
 
 def field(library: Library, gpu: GpuState, field: int, scope: int) -> tuple[int, int] | None:  # noqa: ARG001
     """Return replays, power and limits, and the violation counters that aren't clock-event reasons."""
-    record = gpu.record
     if field == 94:
         return UNSIGNED_INT, int(library.setting(gpu, "replays", 0))
     if 186 <= field <= 192:
         return _power(library, gpu, field)
     if field == 75:
-        return UNSIGNED_LONG_LONG, _nanoseconds(gpu, (5, 6), record)
+        return UNSIGNED_LONG_LONG, _nanoseconds(gpu, (5, 6))
     if field == 81:
-        return UNSIGNED_LONG_LONG, _nanoseconds(gpu, _BASE_CLOCK_REASONS, record)
+        return UNSIGNED_LONG_LONG, _nanoseconds(gpu, _BASE_CLOCK_REASONS)
     return None
 
 
@@ -158,7 +156,6 @@ def _requested(library: Library, gpu: GpuState) -> int:
     return int(library.setting(gpu, "requested_limit_mw", gpu.record.power_limit_mw))
 
 
-def _nanoseconds(gpu: GpuState, bits: tuple[int, ...], record: GpuRecord) -> int:
+def _nanoseconds(gpu: GpuState, bits: tuple[int, ...]) -> int:
     # The reasons overlap: the longest of them is a lower bound of their union.
-    seconds = max(gpu.reason_seconds(bit) for bit in bits) - record.counter_steps_back
-    return max(0, int(seconds * 1e9))
+    return max(0, int(max(gpu.reason_seconds(bit) for bit in bits) * 1e9))
