@@ -2,6 +2,8 @@
 SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
+# The demo's programs and what they need; then what tests and developers need beside them, in the same .venv.
+DEMO := .venv/.demo
 STAMP := .venv/.installed
 # Tests start hundreds of programs, each of which would compile the same modules. Not for mutants, which are in no file.
 export PYTHONDONTWRITEBYTECODE :=
@@ -43,7 +45,8 @@ help:
 setup: $(STAMP)
 
 # In this order each one's needs are there before it.
-PARTS := kit client exporters alerting dashboards simulator
+DEMO_PARTS := kit client exporters alerting simulator
+PARTS := $(DEMO_PARTS) dashboards
 PIP := -m pip --disable-pip-version-check
 # One line for each package instead of pip's ten.
 SHORT := sed -un 's/^ *\(Downloading\|Using cached\) \([^ ]*\).*(\(.*\))$$/   \2 (\3)/p; s/^Installing collected.*/   installing/p'
@@ -53,14 +56,15 @@ NO_PIP := { echo "make: pip could not install (see above): it needs PyPI, or a m
 # folder), and when it comes from before the parts were distributions of their own.
 OWN := import os, importlib.metadata as m, pyrometer_simulator as p; \
 	assert p.__file__.startswith(os.getcwd() + os.sep); m.version("pyrometer-exporters")
-ifneq ($(wildcard $(STAMP)),)
+ifneq ($(wildcard $(DEMO)),)
 ifneq ($(shell $(BIN)/python -c '$(OWN)' 2>&1 || echo broken),)
-.PHONY: $(STAMP)
+.PHONY: $(DEMO)
 CLEAR := --clear
 endif
 endif
 
-$(STAMP): pyproject.toml constraints.txt VERSION $(PARTS:%=%/pyproject.toml)
+INSTALL = $(BIN)/python $(PIP) install --constraint constraints.txt
+$(DEMO): constraints.txt VERSION $(DEMO_PARTS:%=%/pyproject.toml)
 	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) not found: apt-get install python3 python3-venv" >&2; exit 2; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
 		|| { echo "make: $$($(PYTHON) --version) is too old: Python 3.10 or newer is needed (make PYTHON=...)" >&2; exit 2; }
@@ -69,12 +73,15 @@ $(STAMP): pyproject.toml constraints.txt VERSION $(PARTS:%=%/pyproject.toml)
 	@$(PYTHON) -c 'import os, sys; sys.exit(os.path.expanduser("~") == "~")' \
 		|| { echo "make: this user has no home folder, which pip needs: set HOME to a folder of yours" >&2; exit 2; }
 	@[ ! -L .venv ] || { echo "make: .venv is a link, and what it leads to would be cleared: remove the link" >&2; exit 2; }
-	@echo ">> creating .venv and installing pyrometer with its development tools (a few minutes the first time)"
+	@echo ">> creating .venv and installing pyrometer (a minute or two the first time)"
 	@$(PYTHON) -m venv $(CLEAR) .venv
-	@set -o pipefail; { $(BIN)/python $(PIP) install --constraint constraints.txt 'pip>=25.1' \
-		&& $(BIN)/python $(PIP) install --constraint constraints.txt --group dev \
-		&& $(BIN)/python $(PIP) install --constraint constraints.txt --no-build-isolation $(PARTS:%=--editable ./%); } \
-		| $(SHORT) || $(NO_PIP)
+	@set -o pipefail; { $(INSTALL) 'pip>=25.1' && $(INSTALL) --group build \
+		&& $(INSTALL) --no-build-isolation $(DEMO_PARTS:%=--editable ./%); } | $(SHORT) || $(NO_PIP)
+	@touch $@
+
+$(STAMP): $(DEMO) pyproject.toml dashboards/pyproject.toml
+	@echo ">> installing the development tools into .venv (a few minutes the first time)"
+	@set -o pipefail; { $(INSTALL) --group dev && $(INSTALL) --no-build-isolation --editable ./dashboards; } | $(SHORT) || $(NO_PIP)
 	@touch $@
 
 # What each image installs beside our wheels; its Python is newer than 3.10.
@@ -120,7 +127,7 @@ image:
 		docker buildx bake --file compose/docker-bake.hcl $(IMAGE_FLAGS) $(PUSHED:%=--metadata-file=dist/images.json); \
 		if [ -n "$(PUSHED)" ]; then $(PYTHON) tools/pin_images.py --built dist/images.json; fi
 
-stack: $(STAMP)
+stack: $(DEMO)
 	@$(BIN)/python -m pyrometer_simulator.stack
 
 demo: stack
@@ -155,14 +162,14 @@ SPREAD := --numprocesses=$(WORKERS) --dist=loadfile
 UNIT := not e2e and not integrations and not wheels and not recipes
 # Threads of a matrix product that wait for each other take the cores from the other processes.
 unit: export OPENBLAS_NUM_THREADS := 1
-unit: stack
+unit: $(STAMP) stack
 	@echo ">> tests"; $(BIN)/pytest $(SPREAD) -m "$(UNIT)"
 
 # What differs between systems: the stack, the demo's parts, the kernel log, the client's hooks into Python's own exit. Floods
 # of the log are about speed, which the chroots of a busy machine say nothing about.
 SMOKE := tests/simulator/stack tests/simulator/demo tests/simulator/systems tests/simulator/test_engine.py \
 	tests/exporters/node/kernel tests/client/test_*.py tests/test_make.py --ignore=tests/exporters/node/kernel/test_follow_flood.py
-smoke: stack
+smoke: $(STAMP) stack
 	@echo ">> smoke tests"; $(BIN)/pytest -q -m "not e2e and not integrations and not recipes" $(SMOKE)
 
 # As root: debootstrapped Debian 12 and 13, Ubuntu 22.04 and 24.04. SYSTEMS_FLAGS=--help for the choices.
@@ -171,10 +178,10 @@ test-systems: $(STAMP)
 
 # They mostly sleep, so three processes. By file, as the tests of one share what takes minutes.
 E2E := tests/e2e tests/simulator/incidents tests/dashboards tests/alerting/test_three_alertmanagers.py
-e2e: stack
+e2e: $(STAMP) stack
 	@echo ">> end-to-end scenario"; $(BIN)/pytest -m "e2e and not compose" --numprocesses=3 --dist=loadfile $(E2E)
 
-test-recipes: stack
+test-recipes: $(STAMP) stack
 	@echo ">> recipes of CONTRIBUTING.md"; $(BIN)/pytest -m recipes tests/docs
 
 # Minutes: every wheel built, and installed alone on the oldest and the newest Python; upgrade, way back and uninstallation.
@@ -182,10 +189,10 @@ test-wheels: $(STAMP)
 	@echo ">> wheels"; $(BIN)/pytest -m wheels tests/distributions
 
 # make test-pythons PYTHONS="3.10 newest" TESTS=tests/client
-test-pythons: stack
+test-pythons: $(STAMP) stack
 	@$(BIN)/python tools/pythons.py $(PYTHONS) -- -m "$(UNIT)" $(TESTS)
 
-test-compose: stack
+test-compose: $(STAMP) stack
 	@echo ">> containers"; $(BIN)/pytest -m compose tests/compose
 
 # Several clusters in one view, and what is beside or above one Prometheus. Parts without their engine say how to get it.
@@ -195,7 +202,7 @@ SCALE := tests/alert_rules/test_rule_clusters.py tests/alerting/test_clusters.py
 	tests/e2e/test_thanos.py tests/e2e/test_mimir.py tests/e2e/test_keep_batches.py tests/alerting/test_two_services.py \
 	tests/alerting/test_three_alertmanagers.py tests/alerting/test_two_services_page.py tests/alerting/test_chaos.py \
 	tests/alert_rules/test_rule_shards.py tests/dashboards/test_rule_shards.py tests/benchmarks/test_bench_scale.py
-test-scale: stack
+test-scale: $(STAMP) stack
 	@echo ">> past one machine"; $(BIN)/pytest -rs $(SCALE)
 	@$(BIN)/python benchmarks/bench_profiles.py
 
@@ -226,7 +233,7 @@ $(INTEGRATIONS)/.installed: pyproject.toml $(PARTS:%=%/pyproject.toml)
 	@touch $@
 
 # The page of what fires in which situation; a part of the names plays only those again.
-situations: stack
+situations: $(STAMP) stack
 	@$(BIN)/python -m pyrometer_simulator.situations --write docs/situations.md $(WORDS)
 
 # Every page and board whose truth is in the code. Quick: after each change of a metric, alert, flag or panel.
@@ -265,7 +272,7 @@ docs: reference
 
 # How often the diagnosis is right: about an hour for all kinds and two seeds that nothing was chosen with.
 DIAGNOSIS_SEEDS := 204-205
-diagnosis: stack
+diagnosis: $(STAMP) stack
 	@$(BIN)/python -m pyrometer_simulator.incidents --seeds $(DIAGNOSIS_SEEDS) --verbose --write docs/diagnosis.md
 
 # What each image contains, as CycloneDX.

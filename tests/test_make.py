@@ -45,7 +45,8 @@ def checkout(tmp_path: Path) -> Path:
     for name, text in {"pytest": PYTEST, **dict.fromkeys(("python", "ruff", "mypy", "pyright"), "#!/bin/sh\n")}.items():
         (bin_folder / name).write_text(text)
         (bin_folder / name).chmod(0o755)
-    (tmp_path / ".venv/.installed").touch()
+    for stamp in (".demo", ".installed"):
+        (tmp_path / ".venv" / stamp).touch()
     return tmp_path
 
 

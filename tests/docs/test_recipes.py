@@ -102,7 +102,8 @@ def tree(tmp_path: Path) -> Path:
         (programs / program.name).symlink_to(program)
     for name in ("lib", "pyvenv.cfg"):  # so that its python finds what is installed
         (programs.parent / name).symlink_to(Path(sys.prefix) / name)
-    (tmp_path / ".venv/.installed").touch()
+    for stamp in (".demo", ".installed"):
+        (tmp_path / ".venv" / stamp).touch()
     git("init", "--quiet", tree=tmp_path)
     git("add", "--all", tree=tmp_path)
     git("-c", "user.name=a", "-c", "user.email=a@example.org", "commit", "--quiet", "--message=all", tree=tmp_path)
