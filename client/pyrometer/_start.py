@@ -11,7 +11,7 @@ from pyrometer import _environment, ring
 from pyrometer._ranks import move
 from pyrometer._ring_file import create_ring, default_folder, remove_stale_rings, safe_name
 from pyrometer._run import Run
-from pyrometer._settings import WARMUP_STEPS, Settings, describe, slips
+from pyrometer._settings import StartSettings, describe, slips
 from pyrometer._shutdown import close_at_exit
 from pyrometer._step import scratch_memory
 
@@ -19,25 +19,26 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import mmap
     from collections.abc import Callable, Mapping
+    from inspect import Signature
     from typing import Any, ParamSpec
 
-    P = ParamSpec("P")
+    from typing_extensions import Unpack
 
-_VARIABLE_SETTINGS = 0x08  # inspect.CO_VARKEYWORDS
+    from pyrometer._settings import RunSettings
+
+    P = ParamSpec("P")
+    Extra = Callable[[Run, RunSettings, dict[str, Any]], None]
 
 
 def forgive_arguments(function: Callable[P, Run]) -> Callable[P, Run]:
-    """Have a setting that ``function`` lacks reported and ignored, and one that is missing be None.
+    """Have a setting that does not exist reported and ignored, and an argument that is missing be None.
 
-    A typing error must not cost a job its start.
-
-    The signature, and with it every type checker, still refuses it.
+    A typing error must not cost a job its start. The signature, and with it every type checker, still refuses it.
     """
     code = function.__code__
     positional = code.co_argcount
     required = positional - len(function.__defaults__ or ())
-    known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-    takes_any = code.co_flags & _VARIABLE_SETTINGS
+    names = {*code.co_varnames[: positional + code.co_kwonlyargcount], *StartSettings.__annotations__}
 
     def lenient(*arguments: P.args, **settings: P.kwargs) -> Run:
         given, more = arguments[:positional], arguments[positional:]
@@ -45,57 +46,46 @@ def forgive_arguments(function: Callable[P, Run]) -> Callable[P, Run]:
             settings.pop(name, None)  # given twice
         missing = [name for name in code.co_varnames[len(given) : required] if name not in settings]
         settings.update(dict.fromkeys(missing))
-        unknown = [name for name in settings if name not in known and not takes_any]
+        unknown = sorted(settings.keys() - names)
         for name in unknown:
             del settings[name]
         run = function(*given, **settings)  # type: ignore[arg-type]  # no more than it takes
+        local_rank = settings.get("local_rank")
         if missing:
-            _warn(settings.get("local_rank"), "nothing to report: {0} not given", ", ".join(missing))
+            _warn(local_rank, "nothing to report: {0} not given", ", ".join(missing))
         if more:
-            _warn(settings.get("local_rank"), "settings must be passed by keyword; ignored: {0!r}", more)
+            _warn(local_rank, "settings must be passed by keyword; ignored: {0!r}", more)
         if unknown:
-            _warn(settings.get("local_rank"), "unknown settings ignored: {0}", ", ".join(sorted(unknown)))
+            _warn(local_rank, "unknown settings ignored: {0}", ", ".join(unknown))
         return run
 
     # By hand: importing functools would be the slowest part of `import pyrometer`.
     lenient.__name__, lenient.__qualname__, lenient.__doc__ = function.__name__, function.__qualname__, function.__doc__
-    lenient.__wrapped__ = function  # type: ignore[attr-defined]  # help() and inspect.signature follow it
+    lenient.__wrapped__ = _Signature(function)  # type: ignore[attr-defined]  # help() and inspect.signature follow it
     return lenient
 
 
+class _Signature:
+    """A function's signature with the settings by their names, made for those who ask: inspect is slow to import."""
+
+    def __init__(self, function: Callable[..., Run]) -> None:
+        self.__wrapped__ = function
+
+    @property
+    def __signature__(self) -> Signature:
+        import inspect  # noqa: PLC0415  as above
+
+        signature = inspect.signature(self.__wrapped__)
+        *own, _settings = signature.parameters.values()
+        settings = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+            for name, annotation in StartSettings.__annotations__.items()
+        ]
+        return signature.replace(parameters=[*own, *settings])
+
+
 @forgive_arguments
-def start(
-    run: str | None = None,
-    *,
-    flops_per_token: float | None = None,
-    tokens_per_step: int | None = None,
-    peak_flops: float | None = None,
-    expected_mfu: float | None = None,
-    model: str = "",
-    convention: str = "",
-    dtype: str = "",
-    gpu_model: str | None = None,
-    rank: int | None = None,
-    local_rank: int | None = None,
-    world_size: int | None = None,
-    attempt: int | None = None,
-    stage: str = "",
-    replica: str = "",
-    reporting_rank: int = 0,
-    global_batch_size: int | None = None,
-    micro_batch_size: int | None = None,
-    sequence_length: int | None = None,
-    recompute: str = "",
-    job_id: str | None = None,
-    gpu: str | None = None,
-    uuid: str | None = None,
-    first_step: int = 0,
-    warmup_steps: int = WARMUP_STEPS,
-    rings: str | None = None,
-    group: str | None = None,
-    stacks: object = None,
-    links: Mapping[str, str] | None = None,
-) -> Run:
+def start(run: str | None = None, **settings: Unpack[StartSettings]) -> Run:
     """Start reporting; call once per rank, before the loop.
 
     Never raises: on failure, one rank of the node prints one line and the returned run is disabled. A setting that does
@@ -141,33 +131,20 @@ def start(
     Returns:
         The run; its ``disabled`` is None while records are written, else the reason.
     """
-    settings = Settings(
-        run, flops_per_token=flops_per_token, tokens_per_step=tokens_per_step, peak_flops=peak_flops,
-        expected_mfu=expected_mfu, model=model, convention=convention, dtype=dtype, gpu_model=gpu_model, rank=rank,
-        local_rank=local_rank, world_size=world_size, attempt=attempt, stage=stage, replica=replica,
-        reporting_rank=reporting_rank,
-        global_batch_size=global_batch_size, micro_batch_size=micro_batch_size, sequence_length=sequence_length,
-        recompute=recompute, job_id=job_id, gpu=gpu, uuid=uuid, first_step=first_step, warmup_steps=warmup_steps,
-        rings=rings, group=group, stacks=stacks, links=links,
-    )  # fmt: skip
+    given: RunSettings = {"run": run, **settings}
     try:
-        return _start(settings)
+        return _start(given)
     except Exception as error:  # noqa: BLE001  the promise of this module
         disabled = Run(scratch_memory(), {})
         disabled.disabled = type(error).__name__
-        _warn(
-            settings.local_rank,
-            "not recording run {0!r}: {1}: {2}",
-            "" if run is None else run,
-            disabled.disabled,
-            error,
-        )
+        name = "" if run is None else run
+        _warn(given.get("local_rank"), "not recording run {0!r}: {1}: {2}", name, disabled.disabled, error)
         return disabled
 
 
-def _start(settings: Settings) -> Run:
+def _start(settings: RunSettings) -> Run:
     description = describe(settings)
-    folder = str(settings.rings or os.environ.get("PYROMETER_RINGS") or default_folder())
+    folder = str(settings.get("rings") or os.environ.get("PYROMETER_RINGS") or default_folder())
     mapping, fd, path = _create_ring(folder, settings, description)
     try:
         run = Run(memoryview(mapping), description, fd, path)
@@ -175,6 +152,7 @@ def _start(settings: Settings) -> Run:
         os.close(fd)
         os.unlink(path)
         raise
+    say = _sayer(description)
     if close_at_exit(run):
         _warn(
             description["local_rank"],
@@ -182,13 +160,9 @@ def _start(settings: Settings) -> Run:
             description["run"],
         )
     for line in slips(settings, description):
-        _warn(description["local_rank"], "run {0}: {1}", description["run"], line)
-    _enable_stack_dumps(run, settings)
-    _detect_waits(run, settings, description)
-    _time_on_device(run, description)
-    _link(run, settings, description)
-    _observe_first_steps(run, settings, description)
-    _correct_ranks(run, settings, description)
+        say(line)
+    for extra in _EXTRAS:
+        _add(extra, run, settings, description)
     try:
         remove_stale_rings(folder)
     except OSError:
@@ -196,19 +170,77 @@ def _start(settings: Settings) -> Run:
     return run
 
 
-def _create_ring(folder: str, settings: Settings, description: dict[str, Any]) -> tuple[mmap.mmap, int, str]:
+def _create_ring(folder: str, settings: RunSettings, description: dict[str, Any]) -> tuple[mmap.mmap, int, str]:
     import json  # noqa: PLC0415  would add to what `import pyrometer` costs
 
     name = f"{safe_name(str(description['run']))}.{description['rank']}.{os.getpid()}.{time.monotonic_ns()}"
-    return create_ring(folder, name, json.dumps(description).encode(), _group(settings))
+    group = settings.get("group")
+    group = os.environ.get("PYROMETER_GROUP", "") if group is None else group
+    return create_ring(folder, name, json.dumps(description).encode(), str(group))
 
 
-def _correct_ranks(run: Run, settings: Settings, description: dict[str, Any]) -> None:
+def _enable_stack_dumps(run: Run, settings: RunSettings, _description: dict[str, Any]) -> None:
+    stacks = settings.get("stacks")
+    if stacks is None:
+        stacks = os.environ.get("PYROMETER_STACKS") == "1"
+    if stacks:
+        run.dump_stacks(stacks)
+
+
+def _detect_waits(run: Run, _settings: RunSettings, description: dict[str, Any]) -> None:
+    def unknown() -> None:
+        _sayer(description)(
+            "PyTorch shows no rank waiting for another here, so a slow one can't be named; put "
+            'run.part("wait") around the collectives, or run NCCL\'s Inspector: docs/training.md, Waits'
+        )
+
+    # A run of one rank waits for nobody.
+    if description["world_size"] > 1 and os.environ.get("PYROMETER_WAITS") != "0":
+        run.detect_waits(unknown)
+
+
+def _time_on_device(run: Run, _settings: RunSettings, description: dict[str, Any]) -> None:
+    if description["reporting"]:  # the times of the others are served as sums, which are right as they are
+        run.time_on_device(enabled=os.environ.get("PYROMETER_DEVICE_TIMES") != "0")
+
+
+def _link(run: Run, settings: RunSettings, description: dict[str, Any]) -> None:
+    links = settings.get("links")
+    if links is None:
+        return  # detected at the first steps, when the trackers are open
+    from pyrometer._links import packed  # noqa: PLC0415  needed by few
+
+    text, dropped = packed(links)
+    run.write_text(ring.LINKS_SLOT, ring.LINKS_BYTES, text)
+    if dropped:
+        _warn(
+            description["local_rank"],
+            "no links to {0}: an address is http or https, names consist of letters and digits, and all "
+            "links together have at most {1} bytes",
+            ", ".join(dropped),
+            ring.LINKS_BYTES,
+        )
+
+
+def _observe_first_steps(run: Run, settings: RunSettings, description: dict[str, Any]) -> None:
+    from pyrometer._first_steps import observer  # noqa: PLC0415  would add to what `import pyrometer` costs
+
+    say = _sayer(description)
+
+    def announce(line: str) -> None:
+        _write("run {0}: {1}", description["run"], line)
+
+    run.say_through(say)
+    detects_links = description["reporting"] and settings.get("links") is None
+    run.observe(observer(run, description, say, announce, links=detects_links))
+
+
+def _correct_ranks(run: Run, settings: RunSettings, description: dict[str, Any]) -> None:
     """Ask at the first step again who this rank is, and go on in a ring that says so if a process group was made."""
-    found = weakref.ref(run)
+    reference = weakref.ref(run)
 
     def correct() -> bool:
-        run = found()
+        run = reference()
         try:
             now = describe(settings)
             if run is None or run.disabled is not None or now["rank"] == now["world_size"] - 1 == 0:
@@ -216,89 +248,36 @@ def _correct_ranks(run: Run, settings: Settings, description: dict[str, Any]) ->
             if (now["rank"], now["world_size"]) != (description["rank"], description["world_size"]):
                 mapping, fd, path = _create_ring(os.path.dirname(run.path), settings, now)
                 move(run, memoryview(mapping), fd, path)
-                _detect_waits(run, settings, now)
+                _add(_detect_waits, run, settings, now)
         except Exception as error:  # noqa: BLE001  the promise of this module
-            _warn(settings.local_rank, "run {0}: rank and number of ranks are not known: {1}", settings.run, error)
+            _sayer(description)(f"rank and number of ranks are not known: {error}")
         return False
 
     run.observe(correct)
 
 
-def _enable_stack_dumps(run: Run, settings: Settings) -> None:
-    stacks = settings.stacks
+# What a run does beside recording, and what is said where it fails: {0} is the error, {1} its kind.
+_EXTRAS: dict[Extra, str] = {
+    _enable_stack_dumps: "no stack dumps: {0}",
+    _detect_waits: "no waits: {0}",
+    _time_on_device: "",
+    _link: 'no links: give {{"wandb": address}}: {1}',
+    _observe_first_steps: "",
+    _correct_ranks: "",
+}
+
+
+def _add(extra: Extra, run: Run, settings: RunSettings, description: dict[str, Any]) -> None:
     try:
-        if stacks is None:
-            stacks = os.environ.get("PYROMETER_STACKS") == "1"
-        if stacks:
-            run.dump_stacks(stacks)
+        extra(run, settings, description)
     except Exception as error:  # noqa: BLE001  the promise of this module
-        _warn(settings.local_rank, "no stack dumps: {0}", error)
+        if _EXTRAS[extra]:
+            _warn(description["local_rank"], _EXTRAS[extra], error, type(error).__name__)
 
 
-def _group(settings: Settings) -> str:
-    return str(os.environ.get("PYROMETER_GROUP", "") if settings.group is None else settings.group)
-
-
-def _observe_first_steps(run: Run, settings: Settings, description: dict[str, Any]) -> None:
-    from pyrometer._first_steps import observer  # noqa: PLC0415  would add to what `import pyrometer` costs
-
-    def say(line: str) -> None:
-        _warn(description["local_rank"], "run {0}: {1}", description["run"], line)
-
-    def announce(line: str) -> None:
-        _write("run {0}: {1}", description["run"], line)
-
-    run.say_through(say)
-    detects_links = description["reporting"] and settings.links is None
-    try:
-        run.observe(observer(run, description, say, announce, links=detects_links))
-    except Exception:  # noqa: BLE001  the promise of this module
-        pass
-
-
-def _link(run: Run, settings: Settings, description: dict[str, Any]) -> None:
-    if settings.links is None:
-        return  # detected at the first steps, when the trackers are open
-    try:
-        from pyrometer._links import packed  # noqa: PLC0415  needed by few
-
-        text, dropped = packed(settings.links)
-        run.write_text(ring.LINKS_SLOT, ring.LINKS_BYTES, text)
-        if dropped:
-            _warn(
-                description["local_rank"],
-                "no links to {0}: an address is http or https, names consist of letters and digits, and all "
-                "links together have at most {1} bytes",
-                ", ".join(dropped),
-                ring.LINKS_BYTES,
-            )
-    except Exception as error:  # noqa: BLE001  the promise of this module
-        _warn(description["local_rank"], 'no links: give {{"wandb": address}}: {0}', type(error).__name__)
-
-
-def _time_on_device(run: Run, description: dict[str, Any]) -> None:
-    try:
-        if description["reporting"]:  # the times of the others are served as sums, which are right as they are
-            run.time_on_device(enabled=os.environ.get("PYROMETER_DEVICE_TIMES") != "0")
-    except Exception:  # noqa: BLE001  the promise of this module
-        pass
-
-
-def _detect_waits(run: Run, settings: Settings, description: dict[str, Any]) -> None:
-    def unknown() -> None:
-        _warn(
-            settings.local_rank,
-            "run {0}: PyTorch shows no rank waiting for another here, so a slow one can't be named; put "
-            'run.part("wait") around the collectives, or run NCCL\'s Inspector: docs/training.md, Waits',
-            description["run"],
-        )
-
-    try:
-        # A run of one rank waits for nobody.
-        if description["world_size"] > 1 and os.environ.get("PYROMETER_WAITS") != "0":
-            run.detect_waits(unknown)
-    except Exception as error:  # noqa: BLE001  the promise of this module
-        _warn(settings.local_rank, "no waits: {0}", error)
+def _sayer(description: Mapping[str, Any]) -> Callable[[str], None]:
+    """Return what writes one line about the run, from one rank of a node."""
+    return lambda line: _warn(description["local_rank"], "run {0}: {1}", description["run"], line)
 
 
 def _warn(local_rank: object, template: str, *values: object) -> None:

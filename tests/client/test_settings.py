@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 from client_ring_reader import ReadRing
 
 import pyrometer
+from pyrometer._settings import StartSettings
 from pyrometer.follow.main import main as follow
 
 
@@ -65,3 +68,16 @@ def test_the_follower_refuses_a_peak_without_its_e12(
     assert capfd.readouterr().err.splitlines()[-1] == (
         "pyrometer-follow: --peak-flops=989.4 is not plausible for a GPU: give FLOP/s, such as 989.4e12"
     )
+
+
+@pytest.mark.parametrize("function", [pyrometer.start, pyrometer.auto, pyrometer.watch])
+def test_help_and_completion_show_every_setting(function: Any) -> None:
+    parameters = inspect.signature(function).parameters
+    assert list(parameters)[-len(StartSettings.__annotations__) :] == list(StartSettings.__annotations__)
+    assert (parameters["rank"].annotation, parameters["rank"].kind.name) == ("int | None", "KEYWORD_ONLY")
+    assert inspect.unwrap(function).__name__ == function.__name__
+
+
+def test_every_setting_is_documented() -> None:
+    documented = re.findall(r"^        (\w+): ", str(pyrometer.start.__doc__), re.MULTILINE)
+    assert documented == ["run", *StartSettings.__annotations__]

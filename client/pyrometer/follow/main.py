@@ -14,7 +14,7 @@ from typing import Any
 from pyrometer import _environment, ring
 from pyrometer._command_line import add_version_flag, positive, positive_int, ratio
 from pyrometer._ring_file import default_folder
-from pyrometer._settings import LEAST_PEAK, Settings, describe
+from pyrometer._settings import LEAST_PEAK, describe
 from pyrometer.flops import CONVENTIONS, has_other_parts, model_flops, read_config, shape_of_config
 from pyrometer.follow.follower import LogFollower, report
 from pyrometer.follow.formats import all_formats
@@ -244,28 +244,18 @@ def _description(options: argparse.Namespace) -> Mapping[str, Any]:
         raise UsageError(
             f"--peak-flops={options.peak_flops:g} is not plausible for a GPU: give FLOP/s, such as 989.4e12"
         )
-    settings = Settings(
-        options.run,
-        model=options.model,
-        convention=options.convention,
-        dtype=options.dtype,
-        recompute=options.recompute,
-        gpu_model=options.gpu_model,
-        job_id=options.job_id,
-        flops_per_token=_flops_per_token(options),
-        peak_flops=options.peak_flops,
-        expected_mfu=options.expected_mfu,
-        global_batch_size=options.global_batch_size,
-        micro_batch_size=options.micro_batch_size,
-        sequence_length=options.sequence_length,
-        rank=0,
-        local_rank=0,
-        world_size=options.gpus or 0,
-        warmup_steps=0,
-        gpu="",
-        uuid="",
-    )
-    return describe(settings)
+    given = ("run", "model", "convention", "dtype", "recompute", "gpu_model", "job_id", "peak_flops", "expected_mfu",
+             "global_batch_size", "micro_batch_size", "sequence_length")  # fmt: skip
+    settings = {
+        "flops_per_token": _flops_per_token(options),
+        "rank": 0,
+        "local_rank": 0,
+        "world_size": options.gpus or 0,
+        "warmup_steps": 0,
+        "gpu": "",
+        "uuid": "",
+    }
+    return describe({**settings, **{name: getattr(options, name) for name in given}})
 
 
 def _flops_per_token(options: argparse.Namespace) -> float | None:

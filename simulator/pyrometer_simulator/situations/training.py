@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import SimpleNamespace
@@ -15,7 +15,7 @@ from unittest import mock
 from pyrometer import _ring_file, _run, _step
 from pyrometer._ring_file import create_ring
 from pyrometer._run import Run
-from pyrometer._settings import Settings, describe
+from pyrometer._settings import describe
 from pyrometer_simulator.situations.host import Host
 
 # A model of 8 billion parameters has 6 FLOPs per parameter and token.
@@ -48,11 +48,11 @@ class SimulatedRank:
         alive: whether its process lives.
     """
 
-    def __init__(self, node: Host, settings: Settings) -> None:
-        self.node, self.number, self.alive = node, int(settings.rank or 0), True
+    def __init__(self, node: Host, settings: Mapping[str, Any]) -> None:
+        self.node, self.number, self.alive = node, settings["rank"], True
         description = describe(settings)
         folder = str(node.rings)
-        name = f"{settings.run}.{self.number}.{settings.attempt}.{time.monotonic_ns()}"
+        name = f"{settings['run']}.{self.number}.{settings.get('attempt')}.{time.monotonic_ns()}"
         with on_clock_of(node), mock.patch.object(_run, "GcPauseCounter", _NoPauses):
             mapping, fd, path = create_ring(folder, name, json.dumps(description).encode())
             self.run = Run(memoryview(mapping), description, fd, path)
@@ -230,8 +230,8 @@ def on_clock_of(node: Host) -> Iterator[None]:
         yield
 
 
-def _settings(rank: int, world: int, stages: int, step: int, **more: Any) -> Settings:  # noqa: ANN401  texts
-    return Settings(
+def _settings(rank: int, world: int, stages: int, step: int, **more: Any) -> dict[str, Any]:  # noqa: ANN401  texts
+    return dict(
         **more,
         rank=rank,
         local_rank=rank % RANKS_PER_NODE,
