@@ -256,7 +256,7 @@ def _correct_ranks(run: Run, settings: RunSettings, description: dict[str, Any])
     run.observe(correct)
 
 
-# What a run does beside recording, and what is said where it fails: {0} is the error, {1} its kind.
+# The line about each where it fails: {0} is the error, {1} its kind.
 _EXTRAS: dict[Extra, str] = {
     _enable_stack_dumps: "no stack dumps: {0}",
     _detect_waits: "no waits: {0}",
