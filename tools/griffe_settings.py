@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import griffe
 
 
 class SettingsByName(griffe.Extension):
     """Replaces ``**settings: Unpack[StartSettings]`` in the signature."""
 
-    def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
+    def on_package(self, *, pkg: griffe.Module, **_: object) -> None:
         """See :class:`griffe.Extension`."""
         if pkg.name == "pyrometer":
             parameters = pkg["_start.start"].parameters
