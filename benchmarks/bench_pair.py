@@ -20,10 +20,10 @@ from pathlib import Path
 
 from harness import replace_between_marks
 
+from pyrometer_simulator.failures import heading
 from pyrometer_simulator.pair import above, history
-from pyrometer_simulator.pair.faults import Outcome, Play, every, heading, row
+from pyrometer_simulator.pair.faults import HEADINGS, Outcome, Play, matrix, row
 from pyrometer_simulator.pair.mimir import TRACKED, Mimir
-from pyrometer_simulator.pair.pair import differences
 from pyrometer_simulator.pair.thanos import Thanos
 from pyrometer_simulator.stack import find_stack
 
@@ -38,7 +38,7 @@ def main() -> int:
     parser.add_argument("--only", default="thanos,mimir", help="what stands above, with commas")
     parser.add_argument("--write", type=Path, metavar="PAGE", help="put the table there, between its two marks")
     flags = parser.parse_args()
-    lines, words, bad = list(heading()), [], False
+    lines, words, bad = heading(HEADINGS), [], False
     for name in flags.only.split(","):
         if above.program(name) is None:
             print(above.missing(name), file=sys.stderr)
@@ -71,7 +71,7 @@ def _played(name: str, seconds: float) -> tuple[list[Outcome], str]:
 def _rows(name: str, scene: Thanos | Mimir, seconds: float) -> Iterator[Outcome]:
     chosen = [each for each in scene.pair.services if each != "other"]
     play = Play(scene.pair, scene.query, seconds)
-    for outcome in play.run(every(chosen)):
+    for outcome in play.run(matrix(chosen)):
         print(row(name.capitalize(), outcome), file=sys.stderr, flush=True)
         yield outcome
 
@@ -91,11 +91,11 @@ def _eaten(thanos: Thanos) -> str:
 def _dropped(mimir: Mimir) -> str:
     """Return what the tracker alone would have lost in the same time."""
     until = time.time() - 30.0
-    trained = mimir.pair.trained(until)
-    lost, _ = differences(mimir.query, trained, until, TRACKED)
+    batches = mimir.pair.batches(mimir.query)
+    lost, *_ = batches.differences(until, TRACKED)
     return (
         f"In the same time Mimir's tracker alone, without the page's second remote write, lost {lost:,} of "
-        f"{sum(trained.values()):,} batches."
+        f"{sum(batches.trained(until).values()):,} batches."
     )
 
 

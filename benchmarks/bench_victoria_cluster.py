@@ -26,7 +26,7 @@ from harness import replace_between_marks
 
 from pyrometer_dashboards.asked import asked
 from pyrometer_simulator.stack import find_stack
-from pyrometer_simulator.victoria.faults import Outcome, Play, every, table
+from pyrometer_simulator.victoria.faults import Outcome, Play, matrix, row, table
 from pyrometer_simulator.victoria.scene import NODES, VARIABLES, Scene
 from pyrometer_simulator.victoria.shipped import missing
 
@@ -50,11 +50,13 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="pyrometer-victoria-") as folder:
         scene = Scene(Path(folder) / "scene", find_stack())
         try:
-            chosen = [
-                each for each in every(flags.only.split(","), scene.cluster.small) if each[1] in flags.faults.split(",")
-            ]
-            play = Play(scene, flags.seconds, list(asked(VARIABLES)), lambda line: print(line, flush=True))
-            outcomes = play.run(chosen, begin + 60 * flags.minutes)
+            kinds = flags.faults.split(",")
+            whole = matrix(flags.only.split(","), scene.cluster.small)
+            chosen = [(service, fault) for service, fault in whole if fault in kinds]
+            play = Play(scene, flags.seconds, list(asked(VARIABLES)))
+            for outcome in play.run(chosen, begin + 60 * flags.minutes):
+                print(row(outcome), flush=True)
+            outcomes = play.outcomes
             lines = [*table(outcomes), "", *_words(play, chosen[len(outcomes) :])]
             ours, theirs = play.others()
         finally:

@@ -1,4 +1,4 @@
-"""Notifications of an Alertmanager to its webhook: when each alert began and ended."""
+"""Alertmanager and Prometheus with the shipped configuration, and when each alert was told to have begun and ended."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shutil
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
 from pyrometer_simulator.demo.processes import Processes
@@ -46,6 +47,23 @@ class Notifications:
                 self._firing.discard(labels)
                 self.ends[labels].append(time.time())
         return Response(b"")
+
+
+def configure_prometheus(folder: Path, rules: Path, targets: Sequence[object], alertmanager: int) -> None:
+    """Write the shipped configuration into a new folder, with these rules, nodes and the port of an Alertmanager."""
+    shutil.copytree(project_folder() / "compose/prometheus", folder)
+    (folder / "rules").symlink_to(rules)
+    (folder / "targets").mkdir()
+    (folder / "targets/nodes.yaml").write_text(json.dumps(targets))
+    (folder / "targets/alertmanager.yaml").write_text(json.dumps([{"targets": [f"127.0.0.1:{alertmanager}"]}]))
+
+
+def prometheus_command(stack: Stack, port: int, *flags: str) -> list[str]:
+    """Return the command that starts Prometheus in such a folder."""
+    return [
+        str(stack.prometheus), "--config.file=prometheus.yaml", "--storage.tsdb.path=data",
+        f"--web.listen-address=127.0.0.1:{port}", "--rules.alert.resend-delay=15s", *flags,
+    ]  # fmt: skip
 
 
 def start_alertmanager(folder: Path, stack: Stack, processes: Processes, told: Notifications) -> int:

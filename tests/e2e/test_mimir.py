@@ -8,8 +8,9 @@ from contextlib import AbstractContextManager
 
 import pytest
 
+from pyrometer_simulator.failures import kept
 from pyrometer_simulator.pair.mimir import TRACKED, Mimir
-from pyrometer_simulator.pair.pair import NODES, kept, until_complete
+from pyrometer_simulator.pair.pair import NODES
 from pyrometer_simulator.training_nodes import STEPS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
@@ -28,15 +29,16 @@ def mimir(
 
 
 def test_every_batch_is_there_once_after_each_prometheus_was_away(mimir: Mimir) -> None:
-    assert until_complete(mimir.query, mimir.pair, time.time(), 90.0) == (0, 0)
-    assert min(mimir.pair.trained(time.time()).values()) > 600
+    batches = mimir.pair.batches(mimir.query)
+    assert batches.until_complete(time.time(), 90.0) == (0, 0, 0)
+    assert min(batches.trained(time.time()).values()) > 600
     assert len(mimir.query.values(STEPS)) == len(NODES)  # one series a run: the replicas' label is gone
 
 
 def test_the_tracker_alone_would_lose_batches(mimir: Mimir) -> None:
     """Why the page writes batches beside it; if this fails, the page asks for more than is needed."""
     until = time.time() - 30.0
-    for run, trained in mimir.pair.trained(until).items():
+    for run, trained in mimir.pair.batches(mimir.query).trained(until).items():
         tracked = {step for _, step in kept(mimir.query, run, until, TRACKED)}
         assert 100 < trained - len(tracked) < trained
 

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 import pytest
 
 from pyrometer_simulator.pair import history
-from pyrometer_simulator.pair.pair import NODES, REPLICAS, until_complete
+from pyrometer_simulator.pair.pair import NODES, REPLICAS
 from pyrometer_simulator.pair.thanos import Thanos
 from pyrometer_simulator.training_nodes import STEPS
 
@@ -29,8 +29,9 @@ def thanos(
 
 
 def test_every_batch_is_there_once_after_each_prometheus_was_away(thanos: Thanos) -> None:
-    assert until_complete(thanos.query, thanos.pair, time.time(), 90.0) == (0, 0)
-    assert min(thanos.pair.trained(time.time()).values()) > 300
+    batches = thanos.pair.batches(thanos.query)
+    assert batches.until_complete(time.time(), 90.0) == (0, 0, 0)
+    assert min(batches.trained(time.time()).values()) > 300
     assert len(thanos.query.values(STEPS)) == len(NODES)  # one series a run: the replicas' label is gone
 
 

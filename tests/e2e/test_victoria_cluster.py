@@ -10,7 +10,7 @@ import pytest
 from pyrometer_dashboards.asked import asked
 from pyrometer_simulator.stack import StackError, find_stack
 from pyrometer_simulator.victoria import shipped
-from pyrometer_simulator.victoria.faults import Play, every
+from pyrometer_simulator.victoria.faults import Play, matrix
 from pyrometer_simulator.victoria.scene import VARIABLES, Scene
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(7200)]
@@ -34,14 +34,14 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 
 
 def test_nothing_is_lost_twice_or_wrong_while_parts_fail(scene: Scene) -> None:
-    whole = list(every(ONE_OF_EACH, scene.cluster.small))
+    whole = list(matrix(ONE_OF_EACH, scene.cluster.small))
     brief = [
         *((name, "killed") for name in ONE_OF_EACH),
         ("vmstorage-1", "paused"),
         ("vminsert-1", "cut off"),
     ]
     play = Play(scene, SECONDS or 10.0, list(asked(VARIABLES)))
-    outcomes = play.run(whole if SECONDS else brief)
+    outcomes = list(play.run(whole if SECONDS else brief))
     assert [(each.component, each.fault) for each in outcomes if each.lost or each.twice or each.wrong] == []
     assert [problem for each in outcomes for problem in each.problems] == []
     assert play.others() == (set(), set())

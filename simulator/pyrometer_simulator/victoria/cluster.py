@@ -8,11 +8,12 @@ import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pyrometer_simulator.demo.processes import Processes
 from pyrometer_simulator.demo.programs import project_folder
+from pyrometer_simulator.failures import Services
 from pyrometer_simulator.ports import free_port
 from pyrometer_simulator.victoria.relay import Relay
 from pyrometer_simulator.victoria.shipped import addresses, commands, program_of, programs
@@ -29,7 +30,7 @@ SMALL = ("vmstorage-2", "vmagent-0", "vmselect")
 ORDER = ("vmstorage", "vminsert", "vmselect", "vmauth", "vmagent", "vmalert")
 
 
-class Cluster:
+class Cluster(Services):
     """All services of the profile ``scale-cluster``.
 
     Attributes:
@@ -48,6 +49,7 @@ class Cluster:
             outside: the ports of what the configuration names besides, such as ``alertmanager``.
             settings: settings of .env, over the ones that the cluster version needs.
         """
+        super().__init__()
         self._folder = folder
         self._outside = dict(outside)
         self._programs = programs()
@@ -55,7 +57,6 @@ class Cluster:
         self.names = sorted(self._commands, key=lambda name: (ORDER.index(program_of(name)), name))
         self._ports: dict[tuple[str, int], int] = {}
         self._relays: dict[tuple[str, str, int], Relay] = {}
-        self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._down: set[str] = set()
         (folder / "logs").mkdir(parents=True)
         self._processes = Processes(folder / "logs")
@@ -97,7 +98,7 @@ class Cluster:
         """Start everything and wait until it answers. Raises DemoError."""
         self.start_stores()
         for name in self.names:
-            if name not in self._running:
+            if name not in self.running:
                 self.start(name)
 
     def start_stores(self) -> None:
@@ -123,7 +124,7 @@ class Cluster:
         log = self._folder / "logs" / f"{name}.log"
         if log.exists():
             log.rename(log.with_suffix(f".{os.urandom(3).hex()}.log"))
-        self._running[name] = self._processes.start(
+        self.running[name] = self._processes.start(
             name, [str(self._programs[program]), *flags], {"GOMAXPROCS": "2"}, dispensable=True
         )
         self._down.discard(name)
@@ -131,23 +132,14 @@ class Cluster:
     def kill(self, name: str) -> None:
         """SIGKILL, and no start by ``revive`` until ``start``."""
         self._down.add(name)
-        self._running[name].kill()
-        self._running[name].wait()
+        super().kill(name)
 
     def revive(self) -> list[str]:
         """Start again what has ended on its own, as ``restart: unless-stopped`` does; return which."""
-        ended = [name for name, each in self._running.items() if name not in self._down and each.poll() is not None]
+        ended = [name for name, each in self.running.items() if name not in self._down and each.poll() is not None]
         for name in ended:
             self._launch(name)
         return ended
-
-    def pause(self, name: str) -> None:
-        """SIGSTOP: nothing is answered, nothing is closed."""
-        self._running[name].send_signal(signal.SIGSTOP)
-
-    def resume(self, name: str) -> None:
-        """SIGCONT."""
-        self._running[name].send_signal(signal.SIGCONT)
 
     def cut(self, name: str) -> None:
         """Carry nothing to the service or from it."""
@@ -173,16 +165,14 @@ class Cluster:
         """Give a service its disk back."""
         (self._data(name) / "filler").unlink()
 
-    def log(self, name: str) -> str:
-        """Return everything that a service has written."""
-        paths = (self._folder / "logs").glob(f"{name}*.log")
-        return "".join(
-            path.read_text(errors="replace") for path in paths if re.match(rf"{name}(\.\w+)?\.log", path.name)
-        )
+    @property
+    def faults(self) -> dict[str, tuple[Callable[[str], None], Callable[[str], None]]]:
+        """What can be done to a service, by name, and what undoes it."""
+        return {**super().faults, "cut off": (self.cut, self.heal), "full": (self.fill, self.empty)}
 
     def close(self) -> None:
         """End everything."""
-        for process in self._running.values():
+        for process in self.running.values():
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(signal.SIGCONT)
         for relay in self._relays.values():

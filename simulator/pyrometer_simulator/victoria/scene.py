@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
-import shutil
 import time
 from pathlib import Path
 
-from pyrometer_simulator.alerts_told import Notifications, start_alertmanager
+from pyrometer_simulator.alerts_told import Notifications, configure_prometheus, prometheus_command, start_alertmanager
 from pyrometer_simulator.demo.observe import Prometheus
 from pyrometer_simulator.demo.processes import Processes
-from pyrometer_simulator.demo.programs import project_folder
+from pyrometer_simulator.failures import Batches
 from pyrometer_simulator.ports import free_port
 from pyrometer_simulator.stack import Stack
-from pyrometer_simulator.training_nodes import GPUS, STEPS, TrainingNodes
+from pyrometer_simulator.training_nodes import GPUS, TrainingNodes
 from pyrometer_simulator.victoria.cluster import Cluster
 
 NAME = "simulated"
@@ -49,12 +47,14 @@ class Scene:
             self.cluster = Cluster(folder / "cluster", outside, {"PYROMETER_CLUSTER": NAME})
             starting.callback(self.cluster.close)
             made = TrainingNodes(folder / "nodes", self._processes, NODES, (DEAD,), NAME)
-            self.nodes, self.training, targets = made.nodes, made.training, made.targets
+            self.training, targets = made.training, made.targets
+            self.training_nodes = {name: made.nodes[name] for name in NODES}
             starting.callback(self.training.stop)
             (self.cluster.targets / "nodes.yaml").write_text(json.dumps(targets))
             self.prometheus = Prometheus(self._prometheus(targets, alertmanagers["prometheus"]))
             self.cluster.start_all()
             self.victoria = Prometheus(self.cluster.url)
+            self.batches = Batches(self.victoria, [self.prometheus], list(self.training.runs))
             self.training.start()
             self._ending = starting.pop_all()
 
@@ -72,23 +72,10 @@ class Scene:
         """End everything."""
         self._ending.close()
 
-    def kept(self, of: Prometheus, run: str, until: float) -> list[tuple[float, int]]:
-        """Return timestamp and number of each stored batch of a run, up to a Unix time; empty if none answers."""
-        samples = of.samples(f'{STEPS}{{run="{run}"}}[2h]', until)
-        # VictoriaMetrics shows where a series ended for a moment; Prometheus has such marks too, and hides them.
-        return [(at, int(value)) for at, value in samples if not math.isnan(value)]
-
     def _prometheus(self, targets: list[dict[str, object]], alertmanager: int) -> str:
         folder, port = self.folder / "prometheus", free_port()
-        shutil.copytree(project_folder() / "compose/prometheus", folder)
-        (folder / "rules").symlink_to(self.cluster.rules)
-        (folder / "targets").mkdir()
-        (folder / "targets/nodes.yaml").write_text(json.dumps(targets))
-        (folder / "targets/alertmanager.yaml").write_text(json.dumps([{"targets": [f"127.0.0.1:{alertmanager}"]}]))
-        command = [
-            str(self._stack.prometheus), "--config.file=prometheus.yaml", "--storage.tsdb.path=data",
-            f"--web.listen-address=127.0.0.1:{port}", "--rules.alert.resend-delay=15s",
-        ]  # fmt: skip
+        configure_prometheus(folder, self.cluster.rules, targets, alertmanager)
+        command = prometheus_command(self._stack, port)
         self._processes.start("prometheus", command, {"PYROMETER_CLUSTER": NAME}, folder)
         self._processes.wait_until_ready({"prometheus": f"http://127.0.0.1:{port}/-/ready"})
         return f"http://127.0.0.1:{port}"
