@@ -249,7 +249,7 @@ reference: $(STAMP)
 	@$(BIN)/python -m tools.metric_profiles exporters/pyrometer_exporters/node/profiles.py
 	@$(BIN)/python tools/chart.py boards dashboards/json
 	@$(BIN)/python tools/metrics_used.py docs/reference/metrics-used.md
-	@$(BIN)/python benchmarks/on_gpu.py --page docs/on-a-gpu.md
+	@$(BIN)/python tools/gpu_check.py --page docs/on-a-gpu.md
 
 command-files: $(STAMP)
 	@$(BIN)/python -m tools.command_files dist/share; ls -d dist/share/*
@@ -309,10 +309,10 @@ bench: $(STAMP)
 
 # With the Python at hand, which has PyTorch: nothing is installed. FLAGS="--stand-in --only abc", --help for all.
 gpu-check:
-	@$(PYTHON) benchmarks/on_gpu.py $(FLAGS)
+	@$(PYTHON) tools/gpu_check.py $(FLAGS)
 
 gpu-page: $(STAMP)
-	@$(BIN)/python benchmarks/on_gpu.py --page docs/on-a-gpu.md
+	@$(BIN)/python tools/gpu_check.py --page docs/on-a-gpu.md
 
 clean:
 	rm -rf .venv .venv-pythons $(INTEGRATIONS) dist site

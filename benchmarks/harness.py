@@ -2,37 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import math
-import re
 import signal
-import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 
-
-@contextlib.contextmanager
-def node_exporter(
-    flags: Sequence[str], module: Sequence[str] = ("-m", "pyrometer_exporters.node.main")
-) -> Iterator[tuple[int, int]]:
-    """Run a node exporter for the length of the block; yield its process id and port.
-
-    ``module`` is the start of Python's command line, for a variant of the exporter.
-    """
-    command = [sys.executable, *module, "--web.listen-address=127.0.0.1:0", *flags]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        try:
-            for line in process.stderr:
-                address = re.search(r"listening on [^ ]*?:(\d+)", line)
-                if address:
-                    yield process.pid, int(address[1])
-                    return
-        finally:
-            process.terminate()
+from pyrometer_exporters.commands.gpu_check.exporter import node_exporter  # noqa: F401  for the benchmarks
 
 
 def need_pytorch() -> ModuleType:

@@ -30,7 +30,7 @@ FIRST = (
     "tests/kit/test_both_services.py",
     "tests/alerting/test_hostile.py",
     "tests/alerting/intake/test_alertmanager_truth.py",
-    "tests/benchmarks/test_gpu_check.py",
+    "tests/exporters/commands/gpu_check/test_gpu_check.py",
     "tests/alerting/app/test_service.py",
     "tests/dashboards/test_first_row.py",
     "tests/dashboards/test_incident_totals.py",

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("torch")
 pytestmark = pytest.mark.integrations
 
-LAUNCHER = Path(__file__).resolve().parents[2] / "benchmarks" / "on_gpu.py"
+LAUNCHER = Path(__file__).resolve().parents[2] / "tools" / "gpu_check.py"
 
 
 @pytest.fixture(scope="module")

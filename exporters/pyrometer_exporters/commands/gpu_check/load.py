@@ -11,10 +11,9 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
 from typing import Any, Protocol
 
-from gpu_check.place import Place, say
+from pyrometer_exporters.commands.gpu_check.place import Place, say
 
 PRODUCTS, DEVICE_COPY, HOST_COPY, IDLE = "products", "device copy", "host copy", "idle"
 # Rows, and columns of both factors. Half a millisecond on an H100; cut into tiles of 128 x 256, they are a multiple of
@@ -42,9 +41,13 @@ class Loader(Protocol):
 
 
 def main(place: Place, *, phases: list[dict[str, Any]]) -> None:
-    """Run the phases, each once the parent says so."""
+    """Run the phases with PyTorch, each once the parent says so."""
+    run_phases(CudaLoader(place), phases)
+
+
+def run_phases(loader: Loader, phases: list[dict[str, Any]]) -> None:
+    """Run the phases, each once the parent says so; leave the GPU at the end or when asked to."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    loader: Loader = StandInLoader(place) if place.stand_in else CudaLoader(place)
     try:
         try:
             _run(loader, phases)
@@ -150,71 +153,3 @@ class CudaLoader:
 
     def _event(self) -> Any:  # noqa: ANN401  torch's
         return self._torch.cuda.Event(enable_timing=True)
-
-
-class StandInLoader:
-    """Sets what the simulated driver answers, as a GPU under this load would."""
-
-    def __init__(self, place: Place) -> None:
-        from pyrometer_simulator.nvml import SimulatedGpus  # noqa: PLC0415  only of the stand-in
-
-        self._gpu = SimulatedGpus(place.gpus, create=False)[0]
-
-    def prepare(self) -> None:
-        """Appear in the driver's list of processes."""
-        self._gpu.set(processes=[[os.getpid(), 1 << 30]], pcie_bytes=[0, 0])
-
-    def end(self) -> None:
-        """Disappear from it, and leave the GPU idle."""
-        self._gpu.set(processes=None)
-        self._rest()
-
-    def run(self, phase: dict[str, Any]) -> dict[str, Any]:
-        """Run a phase; return the truth about it."""
-        runs: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
-            PRODUCTS: self._products, DEVICE_COPY: self._device_copy, HOST_COPY: self._host_copy,
-        }  # fmt: skip
-        truth = runs.get(phase["kind"], self._idle)(phase)
-        self._rest()
-        return truth
-
-    def _rest(self) -> None:
-        self._gpu.recover()
-        self._gpu.set(gpm=None)
-        self._gpu.idle()
-
-    def _products(self, phase: dict[str, Any]) -> dict[str, Any]:
-        duty, seconds = phase.get("duty", 1.0), phase["seconds"]
-        self._gpu.load(utilisation=round(100 * duty), power_watts=72 + 628 * duty)
-        self._gpu.set(gpm={"2": 100 * duty, "5": 90.0 * duty, "10": 30.0 * duty})
-        self._gpu.pulse("power_cap", "hw_slowdown", seconds=0.3, every=1.1)
-        periods, start = [], time.monotonic()
-        while time.monotonic() - start < seconds:
-            began = time.monotonic()
-            time.sleep(0.01)
-            periods.append((began, time.monotonic() - began))
-        return {"busy": duty, "flops": 0.9 * duty * STAND_IN_PEAK, "periods": periods}
-
-    def _device_copy(self, phase: dict[str, Any]) -> dict[str, Any]:
-        self._gpu.load()
-        self._gpu.set(gpm={"2": 20.0, "5": 0.0, "10": 80.0})
-        time.sleep(phase["seconds"])
-        return {"bytes_per_second": 0.8 * STAND_IN_BANDWIDTH / 2}
-
-    def _host_copy(self, phase: dict[str, Any]) -> dict[str, Any]:
-        start, rate = time.monotonic(), 20e9
-        took = 0.0
-        while took < phase["seconds"]:
-            time.sleep(0.005)
-            took = time.monotonic() - start
-            self._gpu.set(pcie_bytes=[round(1e6 * took), round(rate * took)])
-        return {"bytes": rate * took, "bytes_per_second": rate}
-
-    def _idle(self, phase: dict[str, Any]) -> dict[str, Any]:
-        time.sleep(phase["seconds"])
-        return {"busy": 0.0, "flops": 0.0}
-
-
-STAND_IN_PEAK = 989.4e12
-STAND_IN_BANDWIDTH = 5120 * 2619e6 * 2 / 8
-"""Bytes per second of the simulated H100's memory: bus of 5120 bits, 2619 MHz, two transfers a cycle."""

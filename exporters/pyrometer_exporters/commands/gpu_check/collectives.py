@@ -1,27 +1,26 @@
 """Experiment f: the RAS socket's answers and Flight Recorder's dumps of one real rank, for the collectives work.
 
 One GPU is one rank: its communicator has no neighbour, but its process has the socket, the recorder and the watchdog.
-On the stand-in two ranks use gloo, and a simulated job answers in place of NCCL's RAS.
+On the stand-in the rank uses gloo, and a simulated job answers in place of NCCL's RAS.
 """
 
 from __future__ import annotations
 
-import contextlib
 import io
 import os
 import pickle
 import socket
 import time
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gpu_check.check import Check, Experiment, Report
-from gpu_check.place import Place, say, scratch
+from pyrometer_exporters.commands.gpu_check.check import Check, Experiment, Report
+from pyrometer_exporters.commands.gpu_check.place import Place, say, scratch
 from pyrometer_exporters.framework.outcome import PartError
 from pyrometer_exporters.node.nccl import json_answer, text_answer
 from pyrometer_exporters.node.nccl.ras_client import Conversation, NobodyListensError
+from pyrometer_kit.flags import Address
 
 RUN_DUMP, HANG_DUMP = "flight-recorder-run.pickle", "flight-recorder-hang.pickle"
 _HANG_TIMEOUT, _HANG_SECONDS = 6, 40.0
@@ -48,7 +47,7 @@ def run(place: Place, report: Report) -> None:
 def _healthy(place: Place, report: Report, folder: Path) -> None:
     address = ("127.0.0.1", _free_port())
     environment = _environment(folder, address)
-    with _ras_stand_in(place, address), place.child("rank", folder=str(folder), environment=environment) as rank:
+    with place.ras(address), place.child("rank", folder=str(folder), environment=environment) as rank:
         started = rank.line()
         report.raw("rank", started)
         _ask(report, address)
@@ -70,19 +69,6 @@ def _environment(folder: Path, address: tuple[str, int]) -> dict[str, str]:
     }  # fmt: skip
 
 
-@contextlib.contextmanager
-def _ras_stand_in(place: Place, address: tuple[str, int]) -> Iterator[None]:
-    """Answer as NCCL's RAS does, where there is no NCCL."""
-    if not place.stand_in:
-        yield
-        return
-    from pyrometer_simulator.nccl.job import Job, Layout  # noqa: PLC0415  only of the stand-in
-    from pyrometer_simulator.nccl.ras_server import RasJob, RasServer  # noqa: PLC0415
-
-    with RasServer(RasJob(Job(Layout("one rank"))), address[0], address[1]):
-        yield
-
-
 def _ask(report: Report, address: tuple[str, int]) -> None:
     recorded = {form: _recorded(address, form) for form in ("text", "json")}
     report.raw("RAS, as sent and received", recorded)
@@ -91,7 +77,7 @@ def _ask(report: Report, address: tuple[str, int]) -> None:
     told = f"{greeting or 'no greeting'}; {', '.join(kinds) or recorded['text'].get('error', 'no answer')}"
     report.passed("ras_text", told, ok="text" in kinds and greeting.upper().startswith("SERVER PROTOCOL"))
     try:
-        with Conversation(address, time.monotonic() + 15) as conversation:
+        with Conversation(Address(*address), time.monotonic() + 15) as conversation:
             form, chunks = conversation.status()
             snapshot = (json_answer if form == "json" else text_answer).read(chunks)
     except (NobodyListensError, PartError) as error:
@@ -193,53 +179,38 @@ def _free_port() -> int:
 
 def rank(place: Place, *, folder: str) -> None:
     """Be a healthy rank: collectives until told to end, then a dump."""
-    torch: Any = place.torch()
-    device = _join(torch, place, seconds=60)
-    tensor = torch.ones(1 << 10, device=device)
-    for _ in range(20):
+    torch, tensor = begin(place, seconds=60)
+    for _ in range(19):
         torch.distributed.all_reduce(tensor)
-    _settle(torch, device)
+    _settle(torch, place.device)
     time.sleep(1.0)  # the watchdog marks what has completed
     say(ready=True, pid=os.getpid(), torch=str(torch.__version__), nccl=_nccl_version(torch))
     input()
-    say(**_dumped(torch, Path(folder), "dump_run"))
+    say(**dump(torch, Path(folder), "dump_run"))
     torch.distributed.destroy_process_group()
 
 
-def hang(place: Place, *, folder: str) -> None:
+def hang(place: Place, *, folder: str) -> None:  # noqa: ARG001  the watchdog writes there
     """Be a rank that hangs in a collective until its time-out ends it."""
-    torch: Any = place.torch()
-    device = _join(torch, place, seconds=_HANG_TIMEOUT if not place.stand_in else 2)
-    tensor = torch.ones(1 << 10, device=device)
-    torch.distributed.all_reduce(tensor)
-    _settle(torch, device)
+    torch, tensor = begin(place, seconds=_HANG_TIMEOUT)
+    _settle(torch, place.device)
     say(ready=True, pid=os.getpid())
-    if place.stand_in:
-        _hang_in_gloo(torch, Path(folder), tensor)
-        return
     # The collective is queued behind a kernel that spins for minutes: the watchdog sees it not end.
     torch.cuda._sleep(1 << 38)  # noqa: SLF001  there is no public one
     torch.distributed.all_reduce(tensor)
     torch.cuda.synchronize()
 
 
-def _hang_in_gloo(torch: Any, folder: Path, tensor: Any) -> None:  # noqa: ANN401
-    """Wait for a message that nobody sends: gloo has no watchdog, so the dump is asked for."""
-    try:
-        torch.distributed.new_group([0])
-        torch.distributed.recv(tensor, src=0)
-    except (RuntimeError, ValueError):
-        pass
-    _dumped(torch, folder, "dump_hang")
-
-
-def _join(torch: Any, place: Place, seconds: float) -> str:  # noqa: ANN401
-    """Make the process group of one rank, with its store on loopback."""
-    backend = "gloo" if place.stand_in else "nccl"
+def begin(place: Place, seconds: float) -> tuple[Any, Any]:
+    """Make the process group of one rank, with its store on loopback; return PyTorch and a tensor, reduced once."""
+    torch: Any = place.torch()
+    store = f"tcp://127.0.0.1:{_free_port()}"
     torch.distributed.init_process_group(
-        backend, init_method=f"tcp://127.0.0.1:{_free_port()}", rank=0, world_size=1, timeout=timedelta(seconds=seconds)
+        place.backend, init_method=store, rank=0, world_size=1, timeout=timedelta(seconds=seconds)
     )
-    return "cpu" if place.stand_in else "cuda"
+    tensor = torch.ones(1 << 10, device=place.device)
+    torch.distributed.all_reduce(tensor)
+    return torch, tensor
 
 
 def _settle(torch: Any, device: str) -> None:  # noqa: ANN401
@@ -247,7 +218,7 @@ def _settle(torch: Any, device: str) -> None:  # noqa: ANN401
         torch.cuda.synchronize()
 
 
-def _dumped(torch: Any, folder: Path, name: str) -> dict[str, str]:  # noqa: ANN401
+def dump(torch: Any, folder: Path, name: str) -> dict[str, str]:  # noqa: ANN401
     """Write Flight Recorder's dump, by the name that this PyTorch has for it."""
     found = torch._C._distributed_c10d  # noqa: SLF001  there is no public one
     for function in ("_dump_nccl_trace", "_dump_fr_trace"):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import time
+from collections.abc import Callable
 
-from gpu_check.check import Check, Experiment, Report
-from gpu_check.exporter import Page, exporter
-from gpu_check.place import Place, say
+from pyrometer_exporters.commands.gpu_check.check import Check, Experiment, Report
+from pyrometer_exporters.commands.gpu_check.exporter import Page, exporter
+from pyrometer_exporters.commands.gpu_check.place import Place, say
 
 _ERRORS, _INFO = "pyrometer_gpu_xid_errors_total", "pyrometer_gpu_xid_last_info"
 _WAIT_SECONDS = 15.0
@@ -57,31 +58,24 @@ def _counts(page: Page) -> dict[str, float]:
     return page.by(_ERRORS, "xid")
 
 
-def _new(scrape: object, before: dict[str, float], settle: float) -> tuple[dict[str, float], Page]:
+def _new(scrape: Callable[[], Page], before: dict[str, float], settle: float) -> tuple[dict[str, float], Page]:
     """Return the Xids that came, once nothing has come for a while."""
     until = time.monotonic() + _WAIT_SECONDS
     while True:
-        page: Page = scrape()  # type: ignore[operator]
+        page = scrape()
         new = {code: value - before.get(code, 0.0) for code, value in _counts(page).items()}
         new = {code: count for code, count in new.items() if count}
         if new or time.monotonic() > until:
             break
         time.sleep(0.5)
     time.sleep(settle)  # a second count of the same Xid, from the other source, would come now
-    page = scrape()  # type: ignore[operator]
+    page = scrape()
     new = {code: value - before.get(code, 0.0) for code, value in _counts(page).items()}
     return {code: count for code, count in new.items() if count}, page
 
 
-def fault(place: Place) -> None:
+def fault(_place: Place) -> None:
     """Run the faulty kernel in this process; report the driver's answer."""
-    if place.stand_in:
-        from pyrometer_simulator.nvml import SimulatedGpus  # noqa: PLC0415  only of the stand-in
-        from pyrometer_simulator.nvml.features.events import report_xid  # noqa: PLC0415
-
-        report_xid(SimulatedGpus(place.gpus, create=False)[0], 31)
-        say(code=ILLEGAL_ADDRESS, step="cuCtxSynchronize")
-        return
     step, code = _faulted(ctypes.CDLL("libcuda.so.1"))
     say(code=code, step=step)
 
@@ -90,7 +84,7 @@ def _faulted(cuda: ctypes.CDLL) -> tuple[str, int]:
     """Return the first call that failed, and its code."""
     device, context = ctypes.c_int(), ctypes.c_void_p()
     module, function = ctypes.c_void_p(), ctypes.c_void_p()
-    calls = (
+    calls: tuple[tuple[str, Callable[[], int]], ...] = (
         ("cuInit", lambda: cuda.cuInit(0)),
         ("cuDeviceGet", lambda: cuda.cuDeviceGet(ctypes.byref(device), 0)),
         ("cuDevicePrimaryCtxRetain", lambda: cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)),

@@ -7,10 +7,10 @@ from typing import Any
 
 import pynvml
 
-from gpu_check.check import Check, Experiment, Report
-from gpu_check.exporter import Exporter, Page, exporter
-from gpu_check.load import DEVICE_COPY, HOST_COPY, PRODUCTS, STAND_IN_BANDWIDTH
-from gpu_check.place import Child, Place
+from pyrometer_exporters.commands.gpu_check.check import Check, Experiment, Report
+from pyrometer_exporters.commands.gpu_check.exporter import Exporter, Page, exporter
+from pyrometer_exporters.commands.gpu_check.load import DEVICE_COPY, HOST_COPY, PRODUCTS
+from pyrometer_exporters.commands.gpu_check.place import Child, Place
 
 _SM, _TENSOR, _DRAM = (f"DCGM_FI_PROF_{name}" for name in ("SM_ACTIVE", "PIPE_TENSOR_ACTIVE", "DRAM_ACTIVE"))
 _RECEIVED = "pyrometer_gpu_pcie_received_bytes_total"
@@ -91,7 +91,7 @@ def _phase(place: Place, ours: Exporter, load: Child, handle: Any, phase: dict[s
 
 def _clocks(handle: Any, until: float) -> float:  # noqa: ANN401
     """Return the mean SM clock in MHz until then."""
-    read = []
+    read: list[int] = []
     while not read or time.monotonic() < until:
         read.append(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM))
         time.sleep(min(0.02, max(0.0, until - time.monotonic())))
@@ -145,8 +145,8 @@ def _tensor(report: Report, rows: list[dict[str, Any]], device: tuple[float, int
 
 def capability(place: Place) -> tuple[float, int] | None:
     """Return FLOPs per cycle and SM, and the number of SMs; None where that isn't known."""
-    if place.stand_in:
-        return 4096.0 * 989.4e12 / (4096 * 132 * 1980e6), 132
+    if place.capability is not None:
+        return place.capability
     torch: Any = place.torch()
     properties = torch.cuda.get_device_properties(0)
     flops = _FLOPS_PER_CYCLE.get((properties.major, properties.minor))
@@ -174,8 +174,8 @@ def _dram_of_copy(place: Place, report: Report, row: dict[str, Any]) -> None:
 
 def _bandwidth(place: Place) -> float | None:
     """Return the bytes per second that the memory's interface can transfer."""
-    if place.stand_in:
-        return STAND_IN_BANDWIDTH
+    if place.bandwidth is not None:
+        return place.bandwidth
     with place.nvml() as handle:
         try:
             bits = pynvml.nvmlDeviceGetMemoryBusWidth(handle)

@@ -7,12 +7,12 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 import pynvml
 
-from gpu_check.place import Place, say
+from pyrometer_exporters.commands.gpu_check.place import Place, say
 
 FREQUENCY = 200.0
 
@@ -20,7 +20,7 @@ FREQUENCY = 200.0
 def main(place: Place) -> None:
     """Watch until standard input ends; then report each change of the bitmask, and how often it was read."""
     stop = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.read(), stop.set()), daemon=True).start()
+    threading.Thread(target=_set_at_end_of_input, args=[stop], daemon=True).start()
     with place.nvml() as handle:
         read = _reader(handle)
         say(ready=True)
@@ -37,7 +37,12 @@ def main(place: Place) -> None:
         say(reads=reads, changes=changes)  # only now: nobody reads meanwhile, and a full pipe would hold us up
 
 
-def _reader(handle: object) -> object:
+def _set_at_end_of_input(stop: threading.Event) -> None:
+    sys.stdin.read()
+    stop.set()
+
+
+def _reader(handle: object) -> Callable[[], int]:
     """Return a function that reads the bitmask; the name of NVML's own changed with R535."""
     for name in ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"):
         try:
@@ -46,8 +51,8 @@ def _reader(handle: object) -> object:
             continue
         mask = ctypes.c_ulonglong()
 
-        def read(function: object = function, mask: ctypes.c_ulonglong = mask) -> int:
-            code = function(handle, ctypes.byref(mask))  # type: ignore[operator]
+        def read(function: Callable[..., int] = function, mask: ctypes.c_ulonglong = mask) -> int:
+            code = function(handle, ctypes.byref(mask))
             if code:
                 raise pynvml.NVMLError(code)
             return mask.value

@@ -1,4 +1,4 @@
-"""The page docs/on-a-gpu.md: expected against measured, from the recorded results of a GPU and of the stand-in."""
+"""Write the page docs/on-a-gpu.md: expected against measured, as recorded on a GPU and on the stand-in."""
 
 from __future__ import annotations
 
@@ -7,15 +7,19 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpu_check.check import RESULTS, Experiment, Result, append, machine, results
+from pyrometer_exporters.commands.gpu_check import main as command
+from pyrometer_exporters.commands.gpu_check.check import RESULTS, Experiment, Result, append, machine, results
+from pyrometer_exporters.commands.gpu_check.main import EXPERIMENTS, folder_of, make_parser
+from pyrometer_exporters.commands.gpu_check.place import Place
 
-RECORDED = Path(__file__).parent / "recorded"
+RECORDED = Path(__file__).parent / "gpu_results"
 STAND_IN, GPU = "stand-in", "gpu"
 _HEAD = """# On a GPU
 
 `make gpu-check` runs the experiments below on the GPU that is at hand: unattended, without a network, in at most nine
 minutes, from a checkout, and without changing a setting of the GPU. It prints the same table and leaves all raw data in
-one folder of at most eight files, among them a field report with the tape of the driver's answers.
+one folder of at most eight files, among them a field report with the tape of the driver's answers. Where the exporters
+are installed beside PyTorch, `python -m pyrometer_exporters.commands.gpu_check` does the same.
 
 This page is generated from recorded results: `make gpu-page` writes it again, and `make gpu-check FLAGS=--record`
 records a run.
@@ -29,6 +33,30 @@ _FULL = """
 The column *measured* is from a GPU; the last one is the same code on the project's stand-in, a simulated driver and
 PyTorch's CPU build, whose figures say nothing about a GPU.
 """
+
+
+def main() -> int:
+    """Run the check or write the page, as the command line asks for; return the exit status."""
+    parser = make_parser()
+    add = parser.add_argument
+    add("--stand-in", action="store_true", help="run on the simulated driver and on torch's CPU build")
+    add("--record", action="store_true", help="keep the results as those that docs/on-a-gpu.md shows")
+    add("--page", type=Path, metavar="FILE", help="only write the page of the recorded results")
+    flags = parser.parse_args()
+    if flags.page:
+        flags.page.write_text(text(EXPERIMENTS), encoding="utf-8")
+        return 0
+    flags.out = folder_of(flags)
+    status = command.check(flags, _stand_in() if flags.stand_in else Place)
+    if flags.record:
+        record(flags.out)
+    return status
+
+
+def _stand_in() -> type[Place]:
+    from pyrometer_simulator.gpu_check import StandIn  # noqa: PLC0415  it needs more than a GPU's machine has
+
+    return StandIn
 
 
 def record(folder: Path) -> None:

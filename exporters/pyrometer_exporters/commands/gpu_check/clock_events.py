@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 import pynvml
 
-from gpu_check.check import Check, Experiment, Report
-from gpu_check.exporter import Exporter, Page, exporter
-from gpu_check.load import PRODUCTS
-from gpu_check.place import Child, Place
-from gpu_check.poller import changes_by_bit, seconds_by_bit
+from pyrometer_exporters.commands.gpu_check.check import Check, Experiment, Report
+from pyrometer_exporters.commands.gpu_check.exporter import Exporter, Page, exporter
+from pyrometer_exporters.commands.gpu_check.load import PRODUCTS
+from pyrometer_exporters.commands.gpu_check.place import Child, Place
+from pyrometer_exporters.commands.gpu_check.poller import changes_by_bit, seconds_by_bit
 from pyrometer_exporters.node.gpu.clock_events import REASONS, counter_fields
 from pyrometer_exporters.node.gpu.sampler import DEFAULT_FREQUENCY
 

@@ -1,11 +1,17 @@
-"""The command: runs each experiment in a process of its own with a deadline, and prints what it found."""
+"""The check of a GPU: everything that Pyrometer says about the one that is here, unattended, in at most nine minutes.
+
+    python -m pyrometer_exporters.commands.gpu_check [--out FOLDER] [--only abc]
+
+Needs torch beside the exporters, and no network; changes no setting of the GPU. Prints expected, measured and verdict
+of each check, and leaves all raw data in one folder. Each experiment runs in a process of its own with a deadline.
+Ends with 1 if a check failed, with 2 if nothing could be measured.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gpu_check import (
+from pyrometer_exporters.commands.gpu_check import (
     activity,
     clock_events,
     collectives,
@@ -26,15 +32,13 @@ from gpu_check import (
     load,
     machine,
     mfu,
-    page,
     plausibility,
     poller,
-    stand_in,
     values,
     xid,
 )  # fmt: skip
-from gpu_check.check import RAW, RESULTS, Experiment, Report, append, results
-from gpu_check.place import LAUNCHER, Place
+from pyrometer_exporters.commands.gpu_check.check import RAW, RESULTS, Experiment, Report, append, results
+from pyrometer_exporters.commands.gpu_check.place import Place
 
 TOTAL_SECONDS = 540.0
 # In this order the GPU is idle where it has to be, what matters most comes first, and the faulty program last.
@@ -43,7 +47,7 @@ EXPERIMENTS: tuple[Experiment, ...] = tuple(
 )
 CHILDREN: dict[str, Callable[..., None]] = {
     "machine": machine.describe, "load": load.main, "poller": poller.main, "fault": xid.fault,
-    "nvidia-smi": stand_in.nvidia_smi, "rank": collectives.rank, "hang": collectives.hang,
+    "rank": collectives.rank, "hang": collectives.hang,
 }  # fmt: skip
 LOG = "log.txt"
 _RESERVED_SECONDS = 35.0  # of the whole time, for the last experiment
@@ -51,63 +55,54 @@ _MACHINE_SECONDS = 60.0
 _SHORT = 0.06
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, kind: type[Place] = Place) -> int:
     """Run what the command line asks for; return the exit status."""
-    flags = _parser().parse_args(argv)
-    # One GPU, the one that NVML counts first: a trainer would spread over all that it sees.
-    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")
+    flags = make_parser().parse_args(argv)
     if flags.child:
         name, place, settings = flags.child
-        CHILDREN[name](Place.parse(place), **json.loads(settings))
+        {**CHILDREN, **kind.children}[name](kind.parse(place), **json.loads(settings))
         return 0
     if flags.experiment:
-        return _run_here(*flags.experiment)
-    if flags.page:
-        flags.page.write_text(page.text(EXPERIMENTS), encoding="utf-8")
-        return 0
-    return _check(flags)
+        letter, place = flags.experiment
+        return _run_here(letter, kind.parse(place))
+    return check(flags, kind)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="on_gpu.py", description="Check what Pyrometer says about this machine's GPU."
-    )
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command's flags."""
+    parser = argparse.ArgumentParser(prog="gpu-check", description="Check what we say about this machine's GPU.")
     add = parser.add_argument
     add("--out", type=Path, metavar="FOLDER", help="where the raw data goes (default: $OUT, else a new folder in /tmp)")
-    add("--stand-in", action="store_true", help="run on the simulated driver and on torch's CPU build")
     add("--only", default="", metavar="LETTERS", help="only these experiments, such as abc")
     add("--short", action="store_true", help="take seconds instead of minutes: for the tests, not for figures")
-    add("--record", action="store_true", help="keep the results as those that docs/on-a-gpu.md shows")
-    add("--page", type=Path, metavar="FILE", help="only write the page of the recorded results")
     add("--child", nargs=3, help=argparse.SUPPRESS)
     add("--experiment", nargs=2, help=argparse.SUPPRESS)
     return parser
 
 
-def _check(flags: argparse.Namespace) -> int:
-    begin = time.monotonic()
+def folder_of(flags: argparse.Namespace) -> Path:
+    """Return the folder of the raw data, made where the flags name none."""
     out = flags.out or (Path(os.environ["OUT"]) / "gpu-check" if os.environ.get("OUT") else None)
-    folder = out or Path(tempfile.mkdtemp(prefix="gpu-check-"))
+    return out or Path(tempfile.mkdtemp(prefix="gpu-check-"))
+
+
+def check(flags: argparse.Namespace, kind: type[Place]) -> int:
+    """Run the experiments that the flags name and print their results; return the exit status."""
+    begin = time.monotonic()
+    # One GPU, the one that NVML counts first: a trainer would spread over all that it sees.
+    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")
+    folder = folder_of(flags)
     folder.mkdir(parents=True, exist_ok=True)
     for old in (RESULTS, RAW, LOG):
         (folder / old).unlink(missing_ok=True)
-    files = Path(tempfile.mkdtemp(prefix="gpu-check-stand-in-")) if flags.stand_in else None
-    try:
-        if files is not None:
-            stand_in.make(files)
-        place = Place(str(folder), str(files or ""), _SHORT if flags.short else 1.0)
+    with kind.made(folder, _SHORT if flags.short else 1.0) as place:
         _run_all(place, [one for one in EXPERIMENTS if not flags.only or one.letter in flags.only], begin)
-    finally:
-        if files is not None:
-            shutil.rmtree(files, ignore_errors=True)
-    found = results(folder)
-    if flags.record:
-        page.record(folder)
-    measured = [result for result in found if result.passed is not None]
+    every = results(folder)
+    measured = [result for result in every if result.passed is not None]
     failed = [result for result in measured if not result.passed]
     sys.stdout.write(
-        f"{len(measured) - len(failed)} passed, {len(failed)} failed, {len(found) - len(measured)} not measured, in"
+        f"{len(measured) - len(failed)} passed, {len(failed)} failed, {len(every) - len(measured)} not measured, in"
         f" {time.monotonic() - begin:.0f} s; raw data: {folder}\n"
     )
     return 2 if not measured else int(bool(failed))
@@ -144,7 +139,7 @@ def _run_apart(place: Place, experiment: Experiment, report: Report, seconds: fl
     """Run an experiment in a process group of its own, which is ended with all that it has started."""
     until = time.monotonic() + seconds
     described = replace(place, deadline=until).text()
-    command = [sys.executable, str(LAUNCHER), "--experiment", experiment.letter, described]
+    command = [sys.executable, *place.program, "--experiment", experiment.letter, described]
     with (place.folder / LOG).open("ab") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
         try:
@@ -170,9 +165,8 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
         time.sleep(0.2)
 
 
-def _run_here(letter: str, described: str) -> int:
+def _run_here(letter: str, place: Place) -> int:
     """Run one experiment in this process."""
-    place = Place.parse(described)
     experiment = next(one for one in EXPERIMENTS if one.letter == letter)
     report = Report(place.folder, experiment)
     try:

@@ -6,7 +6,7 @@ import time
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from gpu_check.place import Place
+from pyrometer_exporters.commands.gpu_check.place import Place
 
 # A peak for torch's CPU build, where there is none: it only has to be the same on both sides.
 CPU_PEAK = 1e11
@@ -44,9 +44,9 @@ class Training:
 
     def __init__(self, place: Place) -> None:
         self.torch: Any = place.torch()
-        self.device = "cpu" if place.stand_in else "cuda"
-        self.size = SMALL if place.stand_in else GPT_350M
-        torch = self.torch
+        self.device = place.device
+        self.size = GPT_350M if place.device == "cuda" else SMALL
+        torch: Any = self.torch
         torch.manual_seed(0)
         if self.device == "cpu":
             torch.set_num_threads(1)
@@ -64,6 +64,7 @@ class Training:
 
     def step(self, micro_batches: int = 1) -> Any:  # noqa: ANN401  a tensor
         """Run one step, its batch in so many parts; return the loss, which is not waited for."""
+        loss: Any = None
         for part in self.batch.chunk(micro_batches):
             loss = self.model(part, part)["loss"] / micro_batches
             loss.backward()

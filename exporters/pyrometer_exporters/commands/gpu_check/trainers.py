@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import tempfile
 from collections.abc import Callable
 from typing import Any
 
-from gpu_check.gpt import Training
+from pyrometer_exporters.commands.gpu_check.gpt import Training
 
 Mark = Callable[[], None]
 
 
 def huggingface_steps(training: Training, steps: int, settings: dict[str, Any], mark: Mark) -> None:
     """Train for so many steps with Hugging Face's Trainer; ``mark`` is called at each step's end."""
-    import transformers  # noqa: PLC0415  perhaps missing
+    transformers = importlib.import_module("transformers")  # perhaps missing
 
     from pyrometer.huggingface import callback  # noqa: PLC0415  it looks transformers up
 
@@ -36,9 +37,9 @@ def huggingface_steps(training: Training, steps: int, settings: dict[str, Any], 
 def lightning_steps(training: Training, steps: int, settings: dict[str, Any], mark: Mark) -> None:
     """Train for so many steps with Lightning's Trainer; ``mark`` is called at each step's end."""
     try:
-        import lightning.pytorch as lightning  # noqa: PLC0415  perhaps missing
+        lightning = importlib.import_module("lightning.pytorch")  # perhaps missing
     except ImportError:
-        import pytorch_lightning as lightning  # noqa: PLC0415  its older name
+        lightning = importlib.import_module("pytorch_lightning")  # its older name
 
     from pyrometer.lightning import callback  # noqa: PLC0415  it looks lightning up
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import io
 import json
 import math
 import os
+import pickle
 import random
 import re
 import signal
@@ -14,21 +14,16 @@ import statistics
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
+from pyrometer_exporters.commands.gpu_check import check, clock_events, collectives, load, main, poller, xid
 from pyrometer_exporters.node.gpu.stretches import Stretches
+from pyrometer_simulator import gpu_check as stand_in
+from pyrometer_simulator.gpu_check import StandIn
 
-ROOT = Path(__file__).resolve().parents[2]
-LAUNCHER = ROOT / "benchmarks" / "on_gpu.py"
-
-
-@pytest.fixture
-def gpu_check(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    return lambda name: importlib.import_module(f"gpu_check.{name}")
+LAUNCHER = Path(__file__).resolve().parents[4] / "tools" / "gpu_check.py"
 
 
 def started(*flags: str) -> subprocess.Popen[str]:
@@ -90,10 +85,10 @@ def test_the_samplers_cost_on_a_simulated_driver_is_told_but_not_judged(checked:
 
 
 def test_a_load_leaves_the_gpu_when_it_is_asked_to_end_while_it_ends(
-    gpu_check: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gpu_check("stand_in").make(tmp_path)
-    place, load = gpu_check("place").Place(str(tmp_path), str(tmp_path)), gpu_check("load")
+    stand_in.make(tmp_path)
+    place = StandIn(str(tmp_path), files=str(tmp_path))
     held: list[bool] = []
 
     def asked_again(_number: int, handler: object) -> None:
@@ -104,7 +99,7 @@ def test_a_load_leaves_the_gpu_when_it_is_asked_to_end_while_it_ends(
     monkeypatch.setattr(load.signal, "signal", asked_again)
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     with pytest.raises(SystemExit):
-        load.main(place, phases=[{"name": "hold", "kind": load.IDLE, "seconds": 60}])
+        stand_in.run_load(place, phases=[{"name": "hold", "kind": load.IDLE, "seconds": 60}])
     assert held == [True]
     assert str(os.getpid()).encode() not in place.gpus.read_bytes()
 
@@ -118,11 +113,10 @@ def test_without_a_gpu_each_experiment_says_so(tmp_path: Path) -> None:
 
 
 def test_an_experiment_that_hangs_or_dies_costs_itself_alone(
-    gpu_check: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    main, check = gpu_check("main"), gpu_check("check")
     experiment = next(one for one in main.EXPERIMENTS if one.letter == "g")
-    place = gpu_check("place").Place(str(tmp_path), str(tmp_path), 1.0)
+    place = StandIn(str(tmp_path), files=str(tmp_path))
     (tmp_path / "gpus").write_bytes(b"")  # no simulated GPU: the experiment fails at once
     main._run_apart(place, experiment, check.Report(tmp_path, experiment), 60)
     results = check.results(tmp_path)
@@ -130,14 +124,13 @@ def test_an_experiment_that_hangs_or_dies_costs_itself_alone(
     assert all(result.passed is None and "no simulated GPUs" in result.note for result in results)
     # And one that has no time: what it started is ended with it.
     (tmp_path / "results.jsonl").unlink()
-    gpu_check("stand_in").make(tmp_path)
+    stand_in.make(tmp_path)
     main._run_apart(place, experiment, check.Report(tmp_path, experiment), 1.0)
     assert {result.note for result in check.results(tmp_path)} == {"not finished within 1 s"}
 
 
-def test_a_torn_line_of_results_costs_itself_alone(gpu_check: Any, tmp_path: Path) -> None:
-    check: ModuleType = gpu_check("check")
-    report = check.Report(tmp_path, gpu_check("xid").EXPERIMENT)
+def test_a_torn_line_of_results_costs_itself_alone(tmp_path: Path) -> None:
+    report = check.Report(tmp_path, xid.EXPERIMENT)
     report.passed("xid", "one", ok=True)
     with (tmp_path / check.RESULTS).open("a") as file:
         file.write('{"experiment": "i", "che')
@@ -154,20 +147,20 @@ def test_a_torn_line_of_results_costs_itself_alone(gpu_check: Any, tmp_path: Pat
     ],
 )
 def test_the_poller_sums_up_each_bit_within_the_window(
-    gpu_check: Any, changes: list[tuple[float, int]], window: tuple[float, float], found: dict[int, float]
+    changes: list[tuple[float, int]], window: tuple[float, float], found: dict[int, float]
 ) -> None:
-    assert gpu_check("poller").seconds_by_bit(changes, *window) == pytest.approx(found)
+    assert poller.seconds_by_bit(changes, *window) == pytest.approx(found)
 
 
-def test_the_changes_of_each_bit_are_counted(gpu_check: Any) -> None:
+def test_the_changes_of_each_bit_are_counted() -> None:
     changes = [(0.0, 4), (2.0, 0), (3.0, 12), (4.0, 8)]
-    assert gpu_check("poller").changes_by_bit(changes) == {4: 3, 8: 1}
-    assert gpu_check("poller").changes_by_bit([]) == {}
+    assert poller.changes_by_bit(changes) == {4: 3, 8: 1}
+    assert poller.changes_by_bit([]) == {}
 
 
-def test_a_sampled_reason_scatters_as_its_check_allows(gpu_check: Any) -> None:
+def test_a_sampled_reason_scatters_as_its_check_allows() -> None:
     """60 s of pulses of 0.3 s every 1.1 s, as the load on the stand-in has them, sampled 300 times over."""
-    clock_events, chance = gpu_check("clock_events"), random.Random(7).random  # noqa: S311  no secret
+    chance = random.Random(7).random  # noqa: S311  no secret
     period, pulse, end = 1.1, 0.3, 60.5
     apart = []
     for _ in range(300):
@@ -182,51 +175,7 @@ def test_a_sampled_reason_scatters_as_its_check_allows(gpu_check: Any) -> None:
     assert statistics.stdev(apart) == pytest.approx(expected, rel=0.15)
 
 
-def test_the_page_is_what_the_command_makes(gpu_check: Any) -> None:
-    text = gpu_check("page").text(gpu_check("main").EXPERIMENTS)
-    assert (ROOT / "docs/on-a-gpu.md").read_text(encoding="utf-8") == text, (
-        "docs/on-a-gpu.md is outdated: make gpu-page"
-    )
-
-
-def test_the_page_says_that_nothing_was_measured_on_a_gpu_until_it_was(
-    gpu_check: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    page, check = gpu_check("page"), gpu_check("check")
-    experiments = gpu_check("main").EXPERIMENTS
-    monkeypatch.setattr(page, "RECORDED", tmp_path)
-    assert "The column *measured* is still empty" in page.text(experiments)
-    run = tmp_path / "run"
-    run.mkdir()
-    described = {"stand_in": False, "gpu": "NVIDIA H200", "driver": "595.1", "date": "today", "python": "3.12",
-                 "processors": 16, "kernel": "6.8", "packages": {}}  # fmt: skip
-    check.append(run / check.RESULTS, {"machine": described})
-    check.Report(run, gpu_check("xid").EXPERIMENT).passed("xid", "Xid 31: +1", ok=True)
-    page.record(run)
-    text = page.text(experiments)
-    assert "still empty" not in text
-    assert "| Xid 31: +1: **pass** |" in text
-    assert "| measured | NVIDIA H200 | 595.1 |" in text
-
-
-def test_a_run_of_some_experiments_leaves_the_recorded_results_of_the_others(
-    gpu_check: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    page, check = gpu_check("page"), gpu_check("check")
-    monkeypatch.setattr(page, "RECORDED", tmp_path / "recorded")
-    for name, value in (("xid", "one"), ("jobs", "two"), ("xid", "three")):
-        experiment, run = gpu_check(name).EXPERIMENT, tmp_path / value
-        run.mkdir()
-        check.append(run / check.RESULTS, {"machine": {"stand_in": True}})
-        check.Report(run, experiment).passed(experiment.checks[0].name, value, ok=True)
-        page.record(run)
-    assert [result.measured for result in check.results(tmp_path / "recorded" / page.STAND_IN)] == ["two", "three"]
-
-
-def test_a_dump_with_more_than_plain_values_is_refused(gpu_check: Any) -> None:
-    import pickle
-
-    collectives = gpu_check("collectives")
+def test_a_dump_with_more_than_plain_values_is_refused() -> None:
     assert collectives.load_dump(pickle.dumps({"entries": [1, "a", None]})) == {"entries": [1, "a", None]}
     with pytest.raises(pickle.UnpicklingError, match=r"(os|posix)\.system"):
         collectives.load_dump(pickle.dumps(os.system))

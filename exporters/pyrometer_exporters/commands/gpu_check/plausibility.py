@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pyrometer
-from gpu_check.activity import capability
-from gpu_check.check import Check, Experiment, Report
-from gpu_check.exporter import Exporter, exporter
-from gpu_check.gpt import CPU_PEAK, Training
-from gpu_check.place import Place, scratch
-from gpu_check.stand_in import rest, work_tensor_cores
+from pyrometer_exporters.commands.gpu_check.activity import capability
+from pyrometer_exporters.commands.gpu_check.check import Check, Experiment, Report
+from pyrometer_exporters.commands.gpu_check.exporter import Exporter, exporter
+from pyrometer_exporters.commands.gpu_check.gpt import CPU_PEAK, Training
+from pyrometer_exporters.commands.gpu_check.place import Place, scratch
 from pyrometer_exporters.node.train.peaks import peak_flops
 
 _TENSOR = "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE"
@@ -38,8 +37,7 @@ def run(place: Place, report: Report) -> None:
         try:
             rows, unknown = _trained(place, rings)
         finally:
-            if place.stand_in:
-                rest(place)
+            place.show_rest()
     report.raw("MFU and tensor activity", rows)
     report.passed("unknown", f"{unknown:.0f} series", ok=unknown == 1)
     known = [row for row in rows if row["tensor"] is not None]
@@ -82,7 +80,7 @@ def _round(place: Place, training: Training, run: pyrometer.Run, ours: Exporter,
     _steps(training, run, max(0.3, place.seconds(_ROUND_SECONDS)))
     if place.stand_in:
         rate = (run.steps_finished() - done) * training.flops_per_step / (time.monotonic() - first.at)
-        work_tensor_cores(place, _STAND_IN_SHARE * rate / peak)
+        place.show_tensor_work(_STAND_IN_SHARE * rate / peak)
     second = ours.scrape()
     flops = [page.value(_FLOPS, run="plausible") or 0.0 for page in (first, second)]
     clock, most = second.value(_CLOCK), second.value(_MOST_CLOCK)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
-from gpu_check.check import Check, Experiment, Report
-from gpu_check.exporter import Page, exporter
-from gpu_check.load import IDLE
-from gpu_check.place import Place
+from pyrometer_exporters.commands.gpu_check.check import Check, Experiment, Report
+from pyrometer_exporters.commands.gpu_check.exporter import Page, exporter
+from pyrometer_exporters.commands.gpu_check.load import IDLE
+from pyrometer_exporters.commands.gpu_check.place import Place
 from pyrometer_exporters.node.gpu.jobs import job_of_cgroup
 
 _PROCESSES, _INFO = "pyrometer_gpu_processes", "pyrometer_gpu_job_info"
@@ -49,10 +50,10 @@ def _counts(page: Page) -> dict[str, float]:
     return page.by(_PROCESSES, "attribution")
 
 
-def _until_gone(scrape: object, before: dict[str, float]) -> tuple[float, dict[str, float]]:
+def _until_gone(scrape: Callable[[], Page], before: dict[str, float]) -> tuple[float, dict[str, float]]:
     begin = time.monotonic()
     while True:
-        counts, took = _counts(scrape()), time.monotonic() - begin  # type: ignore[operator]
+        counts, took = _counts(scrape()), time.monotonic() - begin
         if counts == before or took > _GONE_SECONDS:
             return took, counts
         time.sleep(0.25)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from gpu_check.place import Place
+    from pyrometer_exporters.commands.gpu_check.place import Place
 
 RESULTS, RAW = "results.jsonl", "raw.jsonl"
 

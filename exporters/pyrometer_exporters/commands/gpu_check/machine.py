@@ -11,7 +11,7 @@ from typing import Any
 
 import pynvml
 
-from gpu_check.place import Place, say
+from pyrometer_exporters.commands.gpu_check.place import Place, say
 
 _LIMITS = ("memory.max", "cpu.max", "pids.max")
 _PACKAGES = ("torch", "transformers", "lightning", "nvidia-ml-py", "prometheus-client", "PyYAML", "bcrypt")
@@ -20,7 +20,7 @@ _PACKAGES = ("torch", "transformers", "lightning", "nvidia-ml-py", "prometheus-c
 def describe(place: Place) -> None:
     """Report the machine; ``gpu`` is empty where no driver answers, and ``no_gpu`` has the reason."""
     found: dict[str, Any] = {
-        "stand_in": bool(place.stand_in),
+        "stand_in": place.stand_in,
         "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         "gpu": "", "no_gpu": "",
         "cuda": not place.stand_in and place.torch() is not None,

@@ -1,57 +1,75 @@
-"""Where the check runs: on a GPU, or on the project's stand-in for its driver; programs are started accordingly."""
+"""Where the check runs: this machine's first GPU, the programs that are started for it, and scratch folders."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from types import MappingProxyType, ModuleType
+from typing import IO, Any, ClassVar, cast
 
 import pynvml
 
 SHARED_MEMORY = "/dev/shm"  # noqa: S108  rings belong into it
-LAUNCHER = Path(__file__).resolve().parents[1] / "on_gpu.py"
 _END_SECONDS = 30.0  # a program that has been asked to end puts back what it has set on the stand-in
 
 
 @dataclass(frozen=True)
 class Place:
-    """The folder of the raw data, the stand-in's files (empty on a GPU), and a factor for how long things take."""
+    """The machine's first GPU, the folder of the raw data, and a factor for how long things take.
+
+    A subclass stands in for the GPU: its methods start and open a simulated driver.
+    """
 
     out: str
-    stand_in: str = ""
     scale: float = 1.0
     deadline: float = 0.0
     """When the experiment is ended, by ``time.monotonic``."""
     cuda: bool = False
     """True if PyTorch can use the GPU; looked up once, as importing it may wake the GPU and takes seconds."""
 
+    stand_in: ClassVar[bool] = False
+    """True where a simulated driver answers: costs are measured, not judged."""
+    program: ClassVar[tuple[str, ...]] = ("-m", "pyrometer_exporters.commands.gpu_check")
+    """How Python starts this command."""
+    children: ClassVar[Mapping[str, Callable[..., None]]] = MappingProxyType({})
+    """Programs in place of the command's own, by name."""
+    device: ClassVar[str] = "cuda"
+    """PyTorch's name of the device that trains."""
+    backend: ClassVar[str] = "nccl"
+    """PyTorch's name of the library for collectives."""
+    capability: ClassVar[tuple[float, int] | None] = None
+    """A simulated GPU's FLOPs per cycle and SM, and its number of SMs; a real one is asked."""
+    bandwidth: ClassVar[float | None] = None
+    """A simulated GPU's bytes per second of memory; a real one is asked."""
+
+    @classmethod
+    @contextlib.contextmanager
+    def made(cls, out: Path, scale: float) -> Iterator[Place]:
+        """Yield a place for the length of a run."""
+        yield cls(str(out), scale)
+
     def text(self) -> str:
         """Return what :meth:`parse` reads."""
         return json.dumps(asdict(self))
 
-    @staticmethod
-    def parse(text: str) -> Place:
+    @classmethod
+    def parse(cls, text: str) -> Place:
         """Return the place that a parent process has described."""
-        return Place(**json.loads(text))
+        return cls(**json.loads(text))
 
     @property
     def folder(self) -> Path:
         """The folder of the raw data."""
         return Path(self.out)
-
-    @property
-    def gpus(self) -> Path:
-        """The state of the simulated GPUs."""
-        return Path(self.stand_in) / "gpus"
 
     def seconds(self, on_a_gpu: float) -> float:
         """Return how long something takes here that takes ``on_a_gpu`` seconds on a GPU."""
@@ -64,38 +82,50 @@ class Place:
     @property
     def loads(self) -> bool:
         """True if a load can be put on the GPU."""
-        return self.cuda or bool(self.stand_in)
+        return self.cuda or self.stand_in
 
     def torch(self) -> ModuleType | None:
-        """Return PyTorch if it can be used here: on a GPU only with CUDA, on the stand-in any build."""
+        """Return PyTorch if it can be used here: with CUDA on a GPU, any build on the stand-in."""
         try:
-            import torch  # noqa: PLC0415  gigabytes, and perhaps missing
+            torch = importlib.import_module("torch")  # gigabytes, and perhaps missing
         except (ImportError, OSError):  # OSError: a library of CUDA that is missing
             return None
-        usable = bool(self.stand_in) or torch.cuda.is_available()
-        return torch if usable else None
+        return torch if self.stand_in or torch.cuda.is_available() else None
 
     def exporter_module(self) -> list[str]:
         """Return how Python starts the node exporter here."""
-        if self.stand_in:
-            return ["-m", "pyrometer_simulator.node", "--gpus", str(self.gpus), "--"]
         return ["-m", "pyrometer_exporters.node.main"]
 
     def doctor_module(self) -> list[str]:
         """Return how Python starts the doctor here."""
-        if self.stand_in:
-            return ["-m", "pyrometer_simulator.doctor", "--gpus", str(self.gpus), "--"]
         return ["-m", "pyrometer_exporters.commands.doctor.main"]
 
     def node_paths(self) -> list[str]:
-        """Return the flags of the simulated node's files; none on a GPU, where the node is the machine's own."""
-        names = ("sysfs=sys", "kmsg=kmsg") if self.stand_in else ()
-        return [f"--path.{name}={self.stand_in}/{where}" for name, _, where in (one.partition("=") for one in names)]
+        """Return the flags that name the node's files, where they are not the machine's own."""
+        return []
+
+    def library(self) -> contextlib.AbstractContextManager[None]:
+        """Have pynvml use this place's driver."""
+        return contextlib.nullcontext()
+
+    def nvidia_smi(self) -> contextlib.AbstractContextManager[None]:
+        """Have an nvidia-smi on the path, where there is one for this driver."""
+        return contextlib.nullcontext()
+
+    def ras(self, address: tuple[str, int]) -> contextlib.AbstractContextManager[None]:  # noqa: ARG002  NCCL listens
+        """Have a RAS socket at an address, where NCCL opens none."""
+        return contextlib.nullcontext()
+
+    def show_tensor_work(self, share: float) -> None:
+        """Have a simulated GPU report this tensor activity, 0 to 1; a real one is at work."""
+
+    def show_rest(self) -> None:
+        """Have a simulated GPU report that it is idle."""
 
     @contextlib.contextmanager
     def nvml(self) -> Iterator[Any]:
         """Open the driver in this process, independently of our exporter's code; yield the handle of the first GPU."""
-        with self._library():
+        with self.library():
             pynvml.nvmlInit()
             try:
                 yield pynvml.nvmlDeviceGetHandleByIndex(0)
@@ -103,20 +133,10 @@ class Place:
                 pynvml.nvmlShutdown()
 
     @contextlib.contextmanager
-    def _library(self) -> Iterator[None]:
-        if not self.stand_in:
-            yield
-            return
-        from pyrometer_simulator.nvml import installed  # noqa: PLC0415  only of the stand-in
-
-        with installed(self.gpus):
-            yield
-
-    @contextlib.contextmanager
     def child(self, name: str, **settings: Any) -> Iterator[Child]:  # noqa: ANN401  whatever JSON can hold
-        """Run one of our own programs (of ``children.py``) for the length of the block."""
+        """Run one of the command's programs for the length of the block."""
         environment = {**os.environ, **settings.pop("environment", {})}
-        command = [sys.executable, str(LAUNCHER), "--child", name, self.text(), json.dumps(settings)]
+        command = [sys.executable, *self.program, "--child", name, self.text(), json.dumps(settings)]
         with subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         ) as process:
@@ -132,12 +152,12 @@ class Child:
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
+        self._input, self._output = cast("IO[str]", process.stdin), cast("IO[str]", process.stdout)
         self.pid = process.pid
 
     def lines(self) -> Iterator[dict[str, Any]]:
         """Yield what it writes until it ends."""
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
+        for line in self._output:
             if line.startswith("{"):
                 yield json.loads(line)
 
@@ -155,14 +175,12 @@ class Child:
 
     def go(self) -> None:
         """Let it continue: it waits for a line."""
-        assert self._process.stdin is not None
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
+        self._input.write("\n")
+        self._input.flush()
 
     def end_input(self) -> None:
         """Close its standard input, which ends a program that waits for that."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
+        self._input.close()
 
     def wait(self, seconds: float) -> int | None:
         """Return its exit status, None if it has not ended by then."""
@@ -173,7 +191,7 @@ class Child:
     def end(self) -> None:
         """End it, politely at first."""
         with contextlib.suppress(OSError):
-            self._process.stdin.close()  # type: ignore[union-attr]
+            self._input.close()
         if self._process.poll() is None:
             self._process.terminate()
             if self.wait(_END_SECONDS) is None:

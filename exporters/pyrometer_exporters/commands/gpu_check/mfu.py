@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyrometer
-from gpu_check.check import Check, Experiment, Report
-from gpu_check.cost import judge_pairs
-from gpu_check.gpt import CPU_PEAK, Training
-from gpu_check.place import Place, scratch
-from gpu_check.trainers import huggingface_steps, lightning_steps
+from pyrometer_exporters.commands.gpu_check.check import Check, Experiment, Report
+from pyrometer_exporters.commands.gpu_check.cost import judge_pairs
+from pyrometer_exporters.commands.gpu_check.gpt import CPU_PEAK, Training
+from pyrometer_exporters.commands.gpu_check.place import Place, scratch
+from pyrometer_exporters.commands.gpu_check.trainers import huggingface_steps, lightning_steps
 from pyrometer_exporters.node.train.peaks import peak_flops
+from pyrometer_exporters.node.train.rank import Rank
 from pyrometer_exporters.node.train.rings import Record, RingFile
-from pyrometer_exporters.node.train.tracker import Rank, to_point
+from pyrometer_exporters.node.train.tracker import to_point
 
 _SHARE = 0.005
 _STEPS, _SETTLE = 30, 6
@@ -197,8 +198,8 @@ class Bench:
             self._training.synchronize()
             return marks, self._records(run)
 
-    def _with_trainer(self, train: Callable[..., Iterator[object]]) -> tuple[Marks, list[Record]]:
-        """Run a framework's trainer; it yields at the end of each step."""
+    def _with_trainer(self, train: Callable[..., None]) -> tuple[Marks, list[Record]]:
+        """Run a framework's trainer; return a mark at the end of each step, and the records."""
         before = set(self._rings.glob("*.ring"))
         marks: Marks = []
         train(self._training, _STEPS, self._settings(), lambda: marks.append(self._training.mark()))

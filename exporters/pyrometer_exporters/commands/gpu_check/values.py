@@ -7,10 +7,9 @@ import subprocess
 import sys
 import time
 
-from gpu_check.check import Check, Experiment, Report
-from gpu_check.load import PRODUCTS
-from gpu_check.place import Place
-from gpu_check.stand_in import with_nvidia_smi
+from pyrometer_exporters.commands.gpu_check.check import Check, Experiment, Report
+from pyrometer_exporters.commands.gpu_check.load import PRODUCTS
+from pyrometer_exporters.commands.gpu_check.place import Place
 
 FIELD_REPORT = "field-report.tar.gz"
 _MOST_BYTES, _MOST_SECONDS = 5 << 20, 60.0
@@ -23,7 +22,7 @@ CHECKS = (
 
 def run(place: Place, report: Report) -> None:
     """Compare twice and make the field report between, while the load runs."""
-    with with_nvidia_smi(place):
+    with place.nvidia_smi():
         _compare(place, report, "idle")
         phases = [{"name": "load", "kind": PRODUCTS, "seconds": place.seconds(60)}]
         if not place.loads:

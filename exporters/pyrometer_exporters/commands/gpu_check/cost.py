@@ -8,14 +8,15 @@ import random
 import signal
 import statistics
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pynvml
 
-from gpu_check.check import Check, Experiment, Report
-from gpu_check.exporter import Exporter, exporter
-from gpu_check.load import PRODUCTS
-from gpu_check.place import Place
+from pyrometer_exporters.commands.gpu_check.check import Check, Experiment, Report
+from pyrometer_exporters.commands.gpu_check.exporter import Exporter, exporter
+from pyrometer_exporters.commands.gpu_check.load import PRODUCTS
+from pyrometer_exporters.commands.gpu_check.place import Place
 
 CHECKS = (
     Check("scrape_1s", "a scrape's CPU and wall, idle GPU, every second", "CPU p50 at most 10 ms"),
@@ -54,7 +55,7 @@ def run(place: Place, report: Report) -> None:
         report.passed("memory", f"{memory:.1f} MB", ok=memory <= _RSS_MEGABYTES)
 
 
-def _idle(place: Place, meanwhile: Any) -> dict[str, Any]:  # noqa: ANN401  a function
+def _idle(place: Place, meanwhile: Callable[[], object]) -> dict[str, Any]:
     """Return power, P-state and SM clock over a time; NVML is closed meanwhile, as opening it may be what wakes."""
     with place.nvml() as handle:
         energy, begin = _asked("nvmlDeviceGetTotalEnergyConsumption", handle), time.monotonic()
@@ -217,7 +218,7 @@ def judge_pairs(report: Report, check: str, shares: list[float], most: float) ->
 
 def interval(values: list[float]) -> tuple[float, float]:
     """Return the interval of 95 % of the medians of samples drawn with replacement."""
-    chance = random.Random(0)
+    chance = random.Random(0)  # noqa: S311  no secret
     medians = sorted(statistics.median(chance.choices(values, k=len(values))) for _ in range(1000))
     return medians[25], medians[974]
 

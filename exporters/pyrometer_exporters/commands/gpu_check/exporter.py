@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import re
+import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from harness import node_exporter
 from prometheus_client.parser import text_string_to_metric_families
 
-from gpu_check.place import Place, scratch
+from pyrometer_exporters.commands.gpu_check.place import Place, scratch
 
 GPU = "0"
 
@@ -65,6 +67,26 @@ class Exporter:
         """Return its resident memory."""
         status = Path(f"/proc/{self.pid}/status").read_text()
         return int(status.partition("VmRSS:")[2].split()[0]) / 1000
+
+
+@contextlib.contextmanager
+def node_exporter(
+    flags: Sequence[str], module: Sequence[str] = ("-m", "pyrometer_exporters.node.main")
+) -> Iterator[tuple[int, int]]:
+    """Run a node exporter for the length of the block; yield its process id and port.
+
+    ``module`` is the start of Python's command line, for a variant of the exporter.
+    """
+    command = [sys.executable, *module, "--web.listen-address=127.0.0.1:0", *flags]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            for line in process.stderr or ():
+                address = re.search(r"listening on [^ ]*?:(\d+)", line)
+                if address:
+                    yield process.pid, int(address[1])
+                    return
+        finally:
+            process.terminate()
 
 
 @contextlib.contextmanager
