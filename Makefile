@@ -159,18 +159,17 @@ types: $(STAMP)
 # time they wait for programs that they start: make test on two cores in 9 min 47 s, with three processes in 10 min 19 s.
 WORKERS := $(shell workers=$$(( 2 * $$(nproc) )); echo $$(( workers > 8 ? 8 : workers )))
 SPREAD := --numprocesses=$(WORKERS) --dist=loadfile
-UNIT := not e2e and not integrations and not wheels and not recipes
 # Threads of a matrix product that wait for each other take the cores from the other processes.
 unit: export OPENBLAS_NUM_THREADS := 1
 unit: $(STAMP) stack
-	@echo ">> tests"; $(BIN)/pytest $(SPREAD) -m "$(UNIT)"
+	@echo ">> tests"; $(BIN)/pytest $(SPREAD)
 
 # What differs between systems: the stack, the demo's parts, the kernel log, the client's hooks into Python's own exit. Floods
 # of the log are about speed, which the chroots of a busy machine say nothing about.
 SMOKE := tests/simulator/stack tests/simulator/demo tests/simulator/systems tests/simulator/test_engine.py \
 	tests/exporters/node/kernel tests/client/test_*.py tests/test_make.py --ignore=tests/exporters/node/kernel/test_follow_flood.py
 smoke: $(STAMP) stack
-	@echo ">> smoke tests"; $(BIN)/pytest -q -m "not e2e and not integrations and not recipes" $(SMOKE)
+	@echo ">> smoke tests"; $(BIN)/pytest -q $(SMOKE)
 
 # As root: debootstrapped Debian 12 and 13, Ubuntu 22.04 and 24.04. SYSTEMS_FLAGS=--help for the choices.
 test-systems: $(STAMP)
@@ -196,14 +195,11 @@ test-compose: $(STAMP) stack
 	@echo ">> containers"; $(BIN)/pytest -m compose tests/compose
 
 # Several clusters in one view, and what is beside or above one Prometheus. Parts without their engine say how to get it.
-SCALE := tests/alert_rules/test_rule_clusters.py tests/alerting/test_clusters.py tests/alerting/digest/test_digest_clusters.py \
-	tests/dashboards/test_clusters_board.py tests/exporters/node/test_profiles.py tests/e2e/test_consumers.py \
-	tests/dashboards/test_real_prometheus.py tests/e2e/test_victoria_cluster.py tests/docs/test_pair_pages.py \
-	tests/e2e/test_thanos.py tests/e2e/test_mimir.py tests/e2e/test_keep_batches.py tests/alerting/test_two_services.py \
-	tests/alerting/test_three_alertmanagers.py tests/alerting/test_two_services_page.py tests/alerting/test_chaos.py \
-	tests/alert_rules/test_rule_shards.py tests/dashboards/test_rule_shards.py tests/benchmarks/test_bench_scale.py
+SCALE := tests/e2e/test_consumers.py tests/e2e/test_victoria_cluster.py tests/e2e/test_thanos.py tests/e2e/test_mimir.py \
+	tests/e2e/test_keep_batches.py tests/dashboards/test_real_prometheus.py tests/alerting/test_three_alertmanagers.py \
+	tests/alert_rules/test_rule_shards.py tests/benchmarks/test_bench_scale.py
 test-scale: $(STAMP) stack
-	@echo ">> past one machine"; $(BIN)/pytest -rs $(SCALE)
+	@echo ">> past one machine"; $(BIN)/pytest -rs -m e2e $(SCALE)
 	@$(BIN)/python benchmarks/bench_profiles.py
 
 # PyTorch and the frameworks are gigabytes: an environment of their own. torchtitan and verl without what only their trainers

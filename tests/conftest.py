@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from pyrometer_simulator.stack import Stack, StackError, find_stack
+from pyrometer_simulator.stack.promtool import objections
+
+ROOT = Path(__file__).resolve().parents[1]
 
 settings.register_profile("pyrometer", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("pyrometer")
@@ -16,7 +22,7 @@ settings.load_profile("pyrometer")
 # dear, and one process would be at them minutes after the others.
 APART = (
     "tests/alert_rules/test_situations.py::test_a_situation_wakes_whom_it_should",
-    "tests/alert_rules/test_rule_clusters.py::test_the_rules_do_what_their_tests_say_of_both_clusters",
+    "tests/alert_rules/test_rule_clusters.py::test_the_rules_pass_their_tests_for_both_clusters",
 )
 # Files that take longest, in order: begun first, nobody waits for them at the end.
 FIRST = (
@@ -85,3 +91,38 @@ def stack() -> Stack:
         return find_stack(lambda _: None)
     except StackError as error:
         pytest.skip(str(error))
+
+
+def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str] | None:
+    """Show all that a tool printed where nothing was expected, such as promtool's ``exp`` and ``got``."""
+    if isinstance(left, str) and op == "==" and right == "":
+        return ["nothing was expected:", *left.splitlines()]
+    return None
+
+
+@pytest.fixture(scope="session")
+def promtool(stack: Stack) -> Callable[..., None]:
+    """Return a call of promtool that fails the test with promtool's own words: what it expected, and what it got."""
+
+    def call(*arguments: str | Path) -> None:
+        if complaint := objections(stack.promtool, *arguments):
+            pytest.fail(complaint, pytrace=False)
+
+    return call
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Return a comparison of a text with a golden file beside the test; PYROMETER_UPDATE_GOLDEN=1 writes the file."""
+
+    def compare(text: str, name: str) -> None:
+        path = request.path.parent / name
+        if os.environ.get("PYROMETER_UPDATE_GOLDEN"):
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        folder = request.path.parent.relative_to(ROOT)
+        assert text == path.read_text(encoding="utf-8"), (
+            f"if {name} shall change: PYROMETER_UPDATE_GOLDEN=1 .venv/bin/pytest {folder}, and read the difference"
+        )
+
+    return compare

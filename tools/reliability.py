@@ -51,7 +51,7 @@ def _verdict(test: str) -> str:
     words = shlex.split(test)
     if not (ROOT / words[0]).exists():
         return "no test here"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *words]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "", *words]
     status = subprocess.run(
         command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False
     ).returncode

@@ -16,12 +16,11 @@ import yaml
 
 from pyrometer_exporters.framework.metrics import Sample
 from pyrometer_exporters.node.nccl.inspector import Inspector
-from pyrometer_simulator.stack import Stack
-from pyrometer_simulator.stack.promtool import objections
 
 RULES = Path(__file__).resolve().parents[2] / "alert_rules/nccl_inspector.rules.yaml"
 NOW, NODES, GPUS = 1_790_000_000.0, 4, 8
 # Bytes per second in GB, and microseconds, of a rank's collectives within a node and between nodes.
+Promtool = Callable[..., None]
 Timing = tuple[float, float]
 Timings = Callable[[int, int], tuple[Timing, Timing]]
 WITHIN, BETWEEN = (400.0, 700.0), (350.0, 9000.0)
@@ -65,7 +64,7 @@ def selector(labels: dict[str, str]) -> str:
     return "{" + ",".join(f"{name}={json.dumps(value)}" for name, value in labels.items() if value) + "}"
 
 
-def fires(stack: Stack, folder: Path, timings: Timings, **expected: list[dict[str, str]]) -> None:
+def fires(promtool: Promtool, folder: Path, timings: Timings, **expected: list[dict[str, str]]) -> None:
     """Check which alerts fire after 25 minutes, by the labels that name somebody."""
     series = []
     for node in range(NODES):
@@ -82,28 +81,28 @@ def fires(stack: Stack, folder: Path, timings: Timings, **expected: list[dict[st
     tests: list[dict[str, Any]] = [{"interval": "30s", "input_series": series, "promql_expr_test": whom}]
     path = folder / "of_files.test.yaml"
     path.write_text(yaml.safe_dump({"rule_files": [str(RULES)], "evaluation_interval": "30s", "tests": tests}))
-    assert objections(stack.promtool, "test", "rules", path) == ""
+    promtool("test", "rules", path)
 
 
-def test_ranks_that_are_alike_are_no_news(stack: Stack, tmp_path: Path) -> None:
+def test_ranks_that_are_alike_are_no_news(promtool: Promtool, tmp_path: Path) -> None:
     def alike(node: int, gpu: int) -> tuple[Timing, Timing]:
         return (400.0 + gpu, 700.0), (350.0 - node, 9000.0 + 10 * gpu)
 
-    fires(stack, tmp_path, alike, NcclStraggler=[], NcclBandwidthDropped=[])
+    fires(promtool, tmp_path, alike, NcclStraggler=[], NcclBandwidthDropped=[])
 
 
 @pytest.mark.parametrize("late_after", [False, True])
-def test_a_rail_that_carries_less_is_named(stack: Stack, tmp_path: Path, late_after: bool) -> None:
+def test_a_rail_that_carries_less_is_named(promtool: Promtool, tmp_path: Path, late_after: bool) -> None:
     """Its ranks end later, and may come late to the collectives within the node that follow."""
 
     def slow_rail(_node: int, gpu: int) -> tuple[Timing, Timing]:
         within = ((100.0, 20_000.0) if gpu != 5 else (400.0, 700.0)) if late_after else WITHIN
         return within, (140.0, 22_500.0) if gpu == 5 else BETWEEN
 
-    fires(stack, tmp_path, slow_rail, NcclStraggler=[], NcclBandwidthDropped=[{"gpu": "5"}])
+    fires(promtool, tmp_path, slow_rail, NcclStraggler=[], NcclBandwidthDropped=[{"gpu": "5"}])
 
 
-def test_two_late_ranks_of_different_groups_are_named_rather_than_a_rail(stack: Stack, tmp_path: Path) -> None:
+def test_two_late_ranks_of_different_groups_are_named_rather_than_a_rail(promtool: Promtool, tmp_path: Path) -> None:
     """All ranks of their nodes are late between nodes, and all of the other nodes wait there."""
 
     def two_late(node: int, gpu: int) -> tuple[Timing, Timing]:
@@ -112,11 +111,11 @@ def test_two_late_ranks_of_different_groups_are_named_rather_than_a_rail(stack: 
         return within, BETWEEN if late is not None else (80.0, 45_000.0)
 
     named = [{"node": "gpu-0", "gpu": "3"}, {"node": "gpu-2", "gpu": "6"}]
-    fires(stack, tmp_path, two_late, NcclStraggler=named, NcclBandwidthDropped=[])
+    fires(promtool, tmp_path, two_late, NcclStraggler=named, NcclBandwidthDropped=[])
 
 
-def test_a_node_that_is_late_as_a_whole_is_named(stack: Stack, tmp_path: Path) -> None:
+def test_a_node_that_is_late_as_a_whole_is_named(promtool: Promtool, tmp_path: Path) -> None:
     def late_node(node: int, _gpu: int) -> tuple[Timing, Timing]:
         return WITHIN, BETWEEN if node == 1 else (80.0, 45_000.0)
 
-    fires(stack, tmp_path, late_node, NcclStraggler=[{"node": "gpu-1"}], NcclBandwidthDropped=[])
+    fires(promtool, tmp_path, late_node, NcclStraggler=[{"node": "gpu-1"}], NcclBandwidthDropped=[])

@@ -8,7 +8,7 @@ figures. `make test` does so with three of the files, `make test-scale` with all
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -117,8 +117,11 @@ def _cases() -> Iterator[Any]:
 
 @pytest.mark.parametrize(("path", "label"), list(_cases()))
 def test_the_shards_together_say_what_the_group_said(stack: Stack, tmp_path: Path, path: Path, label: str) -> None:
-    copy = _with_shards(path, tmp_path / "shards", WAYS[label])
-    assert _complaint(stack, copy) == ""
+    complaint = _complaint(stack, _with_shards(path, tmp_path / "shards", WAYS[label]))
+    if complaint and objections(stack.promtool, "test", "rules", path):
+        pytest.skip("it fails without shards, too: see test_rule_clusters.py")
+    if complaint:
+        pytest.fail(f"only shards break it:\n{complaint}", pytrace=False)
 
 
 @pytest.mark.parametrize(("file", "label"), QUICK[:2])
@@ -129,10 +132,10 @@ def test_a_shard_that_is_missing_is_noticed(stack: Stack, tmp_path: Path, file: 
     assert "FAILED" in _complaint(stack, copy)
 
 
-def test_all_groups_split_at_once_are_valid(stack: Stack, tmp_path: Path) -> None:
+def test_all_groups_split_at_once_are_valid(promtool: Callable[..., None], tmp_path: Path) -> None:
     for path in sorted(RULES.glob("*.rules.yaml")):
         text = path.read_text(encoding="utf-8")
         for label, shards in WAYS.items():
             text = split(text, {name: shards for name, _ in groups_of(text) if name in _splittable(label)})
         (tmp_path / path.name).write_text(text, encoding="utf-8")
-    assert objections(stack.promtool, "check", "rules", *sorted(tmp_path.glob("*.rules.yaml"))) == ""
+    promtool("check", "rules", *sorted(tmp_path.glob("*.rules.yaml")))

@@ -11,14 +11,12 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.families import labels_by_metric
 
 from pyrometer_alerting.state.metrics import FAMILIES as OF_ALERTING
 from pyrometer_dashboards.interpolation import builtin_variables, interpolate
 from pyrometer_dashboards.lint import finding, promql, run
 from pyrometer_dashboards.main import main, rendered
-from pyrometer_exporters import cluster, node
-from pyrometer_exporters.framework.collector import discover
-from pyrometer_exporters.framework.docs import OWN_FAMILIES
 from pyrometer_simulator.stack import find_stack
 
 PROJECT = Path(__file__).parents[2]
@@ -83,8 +81,7 @@ def test_the_overview_links_to_every_board_or_the_menu_does(boards: dict[str, di
 
 
 def test_every_query_names_metrics_that_are_defined(boards: dict[str, dict[str, Any]]) -> None:
-    known = {family.name for package in (node, cluster) for spec in discover(package) for family in spec.families}
-    known |= {family.name for family in OWN_FAMILIES}
+    known = set(labels_by_metric())
     for path in (PROJECT / "alert_rules").glob("*.rules.yaml"):
         for group in yaml.safe_load(path.read_text())["groups"]:
             known |= {rule["record"] for rule in group["rules"] if "record" in rule}

@@ -9,12 +9,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 
-from pyrometer_alerting.state.metrics import FAMILIES as ALERTING_FAMILIES
-from pyrometer_alerting.state.metrics import Family as AlertingFamily
-from pyrometer_exporters import cluster, node
-from pyrometer_exporters.framework.collector import discover
-from pyrometer_exporters.framework.docs import OWN_FAMILIES
-from pyrometer_exporters.framework.metrics import Family as ExporterFamily
+from tests.families import labels_by_metric
+
 from pyrometer_simulator.fleet.openmetrics import all_families, scrape, write_history
 from pyrometer_simulator.fleet.plan import EPOCH, Faults, Plan, planted, single_faults
 from pyrometer_simulator.fleet.training_metrics import batches
@@ -37,14 +33,7 @@ def parsed(lines: list[str]) -> Iterator[tuple[str, set[str]]]:
 
 
 def test_names_and_labels_are_those_of_the_exporters() -> None:
-    known: dict[str, set[str]] = {}
-    families: tuple[ExporterFamily | AlertingFamily, ...] = (
-        *OWN_FAMILIES,
-        *ALERTING_FAMILIES,
-        *(f for package in (node, cluster) for spec in discover(package) for f in spec.families),
-    )
-    for family in families:
-        known.setdefault(family.name, set()).update(family.labels)
+    known = labels_by_metric()
     plan = Plan(nodes=6, faults=planted(6))
     lines = told(plan) + [f"{series} {value}\n" for series, value, _ in batches(plan, NOW, NOW + 30)]
     for name, labels in parsed(lines):

@@ -24,10 +24,10 @@ Group = dict[str, Any]
 
 
 def objections(promtool: Path, *arguments: str | Path) -> str:
-    """Run promtool with these arguments and return its complaints; empty if there are none."""
+    """Run promtool with these arguments and return its complaints, without what it says of success; empty if none."""
     command = [str(promtool), *map(str, arguments)]
     answer = subprocess.run(command, env=_FRUGAL | os.environ, capture_output=True, text=True, check=False)
-    return "" if answer.returncode == 0 else answer.stdout + answer.stderr or f"status {answer.returncode}"
+    return "" if answer.returncode == 0 else answer.stderr or answer.stdout or f"status {answer.returncode}"
 
 
 @cache

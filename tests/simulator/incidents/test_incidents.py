@@ -10,12 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.families import labels_by_metric
 
 from pyrometer_alerting.model.incident import Cause, Diagnosis
 from pyrometer_alerting.state.outbox import MOST_CALLS
-from pyrometer_exporters import cluster, node
-from pyrometer_exporters.framework.collector import discover
-from pyrometer_exporters.framework.docs import OWN_FAMILIES
 from pyrometer_kit.prometheus import HttpPrometheus, Series
 from pyrometer_simulator.incidents import __main__ as incidents
 from pyrometer_simulator.incidents.faults import Faults
@@ -54,10 +52,7 @@ def case(kind: str, seed: int = 1, interval: float = 5.0) -> incidents.Case:
 
 @pytest.mark.parametrize("kind", KINDS[::5])
 def test_names_and_labels_are_those_of_the_exporters(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    known: dict[str, set[str]] = {}
-    families = (f for package in (node, cluster) for spec in discover(package) for f in spec.families)
-    for family in (*OWN_FAMILIES, *families):
-        known.setdefault(family.name, set()).update(family.labels)
+    known = labels_by_metric()
     noted = Names()
     monkeypatch.setattr("pyrometer_simulator.incidents.metrics.Batch", lambda: noted)
     series_of(incidents.build(case(kind, interval=15.0))[0])
