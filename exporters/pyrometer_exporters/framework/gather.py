@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from pyrometer_exporters.framework.collector import Collector, CollectorSpec
-from pyrometer_exporters.framework.metrics import NO_SAMPLES, Columns, Down, Family, Sample, columns_of, joined
+from pyrometer_exporters.framework.metrics import NO_SAMPLES, Columns, Down, Families, Sample, columns_of, joined
 from pyrometer_exporters.framework.outcome import Outcome
 from pyrometer_exporters.framework.scheduling import Member, SharedWorker
 from pyrometer_exporters.framework.validation import Validated, Validator
@@ -20,31 +20,18 @@ log = logging.getLogger(__name__)
 # How long the other collectors wait for one that isn't done.
 PATIENCE_SECONDS = 0.05
 
-COLLECTOR_SUCCESS = Family(
-    "pyrometer_collector_success",
-    "gauge",
-    "1 if the collector ran to its end within its deadline, else 0. A node without the hardware is no failure.",
-    ("collector",),
-)
-COLLECTOR_DURATION = Family(
-    "pyrometer_collector_duration_seconds",
-    "gauge",
-    "How long the collector took in this scrape; where it missed its deadline, the deadline.",
-    ("collector",),
-)
-COLLECTOR_LAST_SUCCESS = Family(
-    "pyrometer_collector_last_success_timestamp_seconds",
-    "gauge",
-    "When the collector last ran to its end; absent until it first did.",
-    ("collector",),
-)
-DOWN_REASON = Family(
-    "pyrometer_down_reason_info",
-    "gauge",
+# fmt: off
+FAMILIES = Families("collector")
+COLLECTOR_SUCCESS = FAMILIES.gauge("pyrometer_collector_success",
+    "1 if the collector ran to its end within its deadline, else 0. A node without the hardware is no failure.")
+COLLECTOR_DURATION = FAMILIES.gauge("pyrometer_collector_duration_seconds",
+    "How long the collector took in this scrape; where it missed its deadline, the deadline.")
+COLLECTOR_LAST_SUCCESS = FAMILIES.gauge("pyrometer_collector_last_success_timestamp_seconds",
+    "When the collector last ran to its end; absent until it first did.")
+DOWN_REASON = FAMILIES.gauge("pyrometer_down_reason_info",
     "1 while a part of a collector (a GPU, a device; empty: all of it) can't be read, with the reason; else absent.",
-    ("collector", "part", "reason"),
-)
-FAMILIES = (COLLECTOR_SUCCESS, COLLECTOR_DURATION, COLLECTOR_LAST_SUCCESS, DOWN_REASON)
+    "part", "reason")
+# fmt: on
 
 
 @dataclass(frozen=True)

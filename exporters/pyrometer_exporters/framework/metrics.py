@@ -5,7 +5,7 @@ A family's definition drives the exposition, ``docs/metrics.md`` and the tests, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, compress
 from typing import Literal, NamedTuple
@@ -55,6 +55,41 @@ class Family:
             msg = f"{self.name} has labels {self.labels}, got {labels}"
             raise ValueError(msg)
         return _new(Sample, (self, labels, value))
+
+
+class Families:
+    """Families declared in rows: the name as scraped, the help text, and labels beyond those that all rows share.
+
+    Iterating gives all families in the order of their declaration, so no second list of them is needed.
+
+    >>> PORT = Families("device", "port")
+    >>> MTU = PORT.gauge("pyrometer_nic_mtu_bytes", "The interface's largest packet, in bytes. mtu.")
+    >>> SETTING = PORT.gauge("pyrometer_nic_interface_setting", "A number that the interface is set to.", "setting")
+    >>> LOSSES = PORT.counter("pyrometer_nic_link_down_events_total", "Losses of the link.")
+    >>> [(family.type, family.labels) for family in PORT]
+    [('gauge', ('device', 'port')), ('gauge', ('device', 'port', 'setting')), ('counter', ('device', 'port'))]
+    """
+
+    def __init__(self, *labels: str) -> None:
+        self._labels = labels
+        self._declared: list[Family] = []
+
+    def __iter__(self) -> Iterator[Family]:
+        """Yield the families in the order of their declaration."""
+        return iter(self._declared)
+
+    def gauge(self, name: str, text: str, *labels: str) -> Family:
+        """Declare a gauge or an info metric; the shared labels come before its own."""
+        return self._declare(name, "gauge", text, labels)
+
+    def counter(self, name: str, text: str, *labels: str) -> Family:
+        """Declare a counter, ``_total`` included in its name; the shared labels come before its own."""
+        return self._declare(name, "counter", text, labels)
+
+    def _declare(self, name: str, kind: MetricType, text: str, labels: tuple[str, ...]) -> Family:
+        family = Family(name, kind, text, self._labels + labels)
+        self._declared.append(family)
+        return family
 
 
 class Series(NamedTuple):

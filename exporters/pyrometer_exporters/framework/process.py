@@ -11,15 +11,16 @@ import resource
 import time
 from collections.abc import Iterator
 
-from pyrometer_exporters.framework.metrics import Family, Sample, new_sample
+from pyrometer_exporters.framework.metrics import Families, Sample, new_sample
 from pyrometer_kit.proc_stat import read_stat
 
-_VIRTUAL_MEMORY = Family("process_virtual_memory_bytes", "gauge", "Virtual memory size in bytes.")
-_RESIDENT_MEMORY = Family("process_resident_memory_bytes", "gauge", "Resident memory size in bytes.")
-_START_TIME = Family("process_start_time_seconds", "gauge", "Start time of the process since unix epoch in seconds.")
-_CPU = Family("process_cpu_seconds_total", "counter", "Total user and system CPU time spent in seconds.")
-_MAX_FDS = Family("process_max_fds", "gauge", "Maximum number of open file descriptors.")
-_OPEN_FDS = Family("process_open_fds", "gauge", "Number of open file descriptors.")
+_ROWS = Families()
+_VIRTUAL_MEMORY = _ROWS.gauge("process_virtual_memory_bytes", "Virtual memory size in bytes.")
+_RESIDENT_MEMORY = _ROWS.gauge("process_resident_memory_bytes", "Resident memory size in bytes.")
+_START_TIME = _ROWS.gauge("process_start_time_seconds", "Start time of the process since unix epoch in seconds.")
+_CPU = _ROWS.counter("process_cpu_seconds_total", "Total user and system CPU time spent in seconds.")
+_MAX_FDS = _ROWS.gauge("process_max_fds", "Maximum number of open file descriptors.")
+_OPEN_FDS = _ROWS.gauge("process_open_fds", "Number of open file descriptors.")
 
 
 class Process:

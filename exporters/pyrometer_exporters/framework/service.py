@@ -24,7 +24,7 @@ from pyrometer_exporters.framework.exposition import (
 )
 from pyrometer_exporters.framework.gather import Gathered, Gatherer
 from pyrometer_exporters.framework.landing import landing_page
-from pyrometer_exporters.framework.metrics import Columns, Family, Item, columns_of, joined
+from pyrometer_exporters.framework.metrics import Columns, Families, Item, columns_of, joined
 from pyrometer_exporters.framework.process import Process
 from pyrometer_kit import logs, version, webconfig
 from pyrometer_kit.clock import SystemClock
@@ -40,21 +40,15 @@ from pyrometer_kit.threads import Threads, settle
 
 log = logging.getLogger(__name__)
 
-BUILD_INFO = Family(
-    "pyrometer_exporter_build_info", "gauge", "1; the version of the exporter that answers.", ("exporter", "version")
-)
-RELOAD_SUCCESSFUL = Family(
-    "pyrometer_exporter_web_config_last_reload_successful",
-    "gauge",
-    "1 while the files of --web.config.file can be used as they are, 0 while an older configuration stays in force.",
-    (),
-)
-STATE_WRITABLE = Family(
-    "pyrometer_exporter_state_writable",
-    "gauge",
-    "1 while the folder of --path.state can be written, 0 while counts would restart with the exporter.",
-)
-FAMILIES = (BUILD_INFO, RELOAD_SUCCESSFUL, STATE_WRITABLE)
+# fmt: off
+FAMILIES = Families()
+BUILD_INFO = FAMILIES.gauge("pyrometer_exporter_build_info",
+    "1; the version of the exporter that answers.", "exporter", "version")
+RELOAD_SUCCESSFUL = FAMILIES.gauge("pyrometer_exporter_web_config_last_reload_successful",
+    "1 while the files of --web.config.file can be used as they are, 0 while an older configuration stays in force.")
+STATE_WRITABLE = FAMILIES.gauge("pyrometer_exporter_state_writable",
+    "1 while the folder of --path.state can be written, 0 while counts would restart with the exporter.")
+# fmt: on
 
 DEFAULT_SCRAPE_SECONDS = 9.5  # without Prometheus' header: its default timeout is 10 s
 # The answer must be on its way before Prometheus gives up; blackbox_exporter subtracts the same half second.

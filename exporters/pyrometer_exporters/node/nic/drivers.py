@@ -12,22 +12,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from pyrometer_exporters.framework.metrics import Family
+from pyrometer_exporters.framework.metrics import Families
 from pyrometer_exporters.node.nic.counters import HARDWARE, PMA, PORT_LABELS, Counter
 
-DRIVER_COUNTER = Family(
-    "pyrometer_nic_driver_counter_total",
-    "counter",
+# fmt: off
+FAMILIES = Families(*PORT_LABELS)
+DRIVER_COUNTER = FAMILIES.counter("pyrometer_nic_driver_counter_total",
     "A counter of the driver's own, under the driver's name for it; port is empty for those of the whole device. "
-    "hw_counters/<counter>, ethtool -S.",
-    (*PORT_LABELS, "counter"),
-)
-DRIVER_VALUE = Family(
-    "pyrometer_nic_driver_value",
-    "gauge",
+    "hw_counters/<counter>, ethtool -S.", "counter")
+DRIVER_VALUE = FAMILIES.gauge("pyrometer_nic_driver_value",
     "A value of the driver's own that goes up and down, under the driver's name for it. hw_counters/<value>, ethtool.",
-    (*PORT_LABELS, "value"),
-)
+    "value")
+# fmt: on
 
 
 @dataclass(frozen=True)
@@ -70,21 +66,20 @@ def values(names: Iterable[str]) -> dict[str, Counter]:
     return {name: Counter(name, DRIVER_VALUE, 64, labels=(name,)) for name in names}
 
 
-def _family(name: str, text: str) -> Counter:
-    family = Family(f"pyrometer_nic_{name}_total", "counter", f"{text} hw_counters/{name}.", PORT_LABELS)
-    return Counter(name, family, 64)
+def _efa(name: str, text: str) -> Counter:
+    return Counter(name, FAMILIES.counter(f"pyrometer_nic_{name}_total", f"{text} (EFA). hw_counters/{name}."), 64)
 
 
 # EFA's own: no other driver has their like.
 EFA_FAMILIES = (
-    _family("rx_drops", "Packets dropped on receipt (EFA)."),
-    _family("retrans_pkts", "Packets sent again (EFA)."),
-    _family("retrans_bytes", "Bytes sent again (EFA)."),
-    _family("retrans_timeout_events", "Times that traffic timed out and took another path (EFA)."),
-    _family("unresponsive_remote_events", "Times that a remote side did not respond (EFA)."),
-    _family("impaired_remote_conn_events", "Times that a connection became impaired (EFA)."),
+    _efa("rx_drops", "Packets dropped on receipt"),
+    _efa("retrans_pkts", "Packets sent again"),
+    _efa("retrans_bytes", "Bytes sent again"),
+    _efa("retrans_timeout_events", "Times that traffic timed out and took another path"),
+    _efa("unresponsive_remote_events", "Times that a remote side did not respond"),
+    _efa("impaired_remote_conn_events", "Times that a connection became impaired"),
 )
-FAMILIES = (DRIVER_COUNTER, DRIVER_VALUE, *(counter.family for counter in EFA_FAMILIES))
+
 
 _BY_FILE = {counter.file: counter for counter in (*PMA, *HARDWARE)}
 

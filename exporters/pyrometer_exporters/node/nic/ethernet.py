@@ -17,39 +17,25 @@ from pyrometer_exporters.node.nic.readings import Counts, DeviceAccess
 from pyrometer_exporters.node.nic.tiers import COUNTERS, LINK
 
 
-def _family(file: str, name: str, text: str) -> Counter:
-    return Counter(file, Family(name, "counter", f"{text} ethtool -S: {file}.", PORT_LABELS), 64)
+def _counter(file: str, name: str, text: str) -> Counter:
+    return Counter(file, Family(name, "counter", text, PORT_LABELS), 64)
 
 
+# fmt: off
 STORMS = (
-    _family(
-        "tx_pause_storm_warning_events",
-        "pyrometer_nic_tx_pause_storm_warning_events_total",
-        "Times that the port sent pause frames for so long that a storm is near.",
-    ),
-    _family(
-        "tx_pause_storm_error_events",
-        "pyrometer_nic_tx_pause_storm_error_events_total",
-        "Times that the port stopped sending pause frames to protect the fabric: drops follow.",
-    ),
+    _counter("tx_pause_storm_warning_events", "pyrometer_nic_tx_pause_storm_warning_events_total",
+             "Times that the port sent pause frames for so long that a storm is near. "
+             "ethtool -S: tx_pause_storm_warning_events."),
+    _counter("tx_pause_storm_error_events", "pyrometer_nic_tx_pause_storm_error_events_total",
+             "Times that the port stopped sending pause frames to protect the fabric: drops follow. "
+             "ethtool -S: tx_pause_storm_error_events."),
 )
-_FEC_CORRECTED = Family(
-    "pyrometer_nic_fec_corrected_blocks_total",
-    "counter",
-    "Blocks that forward error correction repaired. ethtool's FEC statistics.",
-    PORT_LABELS,
-)
-_FEC_UNCORRECTABLE = Family(
-    "pyrometer_nic_fec_uncorrectable_blocks_total",
-    "counter",
-    "Blocks that forward error correction could not repair. ethtool's FEC statistics.",
-    PORT_LABELS,
-)
-FEC_CORRECTED, FEC_UNCORRECTABLE = (
-    Counter("fec_corrected", _FEC_CORRECTED, 64),
-    Counter("fec_uncorrectable", _FEC_UNCORRECTABLE, 64),
-)
-FAMILIES = (*(counter.family for counter in STORMS), _FEC_CORRECTED, _FEC_UNCORRECTABLE)
+FEC_CORRECTED = _counter("fec_corrected", "pyrometer_nic_fec_corrected_blocks_total",
+    "Blocks that forward error correction repaired. ethtool's FEC statistics.")
+FEC_UNCORRECTABLE = _counter("fec_uncorrectable", "pyrometer_nic_fec_uncorrectable_blocks_total",
+    "Blocks that forward error correction could not repair. ethtool's FEC statistics.")
+# fmt: on
+FAMILIES = tuple(counter.family for counter in (*STORMS, FEC_CORRECTED, FEC_UNCORRECTABLE))
 
 # By priority: pause frames, how long they stopped us, packets lost for lack of buffer.
 _PRIORITIES = [

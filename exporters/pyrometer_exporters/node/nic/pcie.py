@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from typing import TypeVar
 
-from pyrometer_exporters.framework.metrics import Family
+from pyrometer_exporters.framework.metrics import Families
 from pyrometer_exporters.node.nic.parse import number
 from pyrometer_exporters.node.nic.readings import DeviceAccess, Hop
 from pyrometer_exporters.node.nic.tiers import IDENTITY
@@ -27,27 +27,16 @@ _WIDTHS = frozenset({1, 2, 4, 8, 12, 16, 32})
 _GPU_VENDORS, _GPU_CLASSES = ("0x10de", "0x1002"), ("0x03", "0x12")
 
 T = TypeVar("T", int, float)
-_HOP = ("device", "pci_bus_id")
-WIDTH = Family("pyrometer_nic_pcie_link_width", "gauge", "Lanes of the PCIe link above this function.", _HOP)
-WIDTH_MAX = Family(
-    "pyrometer_nic_pcie_link_width_max",
-    "gauge",
-    "Lanes that both ends of the PCIe link above this function have.",
-    _HOP,
-)
-SPEED = Family(
-    "pyrometer_nic_pcie_link_transfers_per_second",
-    "gauge",
-    "Transfers per second and lane of the PCIe link above this function; absent unless the device is busy.",
-    _HOP,
-)
-SPEED_MAX = Family(
-    "pyrometer_nic_pcie_link_transfers_max_per_second",
-    "gauge",
-    "Transfers per second and lane that both ends of the PCIe link above this function can do.",
-    _HOP,
-)
-FAMILIES = (WIDTH, WIDTH_MAX, SPEED, SPEED_MAX)
+# fmt: off
+FAMILIES = Families("device", "pci_bus_id")
+WIDTH = FAMILIES.gauge("pyrometer_nic_pcie_link_width", "Lanes of the PCIe link above this function.")
+WIDTH_MAX = FAMILIES.gauge("pyrometer_nic_pcie_link_width_max",
+    "Lanes that both ends of the PCIe link above this function have.")
+SPEED = FAMILIES.gauge("pyrometer_nic_pcie_link_transfers_per_second",
+    "Transfers per second and lane of the PCIe link above this function; absent unless the device is busy.")
+SPEED_MAX = FAMILIES.gauge("pyrometer_nic_pcie_link_transfers_max_per_second",
+    "Transfers per second and lane that both ends of the PCIe link above this function can do.")
+# fmt: on
 
 
 def read_hops(access: DeviceAccess, path: str, *, busy: bool) -> tuple[Hop, ...]:

@@ -6,7 +6,6 @@ import errno
 from collections.abc import Iterable
 
 from pyrometer_exporters.framework.metrics import Columns, Family, Item, Row, Sample, columns_of
-from pyrometer_exporters.node.nic.counters import SATURATED
 from pyrometer_exporters.node.nic.families import (
     DOWN_REASON,
     EXPECTED_UP,
@@ -24,6 +23,7 @@ from pyrometer_exporters.node.nic.families import (
     PHYSICAL_STATE_ID,
     READ_AGE,
     RESETS,
+    SATURATED,
     SETTING,
     SETTLING,
     STATE_ID,

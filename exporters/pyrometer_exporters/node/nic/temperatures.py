@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 
-from pyrometer_exporters.framework.metrics import Family
+from pyrometer_exporters.framework.metrics import Families
 from pyrometer_exporters.node.nic.readings import DeviceAccess, Temperature
 from pyrometer_exporters.node.nic.sysfs import Folder
 from pyrometer_exporters.node.nic.tiers import TEMPERATURES
@@ -21,19 +21,13 @@ from pyrometer_exporters.node.nic.tiers import TEMPERATURES
 _INPUT = re.compile(r"temp(\d{1,3})_input", re.ASCII)
 _MILLIDEGREES = re.compile(r"-?\d{1,9}", re.ASCII)
 
-CELSIUS = Family(
-    "pyrometer_nic_temperature_celsius",
-    "gauge",
-    "Temperature of the device (asic) or its module, in degrees Celsius. hwmon: temp<n>_input.",
-    ("device", "sensor"),
-)
-CRITICAL_CELSIUS = Family(
-    "pyrometer_nic_temperature_critical_celsius",
-    "gauge",
-    "The temperature that the firmware calls critical, in degrees Celsius. hwmon: temp<n>_crit.",
-    ("device", "sensor"),
-)
-FAMILIES = (CELSIUS, CRITICAL_CELSIUS)
+# fmt: off
+FAMILIES = Families("device", "sensor")
+CELSIUS = FAMILIES.gauge("pyrometer_nic_temperature_celsius",
+    "Temperature of the device (asic) or its module, in degrees Celsius. hwmon: temp<n>_input.")
+CRITICAL_CELSIUS = FAMILIES.gauge("pyrometer_nic_temperature_critical_celsius",
+    "The temperature that the firmware calls critical, in degrees Celsius. hwmon: temp<n>_crit.")
+# fmt: on
 
 
 def read_temperatures(access: DeviceAccess, path: str) -> tuple[Temperature, ...]:
