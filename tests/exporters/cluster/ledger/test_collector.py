@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,7 +20,6 @@ from pyrometer_exporters.framework.outcome import PartError
 from pyrometer_kit.errors import UsageError
 from pyrometer_kit.flags import Flags
 
-GOLDEN = Path(__file__).with_name("golden") / "metrics.txt"
 SECONDS = "pyrometer_run_seconds_total"
 
 
@@ -84,14 +82,11 @@ def trained(world: Any) -> Any:
     return world
 
 
-def test_the_output_is_the_golden_one(exporter: Exporter, trained: Any) -> None:
+def test_the_output_is_the_golden_one(exporter: Exporter, trained: Any, golden: Callable[[str, str], None]) -> None:
     exporter.start("--collector.ledger.target=llama-8b=1e9", "--collector.ledger.target=other=5")
     samples = exporter.at(trained.now + 90_000).samples
     text = Renderer().text(samples).decode()
-    if os.environ.get("PYROMETER_UPDATE_GOLDEN") == "1":
-        GOLDEN.parent.mkdir(exist_ok=True)
-        GOLDEN.write_text(text, encoding="utf-8")
-    assert text == GOLDEN.read_text(encoding="utf-8")
+    golden(text, "golden/metrics.txt")
     assert len([s for family in text_string_to_metric_families(text) for s in family.samples]) == len(samples)
     assert {sample.family for sample in samples} <= set(COLLECTOR.families)
 

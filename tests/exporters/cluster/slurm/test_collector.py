@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ from pyrometer_exporters.framework.exposition import Renderer
 from pyrometer_kit.errors import UsageError
 from pyrometer_simulator.slurm import RELEASES, SlurmJob, SlurmNode
 
-GOLDEN = Path(__file__).with_name("golden") / "metrics.txt"
 JOBS = "pyrometer_slurm_run_jobs"
 
 
@@ -32,16 +31,13 @@ def _fill(slurm: Any) -> None:
     slurm.publish()
 
 
-def test_the_output_is_the_golden_one(cluster: Any) -> None:
+def test_the_output_is_the_golden_one(cluster: Any, golden: Callable[[str, str], None]) -> None:
     cluster.slurm.release = "23.02"
     _fill(cluster.slurm)
     cluster.start("--collector.slurm.run=llama-8b", "--collector.slurm.run=bloom=tr11-.*")
     samples = [s for s in cluster.scrape().samples if s.family.name != "pyrometer_slurm_answer_timestamp_seconds"]
     text = Renderer().text(samples).decode()
-    if os.environ.get("PYROMETER_UPDATE_GOLDEN") == "1":
-        GOLDEN.parent.mkdir(exist_ok=True)
-        GOLDEN.write_text(text, encoding="utf-8")
-    assert text == GOLDEN.read_text(encoding="utf-8")
+    golden(text, "golden/metrics.txt")
     assert len([s for family in text_string_to_metric_families(text) for s in family.samples]) == len(samples)
 
 

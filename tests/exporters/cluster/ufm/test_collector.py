@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ from pyrometer_exporters.framework.exposition import Renderer
 from pyrometer_exporters.framework.outcome import PartError
 from pyrometer_simulator.ufm import HostPort, SwitchPort
 
-GOLDEN = Path(__file__).with_name("golden") / "metrics.txt"
 PORT, CABLE, EVENTS = (
     "pyrometer_ufm_port_events_total",
     "pyrometer_ufm_cable_events_total",
@@ -28,7 +26,7 @@ HOST = HostPort("gpu-174", "mlx5_5", "b8cef6030012aa00")
 DOWN_AT_HOST = (PORT, "link_down", "329", "", "gpu-174", "mlx5_5", "1", "leaf-12", "9/1")
 
 
-def test_the_output_is_the_golden_one(fabric: Any, nic: Any) -> None:
+def test_the_output_is_the_golden_one(fabric: Any, nic: Any, golden: Callable[[str, str], None]) -> None:
     fabric.nodes(nic("gpu-174", "mlx5_5", "b8ce:f603:0012:aa00"), nic("gpu-174", "mlx5_10"), nic("gpu-175", "mlx5_0"))
     fabric.start()
     fabric.scrape()
@@ -43,10 +41,7 @@ def test_the_output_is_the_golden_one(fabric: Any, nic: Any) -> None:
     fabric.until(lambda found: found.values[EVENTS, "events_suppressed", "603"] == 1)
     samples = fabric.scrape().samples
     text = Renderer().text(samples).decode()
-    if os.environ.get("PYROMETER_UPDATE_GOLDEN") == "1":
-        GOLDEN.parent.mkdir(exist_ok=True)
-        GOLDEN.write_text(text, encoding="utf-8")
-    assert text == GOLDEN.read_text(encoding="utf-8")
+    golden(text, "golden/metrics.txt")
     assert len([s for family in text_string_to_metric_families(text) for s in family.samples]) == len(samples)
     assert {sample.family for sample in samples} <= set(COLLECTOR.families)
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +13,6 @@ from pyrometer_exporters.node.gpu import families
 from pyrometer_exporters.node.gpu.clock_events import REASONS
 from pyrometer_exporters.node.gpu.sampler import REST_FREQUENCY
 
-GOLDEN = Path(__file__).parent / "golden" / "metrics.txt"
 MakeNode = Callable[..., Any]
 
 
@@ -28,10 +25,8 @@ def text(make_node: MakeNode) -> str:
     return Renderer().text(node.scrape().samples).decode()
 
 
-def test_output_is_the_golden_one(text: str) -> None:
-    if os.environ.get("PYROMETER_UPDATE_GOLDEN"):
-        GOLDEN.write_text(text)
-    assert text == GOLDEN.read_text(), "if that was meant: PYROMETER_UPDATE_GOLDEN=1 pytest tests/exporters/node/gpu"
+def test_output_is_the_golden_one(text: str, golden: Callable[[str, str], None]) -> None:
+    golden(text, "golden/metrics.txt")
 
 
 def test_output_survives_the_round_trip_through_prometheus_parser(text: str) -> None:

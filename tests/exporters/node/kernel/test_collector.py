@@ -8,6 +8,7 @@ import os
 import re
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -253,17 +254,13 @@ def test_nothing_is_left_when_it_is_closed(tmp_path: Path) -> None:
     os.close(writer)
 
 
-def test_output_is_the_golden_one(node: Any) -> None:
+def test_output_is_the_golden_one(node: Any, golden: Callable[[str, str], None]) -> None:
     node.log.oom_kill(1, "a")
     node.log.sxid(3, "0000:c1:00.0", 20034, "LTSSM Fault Up", fatal=True, link=30)
     node.start()
     samples = [item for item in node.collector.collect(time.monotonic() + 4) if isinstance(item, Sample)]
     text = re.sub(rf"({LAST}\{{.*\}}) .*", r"\1 TIME", Renderer().text(samples).decode())
-    golden = Path(__file__).parent / "golden" / "metrics.txt"
-    if os.environ.get("PYROMETER_UPDATE_GOLDEN"):
-        golden.parent.mkdir(exist_ok=True)
-        golden.write_text(text)
-    assert text == golden.read_text()
+    golden(text, "golden/metrics.txt")
     parsed = {family.name for family in text_string_to_metric_families(text.replace("TIME", "0"))}
     assert parsed == {family.name.removesuffix("_total") for family in COLLECTOR.families}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import re
 import tempfile
 import threading
 import time
@@ -164,6 +165,22 @@ def node() -> Iterator[Node]:
     """Two HCAs and an Ethernet interface."""
     with _made(hcas=2, gpus=0, ethernet=1) as made:
         yield made
+
+
+@pytest.fixture
+def recorded_node(node: Node, tmp_path: Path) -> Node:
+    """Return a node with the devices of recorded.txt."""
+    node.sysfs = tmp_path / "recorded"
+    lines = Path(__file__).with_name("recorded.txt").read_text(encoding="utf-8").splitlines()
+    for name, link, text in (re.split(r"( -> |:)", line, maxsplit=1) for line in lines if line[0] != "#"):
+        path = node.sysfs / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if link == " -> ":
+            path.symlink_to(text)
+            path.resolve().mkdir(parents=True)
+        else:
+            path.write_text(text.removeprefix(" ") + "\n", encoding="utf-8")
+    return node
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,17 +12,13 @@ from pyrometer_exporters.node.nic import drivers
 from pyrometer_exporters.node.nic.drivers import driver_of
 from pyrometer_simulator.sysfs_drivers import BNXT_RE, DRIVERS, EFA, HFI1, IRDMA, MANA, MLX4, DriverFiles
 
-GOLDEN = Path(__file__).with_name("golden")
-
 
 @pytest.mark.parametrize("files", DRIVERS, ids=lambda files: files.name)
-def test_the_output_of_a_driver_is_the_golden_one(bare_node: Any, files: DriverFiles) -> None:
+def test_the_output_of_a_driver_is_the_golden_one(
+    bare_node: Any, files: DriverFiles, golden: Callable[[str, str], None]
+) -> None:
     bare_node.tree.add_device(files)
-    text = Renderer().text(bare_node.scrape().samples).decode()
-    golden = GOLDEN / f"{files.pci_driver}.prom"
-    if os.environ.get("PYROMETER_UPDATE_GOLDEN") == "1":
-        golden.write_text(text, encoding="utf-8")
-    assert text == golden.read_text(encoding="utf-8")
+    golden(Renderer().text(bare_node.scrape().samples).decode(), f"golden/{files.pci_driver}.prom")
 
 
 @pytest.mark.parametrize("files", DRIVERS, ids=lambda files: files.name)

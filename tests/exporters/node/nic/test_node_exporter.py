@@ -17,7 +17,6 @@ from pyrometer_simulator.stack import StackError
 from pyrometer_simulator.stack.node_exporter import find_node_exporter, running
 from pyrometer_simulator.sysfs_drivers import HFI1, IRDMA, MANA, MLX4
 
-FIXTURE = Path(__file__).parents[4] / "../shared/fixtures/sysfs-procfs"
 BITS_PER_BYTE = 8
 
 # Theirs and ours, where the names differ by more than their prefix. InfiniBand:
@@ -121,13 +120,10 @@ def differences(theirs: list[Theirs], ours: Ours) -> list[str]:
     return found
 
 
-def test_every_value_agrees_on_the_recorded_machines(binary: Path, node: Any) -> None:
-    if not FIXTURE.is_dir():
-        pytest.skip(f"the recorded sysfs is not at {FIXTURE.resolve()}")
-    node.sysfs = FIXTURE
-    theirs = ask(binary, FIXTURE)
+def test_every_value_agrees_on_the_recorded_machines(binary: Path, recorded_node: Any) -> None:
+    theirs = ask(binary, recorded_node.sysfs)
     assert len(theirs) > 100
-    assert differences(theirs, Ours(node.scrape())) == []
+    assert differences(theirs, Ours(recorded_node.scrape())) == []
 
 
 @pytest.fixture

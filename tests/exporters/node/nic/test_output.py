@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,20 +11,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from pyrometer_exporters.framework.exposition import Renderer
 from pyrometer_exporters.node.nic.collector import COLLECTOR
 
-GOLDEN = Path(__file__).with_name("golden") / "node.prom"
-FIXTURE = Path(__file__).parents[4] / "../shared/fixtures/sysfs-procfs"
+Golden = Callable[[str, str], None]
 
 
-@pytest.fixture
-def fixture_node(node: Any) -> Iterator[Any]:
-    if not FIXTURE.is_dir():
-        pytest.skip(f"the recorded sysfs is not at {FIXTURE.resolve()}")
-    node.sysfs = FIXTURE
-    yield node
-    node.stop()
-
-
-def test_the_output_of_a_node_is_the_golden_one(node: Any) -> None:
+def test_the_output_of_a_node_is_the_golden_one(node: Any, golden: Golden) -> None:
     node.scrape()
     node.tree.nic("mlx5_0").flap()
     node.tree.nic("mlx5_0").count("symbol_error", 70_000)
@@ -34,11 +22,7 @@ def test_the_output_of_a_node_is_the_golden_one(node: Any) -> None:
     node.tree.nic("mlx5_0").traffic(1_000_000, 2_000_000)
     node.tree.nic("mlx5_1").down()
     node.tree.interface("eth0").traffic(5_000)
-    text = Renderer().text(node.scrape().samples).decode()
-    if os.environ.get("PYROMETER_UPDATE_GOLDEN") == "1":
-        GOLDEN.parent.mkdir(exist_ok=True)
-        GOLDEN.write_text(text, encoding="utf-8")
-    assert text == GOLDEN.read_text(encoding="utf-8")
+    golden(Renderer().text(node.scrape().samples).decode(), "golden/node.prom")
 
 
 def test_the_output_reads_back_with_the_official_parser(node: Any) -> None:
@@ -58,8 +42,8 @@ def test_family_names_are_unique() -> None:
     assert len(names) == len(set(names))
 
 
-def test_a_recorded_node_is_read(fixture_node: Any) -> None:
-    scrape = fixture_node.scrape()
+def test_a_recorded_node_is_read(recorded_node: Any) -> None:
+    scrape = recorded_node.scrape()
     assert {s.labels[0] for s in scrape.samples} == {"hfi1_0", "mlx4_0", "mlx5_0", "eth0"}
     assert scrape.downs == {}
     assert scrape.value("link_up", "mlx5_0", "1") == 1
@@ -69,12 +53,8 @@ def test_a_recorded_node_is_read(fixture_node: Any) -> None:
     assert scrape.info("mlx5_0")["firmware"]
 
 
-def test_the_output_of_the_recorded_machines_is_the_golden_one(fixture_node: Any) -> None:
-    text = Renderer().text(fixture_node.scrape().samples).decode()
-    golden = GOLDEN.with_name("recorded.prom")
-    if os.environ.get("PYROMETER_UPDATE_GOLDEN") == "1":
-        golden.write_text(text, encoding="utf-8")
-    assert text == golden.read_text(encoding="utf-8")
+def test_the_output_of_the_recorded_machines_is_the_golden_one(recorded_node: Any, golden: Golden) -> None:
+    golden(Renderer().text(recorded_node.scrape().samples).decode(), "golden/recorded.prom")
 
 
 def test_data_words_are_served_as_bytes(node: Any) -> None:

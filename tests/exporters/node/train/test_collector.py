@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +18,6 @@ from pyrometer_exporters.node.train import collector as module
 from pyrometer_exporters.node.train.collector import COLLECTOR, TrainCollector
 from pyrometer_kit.http_message import Request
 
-GOLDEN = Path(__file__).parent / "golden.txt"
 Rings = Callable[..., Any]
 
 
@@ -83,15 +81,12 @@ def scene(rings: Rings, clock: Any) -> Any:
     return first
 
 
-def test_golden(collector: TrainCollector, rings: Rings, clock: Any) -> None:
-    """The whole text; after a wanted change: PYROMETER_UPDATE_GOLDEN=1 pytest <this file>, and read the diff."""
+def test_golden(collector: TrainCollector, rings: Rings, clock: Any, golden: Callable[[str, str], None]) -> None:
     scene(rings, clock)
     items = collector.collect(time.monotonic() + 5)
     text = Renderer().text(i for i in items if isinstance(i, Sample)).decode()
     text += "\n# /batches?consumer=a\n" + collector.batches(asking("a")).body.decode()
-    if os.environ.get("PYROMETER_UPDATE_GOLDEN"):
-        GOLDEN.write_text(text, encoding="utf-8")
-    assert text == GOLDEN.read_text(encoding="utf-8"), "PYROMETER_UPDATE_GOLDEN=1 rewrites the file"
+    golden(text, "golden/metrics.txt")
 
 
 def test_every_sample_is_of_a_declared_family(collector: TrainCollector, rings: Rings, clock: Any) -> None:
