@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from bench_storm import alert, applied, deliver, each_node, service, settled
 from harness import exit_on_signals
 
-from pyrometer_alerting.intake.webhook import parse
-from pyrometer_alerting.render.messages import Style, build
-from pyrometer_alerting.state.lifecycle import fold
+from pyrometer_alerting.channel.messages import Style, build
+from pyrometer_alerting.incidents.alertmanager_payload import parse
+from pyrometer_alerting.incidents.lifecycle import fold
 
 ALERTS, MEMBERS, RUNS = 5000, 2000, 5
 

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 from month_faults import KINDS, RUN_BEGINS, Kind, begins
 
-from pyrometer_alerting.state.lifecycle import REOPEN_SECONDS
+from pyrometer_alerting.incidents.lifecycle import REOPEN_SECONDS
 from pyrometer_simulator.situations import steps as nic
 from pyrometer_simulator.situations.host import NICS, TRAINING, WHOLE_NODE, Hardware, Host
 from pyrometer_simulator.situations.model import MINUTE, Action, Situation, at

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from harness import replace_between_marks
 
+from pyrometer_alerting.diagnosis.batches import curve_of
 from pyrometer_alerting.diagnosis.signature import KINDS as SIGNATURES
 from pyrometer_alerting.diagnosis.signature import LOOK_AT, Reference, classify
-from pyrometer_alerting.sources.batches import curve_of
 from pyrometer_simulator.mfu_traces import KINDS, Trace, trace
 
 STEP_SECONDS = (0.25, 1.0, 3.0, 10.0, 30.0)

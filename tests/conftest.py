@@ -35,7 +35,7 @@ FIRST = (
     "tests/e2e/test_hang_message.py",
     "tests/kit/test_both_services.py",
     "tests/alerting/test_hostile.py",
-    "tests/alerting/intake/test_alertmanager_truth.py",
+    "tests/alerting/incidents/test_alertmanager_truth.py",
     "tests/exporters/commands/gpu_check/test_gpu_check.py",
     "tests/alerting/app/test_service.py",
     "tests/dashboards/test_first_row.py",

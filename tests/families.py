@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from pyrometer_alerting.state.metrics import FAMILIES as ALERTING
+from pyrometer_alerting.incidents.metrics import FAMILIES as ALERTING
 from pyrometer_exporters.framework.docs import OWN_FAMILIES, exporters
 from pyrometer_exporters.framework.metrics import Family
 

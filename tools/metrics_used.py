@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pyrometer_alerting.state.metrics import FAMILIES as OF_ALERTING
+from pyrometer_alerting.incidents.metrics import FAMILIES as OF_ALERTING
 from pyrometer_dashboards.lint import finding
 from pyrometer_dashboards.main import rendered
 from pyrometer_exporters.framework import docs
@@ -29,10 +29,10 @@ _NAME = re.compile(r"[A-Za-z_:][\w:]*")
 _ENDS = ("", "_bucket", "_sum", "_count")
 # Programs that ask Prometheus themselves.
 _READERS = {
-    "diagnosis": "alerting/pyrometer_alerting/diagnosis",
-    "messages": "alerting/pyrometer_alerting/render",
-    "digest": "alerting/pyrometer_alerting/digest",
-    "ledger": "exporters/pyrometer_exporters/cluster/ledger",
+    "diagnosis": "alerting/pyrometer_alerting/diagnosis/**/*.py",
+    "messages": "alerting/pyrometer_alerting/channel/*.py",
+    "digest": "alerting/pyrometer_alerting/channel/digest/*.py",
+    "ledger": "exporters/pyrometer_exporters/cluster/ledger/**/*.py",
 }
 # A board has a proof that somebody looked in many panels: the first few titles say enough.
 _TITLES = 4
@@ -124,8 +124,8 @@ def uses(boards: Mapping[str, Any] | None = None) -> dict[str, Use]:
     for rule in rules():
         for name in sources.of(rule["expr"]) if "alert" in rule else ():
             found[name].alerts += [rule["alert"]] if rule["alert"] not in found[name].alerts else []
-    for reader, folder in _READERS.items():
-        for name in {name for text in _strings(ROOT / folder) for name in sources.of(text)}:
+    for reader, files in _READERS.items():
+        for name in {name for text in _strings(files) for name in sources.of(text)}:
             found[name].readers.append(reader)
     return found
 
@@ -142,9 +142,9 @@ def _asked(board: Any) -> Iterator[tuple[str, str]]:  # noqa: ANN401  Grafana's 
             yield f"choice {variable.get('label') or variable['name']}", json.dumps(variable["query"])
 
 
-def _strings(folder: Path) -> Iterator[str]:
+def _strings(files: str) -> Iterator[str]:
     """Yield the texts in a program, without its docstrings: a metric that a docstring names is not read."""
-    for path in sorted(folder.rglob("*.py")):
+    for path in sorted(ROOT.glob(files)):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
         for node in ast.walk(tree):

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-_STATE = "tests/alerting/state"
-_STORE = (f"{_STATE}/test_store_queries.py", f"{_STATE}/test_store_changes.py", f"{_STATE}/test_store.py")
-_OTHERS = f"{_STATE}/test_outbox_others.py"
-_BROKEN = f"{_STATE}/test_broken_file.py"
+_STORAGE = "tests/alerting/incidents/storage"
+_STORE = (f"{_STORAGE}/test_store_queries.py", f"{_STORAGE}/test_store_changes.py", f"{_STORAGE}/test_store.py")
+_OTHERS = f"{_STORAGE}/test_outbox_others.py"
+_BROKEN = f"{_STORAGE}/test_broken_file.py"
 # Both engines read the same statements: PostgreSQL's own module is another subject, and a server takes seconds.
 _ON_SQLITE = "not postgresql"
 
@@ -39,30 +39,30 @@ class Subject:
 
 SUBJECTS = {
     "outbox": Subject(
-        "pyrometer_alerting.state.outbox",
+        "pyrometer_alerting.incidents.storage.outbox",
         (
-            f"{_STATE}/test_outbox.py",
+            f"{_STORAGE}/test_outbox.py",
             _OTHERS,
-            f"{_STATE}/test_outbox_calls.py",
-            "tests/alerting/deliver/test_courier.py",
+            f"{_STORAGE}/test_outbox_calls.py",
+            "tests/alerting/channel/test_courier.py",
         ),
         _ON_SQLITE,
     ),
     "store": Subject(
-        "pyrometer_alerting.state.store", (f"{_STATE}/test_store_engine.py", *_STORE, _BROKEN), _ON_SQLITE
+        "pyrometer_alerting.incidents.storage.store", (f"{_STORAGE}/test_store_engine.py", *_STORE, _BROKEN), _ON_SQLITE
     ),
-    "store's statements": Subject("pyrometer_alerting.state.transaction", (*_STORE, _OTHERS), _ON_SQLITE),
+    "store's statements": Subject("pyrometer_alerting.incidents.storage.transaction", (*_STORE, _OTHERS), _ON_SQLITE),
     "store's file": Subject(
-        "pyrometer_alerting.state.database", (f"{_STATE}/test_database.py", _BROKEN, *_STORE), _ON_SQLITE
+        "pyrometer_alerting.incidents.storage.database", (f"{_STORAGE}/test_database.py", _BROKEN, *_STORE), _ON_SQLITE
     ),
     "store's server": Subject(
-        "pyrometer_alerting.state.postgresql",
-        (f"{_STATE}/test_postgresql_address.py", f"{_STATE}/test_postgresql.py", f"{_STATE}/test_leadership.py"),
+        "pyrometer_alerting.incidents.storage.postgresql",
+        (f"{_STORAGE}/test_postgresql_address.py", f"{_STORAGE}/test_postgresql.py", f"{_STORAGE}/test_leadership.py"),
         on_server=True,
     ),
     "leader": Subject(
-        "pyrometer_alerting.state.leadership",
-        (f"{_STATE}/test_leader.py", f"{_STATE}/test_leadership.py"),
+        "pyrometer_alerting.incidents.storage.leadership",
+        (f"{_STORAGE}/test_leader.py", f"{_STORAGE}/test_leadership.py"),
         on_server=True,
     ),
     "flap accumulator": Subject(
@@ -78,32 +78,34 @@ SUBJECTS = {
 }
 # Each module that a subject imports from its own package, and every one of WHOLE, is a subject or has a reason here:
 # where one is divided, its new part is neither, and a test fails.
-WHOLE = ("pyrometer_alerting.state",)
+WHOLE = ("pyrometer_alerting.incidents.storage",)
 BESIDE = {
-    "pyrometer_alerting.state.actions": "what the policy did, which a limit of its own holds back",
-    "pyrometer_alerting.state.correlation": "which incidents are one: measured on incidents, docs/diagnosis.md",
-    "pyrometer_alerting.state.engine": "a protocol, and one line that shortens an error",
-    "pyrometer_alerting.state.incident_metrics": "metrics",
-    "pyrometer_alerting.state.lifecycle": "what a delivery changes in an incident: measured on incidents",
-    "pyrometer_alerting.state.merge": "which incidents are one",
-    "pyrometer_alerting.state.metrics": "metrics",
-    "pyrometer_alerting.state.schema": "tables, which every statement's test needs as they are",
-    "pyrometer_alerting.state.split": "which incidents are one",
+    "pyrometer_alerting.incidents.storage.actions": "what the policy did, which a limit of its own holds back",
+    "pyrometer_alerting.incidents.correlation": "which incidents are one: measured on incidents, docs/diagnosis.md",
+    "pyrometer_alerting.incidents.storage.engine": "a protocol, and one line that shortens an error",
+    "pyrometer_alerting.incidents.incident_metrics": "metrics",
+    "pyrometer_alerting.incidents.lifecycle": "what a delivery changes in an incident: measured on incidents",
+    "pyrometer_alerting.incidents.merge": "which incidents are one",
+    "pyrometer_alerting.incidents.metrics": "metrics",
+    "pyrometer_alerting.incidents.storage.schema": "tables, which every statement's test needs as they are",
+    "pyrometer_alerting.incidents.split": "which incidents are one",
     "pyrometer_exporters.framework.metrics": "types of samples, and no calculation",
     "pyrometer_exporters.node.nic.widening": "counters of 32 bits: tests/exporters/node/nic/test_widening.py",
 }
 
 
 def version_of(path: Path) -> str:
-    """Return a digest of a module's code, the same in every Python: comments and docstrings are not part of it."""
+    """Return a digest of a module's code, the same in every Python, without comments, docstrings and imports."""
     source = path.read_text(encoding="utf-8")
-    words = {line for node in ast.walk(ast.parse(source)) if _is_text(node) for line in _lines(node)}
+    words = {line for node in ast.walk(ast.parse(source)) if _is_not_mutated(node) for line in _lines(node)}
     code = [line.rstrip() for number, line in enumerate(source.splitlines(), 1) if number not in words]
     kept = [line for line in code if line and not line.lstrip().startswith("#")]
     return hashlib.sha256("\n".join(kept).encode()).hexdigest()[:12]
 
 
-def _is_text(node: ast.AST) -> bool:
+def _is_not_mutated(node: ast.AST) -> bool:
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return True
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
 
 

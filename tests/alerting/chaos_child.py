@@ -17,11 +17,11 @@ from functools import partial
 from typing import Any
 
 from pyrometer_alerting.app import main
-from pyrometer_alerting.deliver import courier as outbox
-from pyrometer_alerting.deliver.slack import WebSlack
-from pyrometer_alerting.intake.inbox import Inbox, Letter, SharedInbox
-from pyrometer_alerting.state import outbox as operations
-from pyrometer_alerting.state.store import Store, Transaction
+from pyrometer_alerting.channel import courier as outbox
+from pyrometer_alerting.channel.slack import WebSlack
+from pyrometer_alerting.incidents.inbox import Inbox, Letter, SharedInbox
+from pyrometer_alerting.incidents.storage import outbox as operations
+from pyrometer_alerting.incidents.storage.store import Store, Transaction
 
 # As in the service, scaled: a look 0.2 s and another 0.5 s after a doubtful post instead of 2 s and 10 s.
 TIMING = {

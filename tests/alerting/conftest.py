@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pyrometer_alerting.deliver.slack import WebSlack
-from pyrometer_alerting.intake import deliveries
-from pyrometer_alerting.state.store import Store
+from pyrometer_alerting.channel.slack import WebSlack
+from pyrometer_alerting.incidents import deliveries
+from pyrometer_alerting.incidents.storage.store import Store
 from pyrometer_simulator.slack import FakeSlack
 from pyrometer_simulator.slack_channel import RateLimits
 

@@ -12,17 +12,17 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from pyrometer_alerting.deliver.courier import Courier
-from pyrometer_alerting.deliver.limits import Timing
-from pyrometer_alerting.deliver.slack import WebSlack
+from pyrometer_alerting.channel.call_limits import Timing
+from pyrometer_alerting.channel.courier import Courier
+from pyrometer_alerting.channel.messages import Style, ThreadReplies
+from pyrometer_alerting.channel.slack import WebSlack
 from pyrometer_alerting.diagnosis.diagnostician import Diagnostician
-from pyrometer_alerting.intake.intake import Intake, Outcome
-from pyrometer_alerting.intake.webhook import parse
+from pyrometer_alerting.incidents.alertmanager import ActiveAlert, AlertmanagerError, Matcher, Silence
+from pyrometer_alerting.incidents.alertmanager_payload import parse
+from pyrometer_alerting.incidents.intake import Intake, Outcome
+from pyrometer_alerting.incidents.metrics import Metrics
+from pyrometer_alerting.incidents.storage.store import Store
 from pyrometer_alerting.model.incident import Alert, Incident
-from pyrometer_alerting.render.messages import Style, ThreadReplies
-from pyrometer_alerting.sources.alertmanager import ActiveAlert, AlertmanagerError, Matcher, Silence
-from pyrometer_alerting.state.metrics import Metrics
-from pyrometer_alerting.state.store import Store
 from pyrometer_kit.prometheus import PrometheusError, Series
 from pyrometer_simulator.slack import FakeSlack
 

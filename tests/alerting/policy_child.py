@@ -19,11 +19,11 @@ from importlib import util
 from pathlib import Path
 from typing import Any
 
-from pyrometer_alerting.policy import webhook
+from pyrometer_alerting.incidents.storage.actions import Action
+from pyrometer_alerting.incidents.storage.store import Store, Transaction
+from pyrometer_alerting.policy import drain_webhook
 from pyrometer_alerting.policy.executor import SETTLE_SECONDS
 from pyrometer_alerting.policy.rules import Back, WebhookSettings
-from pyrometer_alerting.state.actions import Action
-from pyrometer_alerting.state.store import Store, Transaction
 from pyrometer_simulator.http_server import HttpServer, Request, Response
 
 _spec = util.spec_from_file_location("alerting_policy_fakes", Path(__file__).with_name("policy_fakes.py"))
@@ -87,14 +87,14 @@ def _look(folder: Path, now: float, points: Points, play: str) -> None:
     if play == "webhook":
         desk = WebhookSettings((folder / "desk").read_text())
         chosen = replace(fakes.policy(do="webhook"), webhook=desk)
-        post = webhook.post
+        post = drain_webhook.post
 
         def watched_post(settings: WebhookSettings, action: Action) -> None:
             points.passed()
             post(settings, action)
             points.passed()
 
-        webhook.post = watched_post
+        drain_webhook.post = watched_post
     store = Store(folder / "store")
     fakes.worker_of(store, scheduler, found, Clock(now), chosen).step()
 

@@ -6,10 +6,10 @@ import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from pyrometer_alerting.incidents.storage.store import Store
 from pyrometer_alerting.policy.rules import Back, Limits, Policy, Rule, SlurmSettings
 from pyrometer_alerting.policy.schedulers import NodeState, RefusedError, SchedulerError
 from pyrometer_alerting.policy.worker import PolicyWorker
-from pyrometer_alerting.state.store import Store
 from pyrometer_kit.clock import Clock
 from pyrometer_kit.prometheus import Prometheus, Series
 

@@ -15,13 +15,13 @@ from typing import Any
 from alerting_fakes import FakePrometheus, wait_until
 
 from pyrometer_alerting.app.service import MAX_DELIVERY_BYTES, WEBHOOK_PATH, Service
-from pyrometer_alerting.deliver.limits import Timing
-from pyrometer_alerting.deliver.slack import WebSlack
-from pyrometer_alerting.intake.missed import MissedAlertScan
-from pyrometer_alerting.intake.reconcile import Pace
-from pyrometer_alerting.render.messages import Style
-from pyrometer_alerting.sources.alertmanager import HttpAlertmanager
-from pyrometer_alerting.state.store import Store
+from pyrometer_alerting.channel.call_limits import Timing
+from pyrometer_alerting.channel.messages import Style
+from pyrometer_alerting.channel.slack import WebSlack
+from pyrometer_alerting.incidents.alertmanager import HttpAlertmanager
+from pyrometer_alerting.incidents.missed import MissedAlertScan
+from pyrometer_alerting.incidents.reconcile import Pace
+from pyrometer_alerting.incidents.storage.store import Store
 from pyrometer_kit.clock import SystemClock
 from pyrometer_kit.flags import Address
 from pyrometer_kit.http_message import Request, Response

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from alerting_fakes import FakePrometheus
 
 from pyrometer_alerting.app.service import Service
-from pyrometer_alerting.deliver.slack import WebSlack
+from pyrometer_alerting.channel.messages import Style
+from pyrometer_alerting.channel.slack import WebSlack
+from pyrometer_alerting.incidents.storage.store import Store
 from pyrometer_alerting.model.routing import Routing
-from pyrometer_alerting.render.messages import Style
-from pyrometer_alerting.state.store import Store
 from pyrometer_kit.clock import SystemClock
 from pyrometer_kit.flags import Address
 from pyrometer_kit.http_thread import ServerThread

@@ -8,11 +8,11 @@ from typing import Any
 from alerting_fakes import FakeAlertmanager, body, wait_until
 
 from pyrometer_alerting.app.service import WEBHOOK_PATH, Service
-from pyrometer_alerting.deliver.slack import WebSlack
-from pyrometer_alerting.intake.reconcile import Pace
+from pyrometer_alerting.channel.messages import Style
+from pyrometer_alerting.channel.slack import WebSlack
+from pyrometer_alerting.incidents.reconcile import Pace
+from pyrometer_alerting.incidents.storage.store import Store
 from pyrometer_alerting.model.routing import Routing
-from pyrometer_alerting.render.messages import Style
-from pyrometer_alerting.state.store import Store
 from pyrometer_kit.clock import SystemClock
 from pyrometer_kit.http_message import Request
 from pyrometer_simulator.slack import FakeSlack

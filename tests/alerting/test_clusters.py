@@ -14,9 +14,9 @@ from alerting_fakes import body, raw_alert, wait_until
 from alerting_running import Running
 
 from pyrometer_alerting.app.service import WEBHOOK_PATH
-from pyrometer_alerting.deliver.slack import WebSlack
+from pyrometer_alerting.channel.slack import WebSlack
+from pyrometer_alerting.incidents.storage.store import Store
 from pyrometer_alerting.model.routing import Routing, load
-from pyrometer_alerting.state.store import Store
 from pyrometer_simulator.slack import FakeSlack
 from pyrometer_simulator.slack_channel import Channel
 

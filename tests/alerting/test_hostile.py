@@ -20,15 +20,15 @@ from alerting_fakes import START, Bench, alert, body, logged_port, raw_alert, wa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyrometer_alerting.intake import own_alerts
-from pyrometer_alerting.interact import answers
-from pyrometer_alerting.interact.silence_view import silence_view
-from pyrometer_alerting.interact.silences import Preview, SilenceRefusedError, silences_for
+from pyrometer_alerting.channel import answers
+from pyrometer_alerting.channel.messages import Style, build, build_reply
+from pyrometer_alerting.channel.silence_view import silence_view
+from pyrometer_alerting.channel.silences import Preview, SilenceRefusedError, silences_for
+from pyrometer_alerting.incidents import own_alerts
+from pyrometer_alerting.incidents.alertmanager import ActiveAlert, Matcher
+from pyrometer_alerting.incidents.correlation import merged_incident
+from pyrometer_alerting.incidents.lifecycle import fold
 from pyrometer_alerting.model.incident import Incident
-from pyrometer_alerting.render.messages import Style, build, build_reply
-from pyrometer_alerting.sources.alertmanager import ActiveAlert, Matcher
-from pyrometer_alerting.state.correlation import merged_incident
-from pyrometer_alerting.state.lifecycle import fold
 from pyrometer_kit import logs
 from pyrometer_simulator.slack import FakeSlack
 from pyrometer_simulator.slack_blocks import check_message

@@ -8,15 +8,15 @@ from datetime import timezone
 import pytest
 from alerting_fakes import training_incident
 
+from pyrometer_alerting.channel.digest.data import gather as gather_digest
+from pyrometer_alerting.channel.drop_data import drop_picture_of
+from pyrometer_alerting.diagnosis.batches import active_runs
 from pyrometer_alerting.diagnosis.cost import add_up
 from pyrometer_alerting.diagnosis.evidence import PROVIDERS, gather
 from pyrometer_alerting.diagnosis.examination import daily_wave_of_run, examine
 from pyrometer_alerting.diagnosis.look import Questions, Rank
-from pyrometer_alerting.digest.data import gather as gather_digest
+from pyrometer_alerting.incidents.topology import ports_at, shared_places
 from pyrometer_alerting.model.incident import Cause, ChartCurve, Diagnosis
-from pyrometer_alerting.render.drop_data import drop_picture_of
-from pyrometer_alerting.sources.batches import active_runs
-from pyrometer_alerting.sources.topology import ports_at, shared_places
 from pyrometer_kit.prometheus import HttpPrometheus
 from pyrometer_simulator.mfu_traces import Trace, trace
 from pyrometer_simulator.stack import StackError, find_stack

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from alerting_fakes import START
 
-from pyrometer_alerting.deliver.failure import DeliveryFailure, Trouble
-from pyrometer_alerting.deliver.outlets import http
-from pyrometer_alerting.deliver.outlets.http import Endpoint
-from pyrometer_alerting.deliver.slack import SlackFailure, WebSlack
-from pyrometer_alerting.policy import webhook
+from pyrometer_alerting.channel.failure import DeliveryFailure, Trouble
+from pyrometer_alerting.channel.outlets import http
+from pyrometer_alerting.channel.outlets.http import Endpoint
+from pyrometer_alerting.channel.slack import SlackFailure, WebSlack
+from pyrometer_alerting.incidents import alertmanager
+from pyrometer_alerting.incidents.alertmanager import AlertmanagerError, HttpAlertmanager
+from pyrometer_alerting.incidents.storage.actions import Action
+from pyrometer_alerting.policy import drain_webhook
 from pyrometer_alerting.policy.rules import WebhookSettings
 from pyrometer_alerting.policy.schedulers import RefusedError
-from pyrometer_alerting.sources import alertmanager
-from pyrometer_alerting.sources.alertmanager import AlertmanagerError, HttpAlertmanager
-from pyrometer_alerting.state.actions import Action
 from pyrometer_kit.prometheus import HttpPrometheus, PrometheusError
 from pyrometer_simulator.strange_server import Answer, StrangeServer, leads_to, never_ends, says, trickles
 
@@ -35,7 +35,7 @@ ASK: dict[str, tuple[type[Exception], Callable[[str], Any]]] = {
     "an outlet": (DeliveryFailure, lambda url: Endpoint(url).call("POST", b"{}", SECRET)),
     "the policy's webhook": (
         RefusedError,
-        lambda url: webhook.post(WebhookSettings(url=url), _action()),
+        lambda url: drain_webhook.post(WebhookSettings(url=url), _action()),
     ),
 }
 

@@ -17,11 +17,11 @@ from pathlib import Path
 
 import pytest
 
+from pyrometer_alerting.incidents.storage.store import Store
 from pyrometer_alerting.policy.rules import Back, Limits, Policy, Rule, SlurmSettings
 from pyrometer_alerting.policy.schedulers import RefusedError, SchedulerError
 from pyrometer_alerting.policy.slurm import Slurm
 from pyrometer_alerting.policy.worker import PolicyWorker
-from pyrometer_alerting.state.store import Store
 from pyrometer_kit.clock import SystemClock
 from pyrometer_kit.prometheus import Series
 from pyrometer_simulator.host_files import HostFiles

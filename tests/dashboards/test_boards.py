@@ -13,7 +13,7 @@ import pytest
 import yaml
 from tests.families import labels_by_metric
 
-from pyrometer_alerting.state.metrics import FAMILIES as OF_ALERTING
+from pyrometer_alerting.incidents.metrics import FAMILIES as OF_ALERTING
 from pyrometer_dashboards.interpolation import builtin_variables, interpolate
 from pyrometer_dashboards.lint import finding, promql, run
 from pyrometer_dashboards.main import main, rendered

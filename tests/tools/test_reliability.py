@@ -49,11 +49,11 @@ def test_every_module_that_must_not_be_wrong_is_listed_and_exists() -> None:
 
 def test_a_module_that_is_divided_or_renamed_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     beside = {name: why for name, why in mutate_subjects.BESIDE.items() if not name.endswith((".engine", ".widening"))}
-    monkeypatch.setattr(mutate_subjects, "BESIDE", beside | {"pyrometer_alerting.state.outbox_old": "gone"})
+    monkeypatch.setattr(mutate_subjects, "BESIDE", beside | {"pyrometer_alerting.incidents.storage.outbox_old": "gone"})
     assert mutate_subjects.unlisted() == [
-        "pyrometer_alerting.state.engine",  # a new module beside the subjects
+        "pyrometer_alerting.incidents.storage.engine",  # a new module beside the subjects
         "pyrometer_exporters.node.nic.widening",  # a subject imports it
-        "pyrometer_alerting.state.outbox_old",  # no module has this name
+        "pyrometer_alerting.incidents.storage.outbox_old",  # no module has this name
     ]
 
 
@@ -71,7 +71,7 @@ def test_the_version_is_that_of_the_code_alone(tmp_path: Path) -> None:
 def test_a_row_of_other_code_is_stale_and_a_missing_one_is_not_measured(tmp_path: Path) -> None:
     now = mutate_subjects.current_version("outbox")
     row = {
-        "module": "pyrometer_alerting.state.outbox",
+        "module": "pyrometer_alerting.incidents.storage.outbox",
         "mutants": 4,
         "killed": 3,
         "equivalent": ["1: a"],
@@ -80,6 +80,6 @@ def test_a_row_of_other_code_is_stale_and_a_missing_one_is_not_measured(tmp_path
     rows = [{**row, "subject": "outbox", "version": now}, {**row, "subject": "store", "version": "0123456789ab"}]
     (tmp_path / "mutation.json").write_text(json.dumps(rows))
     lines = list(reliability.page(tmp_path))
-    assert f"| outbox (`pyrometer_alerting.state.outbox`) | 4 | 3 (100.0%) | 1 | 0 | `{now}` |" in lines
+    assert f"| outbox (`pyrometer_alerting.incidents.storage.outbox`) | 4 | 3 (100.0%) | 1 | 0 | `{now}` |" in lines
     assert any(line.startswith("| store (") and "**stale**: `0123456789ab`, now `" in line for line in lines)
     assert any(line.startswith("| leader (") and "**not measured**" in line for line in lines)

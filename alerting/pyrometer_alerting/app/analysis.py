@@ -13,20 +13,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, cast
 
-from pyrometer_alerting.deliver.breaker import Breaker
-from pyrometer_alerting.deliver.pictures import IncidentPictures, PictureUploader
-from pyrometer_alerting.deliver.slack import Slack
-from pyrometer_alerting.digest.pictures import DigestPictures
-from pyrometer_alerting.digest.scheduler import Digests, DigestScheduler
-from pyrometer_alerting.render.messages import Style
-from pyrometer_alerting.state.metrics import Metrics
-from pyrometer_alerting.state.store import Store
+from pyrometer_alerting.channel.breaker import Breaker
+from pyrometer_alerting.channel.digest.digest_pictures import DigestPictures
+from pyrometer_alerting.channel.digest.scheduler import Digests, DigestScheduler
+from pyrometer_alerting.channel.incident_pictures import IncidentPictures, PictureUploader
+from pyrometer_alerting.channel.messages import Style
+from pyrometer_alerting.channel.slack import Slack
+from pyrometer_alerting.incidents.metrics import Metrics
+from pyrometer_alerting.incidents.storage.store import Store
 from pyrometer_kit.clock import Clock
 from pyrometer_kit.prometheus import Prometheus, PrometheusError
 
 if TYPE_CHECKING:
+    from pyrometer_alerting.diagnosis.batches import Run
     from pyrometer_alerting.diagnosis.examination import Examination
-    from pyrometer_alerting.sources.batches import Run
 
 _log = logging.getLogger(__name__)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from pyrometer_alerting.channel.messages import Style, build, cause_line
+from pyrometer_alerting.incidents.storage.outbox import Operation
+from pyrometer_alerting.incidents.storage.store import Transaction
 from pyrometer_alerting.model.culprits import culprits
 from pyrometer_alerting.model.incident import Incident
-from pyrometer_alerting.render.messages import Style, build, cause_line
-from pyrometer_alerting.state.outbox import Operation
-from pyrometer_alerting.state.store import Transaction
 from pyrometer_kit.http_message import Response
 
 _JSON = "application/json; charset=utf-8"

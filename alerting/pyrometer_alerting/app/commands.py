@@ -10,16 +10,16 @@ from importlib import resources
 
 from pyrometer_alerting.app import outlet_settings, settings, shared
 from pyrometer_alerting.app.settings import DIGEST_SECONDS
-from pyrometer_alerting.deliver import slack_check, terminal
-from pyrometer_alerting.deliver.outlets import check as outlet_check
-from pyrometer_alerting.deliver.slack import WebSlack
+from pyrometer_alerting.channel import slack_check, terminal
+from pyrometer_alerting.channel.digest.digest_message import build_digest
+from pyrometer_alerting.channel.digest.scheduler import Digests, DigestScheduler
+from pyrometer_alerting.channel.messages import Style
+from pyrometer_alerting.channel.outlets import check as outlet_check
+from pyrometer_alerting.channel.slack import WebSlack
 from pyrometer_alerting.diagnosis import account
-from pyrometer_alerting.digest.message import build_digest
-from pyrometer_alerting.digest.scheduler import Digests, DigestScheduler
+from pyrometer_alerting.incidents.storage.store import Store
 from pyrometer_alerting.model import routing
 from pyrometer_alerting.policy import rules
-from pyrometer_alerting.render.messages import Style
-from pyrometer_alerting.state.store import Store
 from pyrometer_kit import webconfig
 from pyrometer_kit.clock import SystemClock
 from pyrometer_kit.errors import UsageError
@@ -157,7 +157,7 @@ def check_slack(arguments: Sequence[str], environment: Mapping[str, str]) -> int
     parser.add_argument("--manifest", action="store_true", help="print the app's manifest, to paste in Slack, and exit")
     options, flags = parser.parse_known_args(list(arguments))
     if options.manifest:
-        sys.stdout.write(resources.files("pyrometer_alerting.deliver").joinpath("slack_app.yaml").read_text("utf-8"))
+        sys.stdout.write(resources.files("pyrometer_alerting.channel").joinpath("slack_app.yaml").read_text("utf-8"))
         return 0
     chosen = settings.load(flags, environment)
     if not chosen.slack_token:
@@ -194,7 +194,7 @@ def check_outlets(arguments: Sequence[str], environment: Mapping[str, str]) -> i
         raise UsageError(f"no outlet {unknown[0]!r}: known are {known}" if unknown else f"outlets: {known}")
     wanted = [entries[name] for name in options.outlet] or list(entries.values())
     # The findings report it, one line each.
-    logging.getLogger("pyrometer_alerting.deliver.outlets").setLevel(logging.CRITICAL)
+    logging.getLogger("pyrometer_alerting.channel.outlets").setLevel(logging.CRITICAL)
     missing = False
     for finding in outlet_check.check(wanted, Style(notice=chosen.notice), SystemClock().wall()):
         missing |= finding.level == "missing"

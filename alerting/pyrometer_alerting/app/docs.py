@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pyrometer_alerting.state.metrics import FAMILIES, Family
+from pyrometer_alerting.incidents.metrics import FAMILIES, Family
 
 REFRESH = "python -m pyrometer_alerting.app.docs docs/metrics.md"
 HEADING = "\n## Alerting service\n"

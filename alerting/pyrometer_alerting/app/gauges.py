@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from pyrometer_alerting.deliver.courier import Courier
-from pyrometer_alerting.deliver.outlets.couriers import OutletCouriers
-from pyrometer_alerting.intake.intake import WATCHDOG_FACT
+from pyrometer_alerting.channel.courier import Courier
+from pyrometer_alerting.channel.outlets.couriers import OutletCouriers
+from pyrometer_alerting.incidents.incident_metrics import incident_gauges
+from pyrometer_alerting.incidents.intake import WATCHDOG_FACT
+from pyrometer_alerting.incidents.storage.engine import Engine
+from pyrometer_alerting.incidents.storage.store import Transaction
 from pyrometer_alerting.policy.gauges import policy_gauges
 from pyrometer_alerting.policy.worker import PolicyWorker
-from pyrometer_alerting.state.engine import Engine
-from pyrometer_alerting.state.incident_metrics import incident_gauges
-from pyrometer_alerting.state.store import Transaction
 
 Gauges = dict[str, dict[tuple[tuple[str, str], ...], float]]
 

@@ -15,17 +15,17 @@ from urllib.parse import urlsplit
 from pyrometer_alerting.app import commands, outlet_settings, settings, shared
 from pyrometer_alerting.app.service import Service
 from pyrometer_alerting.app.settings import DIGEST_SECONDS, PROG, QUERY_SECONDS, Settings
-from pyrometer_alerting.deliver.courier import TERMINAL
-from pyrometer_alerting.deliver.slack import Slack, WebSlack
-from pyrometer_alerting.deliver.terminal import TerminalSlack
-from pyrometer_alerting.digest.scheduler import Digests
+from pyrometer_alerting.channel import runbooks
+from pyrometer_alerting.channel.courier import TERMINAL
+from pyrometer_alerting.channel.digest.scheduler import Digests
+from pyrometer_alerting.channel.messages import Style
+from pyrometer_alerting.channel.slack import Slack, WebSlack
+from pyrometer_alerting.channel.terminal import TerminalSlack
+from pyrometer_alerting.incidents.alertmanager import HttpAlertmanager
+from pyrometer_alerting.incidents.storage.store import Store, StoreError
 from pyrometer_alerting.model import routing
 from pyrometer_alerting.model.links import without_credentials
 from pyrometer_alerting.policy import rules
-from pyrometer_alerting.render import runbooks
-from pyrometer_alerting.render.messages import Style
-from pyrometer_alerting.sources.alertmanager import HttpAlertmanager
-from pyrometer_alerting.state.store import Store, StoreError
 from pyrometer_kit import logs, webconfig
 from pyrometer_kit.auth import BearerTokens
 from pyrometer_kit.clock import SystemClock

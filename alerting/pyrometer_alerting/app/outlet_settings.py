@@ -21,14 +21,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pyrometer_alerting.app.settings import read_secret
-from pyrometer_alerting.deliver.outlets import opsgenie, pagerduty, webhook
-from pyrometer_alerting.deliver.outlets.email import IMPLICIT, NONE, STARTTLS, Email, Server
-from pyrometer_alerting.deliver.outlets.http import Endpoint
-from pyrometer_alerting.deliver.outlets.notice import Entry, Outlet
-from pyrometer_alerting.deliver.outlets.opsgenie import Opsgenie
-from pyrometer_alerting.deliver.outlets.pagerduty import PagerDuty
-from pyrometer_alerting.deliver.outlets.teams import Teams
-from pyrometer_alerting.deliver.outlets.webhook import Webhook
+from pyrometer_alerting.channel.outlets import opsgenie, pagerduty, webhook
+from pyrometer_alerting.channel.outlets.email import IMPLICIT, NONE, STARTTLS, Email, Server
+from pyrometer_alerting.channel.outlets.http import Endpoint
+from pyrometer_alerting.channel.outlets.notice import Entry, Outlet
+from pyrometer_alerting.channel.outlets.opsgenie import Opsgenie
+from pyrometer_alerting.channel.outlets.pagerduty import PagerDuty
+from pyrometer_alerting.channel.outlets.teams import Teams
+from pyrometer_alerting.channel.outlets.webhook import Webhook
 from pyrometer_alerting.model.links import is_web_url
 from pyrometer_kit.errors import UsageError
 from pyrometer_kit.flags import LOOPBACK, address

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 
-from pyrometer_alerting.intake.deliveries import Deliveries
-from pyrometer_alerting.state.store import Store, StoreError
+from pyrometer_alerting.incidents.deliveries import Deliveries
+from pyrometer_alerting.incidents.storage.store import Store, StoreError
 from pyrometer_kit.clock import Clock
 
 EVERY_SECONDS = 5.0  # each check is a commit on disk, and anyone may request one

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from pyrometer_alerting.app.service import Service
-from pyrometer_alerting.state.leadership import Leadership
-from pyrometer_alerting.state.postgresql import PostgreSQL, Server
-from pyrometer_alerting.state.store import Store, StoreError
+from pyrometer_alerting.incidents.storage.leadership import Leadership
+from pyrometer_alerting.incidents.storage.postgresql import PostgreSQL, Server
+from pyrometer_alerting.incidents.storage.store import Store, StoreError
 from pyrometer_kit.http_message import Request, Response
 from pyrometer_kit.http_thread import BlockingRoute
 

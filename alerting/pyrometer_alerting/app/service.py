@@ -13,31 +13,31 @@ from pyrometer_alerting.app.analysis import AnalysisWorkers
 from pyrometer_alerting.app.gauges import Gauges, leader_gauge, store_gauges
 from pyrometer_alerting.app.readiness import Readiness
 from pyrometer_alerting.app.trouble import trouble_lines
-from pyrometer_alerting.deliver.courier import Courier
-from pyrometer_alerting.deliver.outlets.couriers import OutletCouriers
-from pyrometer_alerting.deliver.outlets.notice import Entry
-from pyrometer_alerting.deliver.slack import Slack, WebSlack
+from pyrometer_alerting.channel import document, incident_page, runbooks
+from pyrometer_alerting.channel.clicks import BOX, WORKERS, Clicks
+from pyrometer_alerting.channel.courier import Courier
+from pyrometer_alerting.channel.digest.scheduler import Digests
+from pyrometer_alerting.channel.interactions import Interactions
+from pyrometer_alerting.channel.messages import Style, ThreadReplies, build
+from pyrometer_alerting.channel.outlets.couriers import OutletCouriers
+from pyrometer_alerting.channel.outlets.notice import Entry
+from pyrometer_alerting.channel.slack import Slack, WebSlack
+from pyrometer_alerting.channel.socket_mode import Listener
 from pyrometer_alerting.diagnosis.diagnostician import Diagnostician
-from pyrometer_alerting.digest.scheduler import Digests
-from pyrometer_alerting.intake.deliveries import Deliveries
-from pyrometer_alerting.intake.inbox import post_of
-from pyrometer_alerting.intake.intake import Intake, Outcome
-from pyrometer_alerting.intake.own_alerts import oversized
-from pyrometer_alerting.intake.reconcile import Reconciler
-from pyrometer_alerting.intake.webhook import BadDelivery
-from pyrometer_alerting.interact.clicks import BOX, WORKERS, Clicks
-from pyrometer_alerting.interact.interactions import Interactions
-from pyrometer_alerting.interact.socket_mode import Listener
+from pyrometer_alerting.incidents.alertmanager import Alertmanager
+from pyrometer_alerting.incidents.alertmanager_payload import BadDelivery
+from pyrometer_alerting.incidents.deliveries import Deliveries
+from pyrometer_alerting.incidents.inbox import post_of
+from pyrometer_alerting.incidents.intake import Intake, Outcome
+from pyrometer_alerting.incidents.metrics import Metrics
+from pyrometer_alerting.incidents.own_alerts import oversized
+from pyrometer_alerting.incidents.reconcile import Reconciler
+from pyrometer_alerting.incidents.storage.outbox import Operation
+from pyrometer_alerting.incidents.storage.store import KEPT_RESOLVED_SECONDS, Store, StoreError, Transaction
 from pyrometer_alerting.model.routing import Routing
-from pyrometer_alerting.policy.page import policy_page
+from pyrometer_alerting.policy.policy_page import policy_page
 from pyrometer_alerting.policy.rules import Policy
 from pyrometer_alerting.policy.worker import PolicyWorker
-from pyrometer_alerting.render import document, page, runbooks
-from pyrometer_alerting.render.messages import Style, ThreadReplies, build
-from pyrometer_alerting.sources.alertmanager import Alertmanager
-from pyrometer_alerting.state.metrics import Metrics
-from pyrometer_alerting.state.outbox import Operation
-from pyrometer_alerting.state.store import KEPT_RESOLVED_SECONDS, Store, StoreError, Transaction
 from pyrometer_kit.auth import BearerTokens
 from pyrometer_kit.clock import Clock
 from pyrometer_kit.errors import UsageError
@@ -327,9 +327,11 @@ class Service:
         with self._store.snapshot() as tx:
             pairs = [(incident, tx.outbox.root(incident.id)) for incident in tx.incidents(50)]
             trouble = trouble_lines(tx, self.courier, self.outlets, self.policy.trouble, now)
-        cards = [page.Card(incident, build(incident, self._style), _delivery(root)) for incident, root in pairs]
-        banner = page.Banner(self._style.notice, trouble)
-        return document.response(page.render(cards, banner, now))
+        cards = [
+            incident_page.Card(incident, build(incident, self._style), _delivery(root)) for incident, root in pairs
+        ]
+        banner = incident_page.Banner(self._style.notice, trouble)
+        return document.response(incident_page.render(cards, banner, now))
 
     def _digest(self) -> Response:
         """Return the digest as a page; while it is rendered, a page that refreshes itself."""

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pyrometer_alerting.app.storage_url import check_address
-from pyrometer_alerting.digest.scheduler import WEEKDAYS, Schedule
+from pyrometer_alerting.channel.digest.scheduler import WEEKDAYS, Schedule
 from pyrometer_alerting.model.links import is_web_url
 from pyrometer_kit import logs
 from pyrometer_kit.command_line import add_version_flag

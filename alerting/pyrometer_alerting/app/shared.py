@@ -7,13 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyrometer_alerting.state.store import Store, StoreError
+from pyrometer_alerting.incidents.storage.store import Store, StoreError
 from pyrometer_kit.errors import UsageError
 
 if TYPE_CHECKING:
     from pyrometer_alerting.app.replica import Replica
     from pyrometer_alerting.app.service import Service
-    from pyrometer_alerting.state.postgresql import Server
+    from pyrometer_alerting.incidents.storage.postgresql import Server
 
 
 def server_of(url: str, password: str) -> Server:
@@ -23,7 +23,7 @@ def server_of(url: str, password: str) -> Server:
         UsageError: the address is wrong, or psycopg is missing; no message has the password.
     """
     try:
-        server: Server = _module("pyrometer_alerting.state.postgresql").Server(url, password)
+        server: Server = _module("pyrometer_alerting.incidents.storage.postgresql").Server(url, password)
     except ImportError:
         raise UsageError("--storage.url: needs pip install 'pyrometer-alerting[postgresql]'") from None
     except ValueError as error:
@@ -47,7 +47,7 @@ def command_store(folder: str | Path, url: str, password: str) -> Store:
     if not url:
         return Store(Path(folder), alone=False)
     server = server_of(url, password)
-    return Store(_module("pyrometer_alerting.state.postgresql").PostgreSQL(server), alone=False)
+    return Store(_module("pyrometer_alerting.incidents.storage.postgresql").PostgreSQL(server), alone=False)
 
 
 def way_out(error: StoreError) -> str:

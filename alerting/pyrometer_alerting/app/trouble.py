@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pyrometer_alerting.deliver.courier import Courier
-from pyrometer_alerting.deliver.outlets.couriers import OutletCouriers
-from pyrometer_alerting.intake.intake import WATCHDOG_FACT
+from pyrometer_alerting.channel.courier import Courier
+from pyrometer_alerting.channel.outlets.couriers import OutletCouriers
+from pyrometer_alerting.incidents.intake import WATCHDOG_FACT
+from pyrometer_alerting.incidents.storage.store import Transaction
 from pyrometer_alerting.model.text import duration
-from pyrometer_alerting.state.store import Transaction
 
 _WATCHDOG_SECONDS = 180.0  # it arrives every minute; two may be lost to a restart
 

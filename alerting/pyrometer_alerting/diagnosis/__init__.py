@@ -1,1 +1,1 @@
-"""The cause of a slow run: evidence from Prometheus, curve signatures, ranked suspects, the cost."""
+"""The cause of a slow run: curves and series from Prometheus, evidence by subject, ranked suspects, the cost."""

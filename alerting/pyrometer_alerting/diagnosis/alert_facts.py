@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pyrometer_alerting.diagnosis.look import Look, Questions
+from pyrometer_alerting.incidents.topology import Port, scope_of
 from pyrometer_alerting.model.alert_names import MASS_EVENT, RUN_SYMPTOMS, is_cause
 from pyrometer_alerting.model.fact import Fact, Roster
 from pyrometer_alerting.model.incident import Alert, Incident, part_of
-from pyrometer_alerting.sources.topology import Port, scope_of
 
 # How long before the alert its cause may have begun: the window of its expression and its `for`.
 DELAYS: Mapping[str, float] = {

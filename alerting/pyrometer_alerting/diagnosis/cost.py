@@ -15,8 +15,8 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
+from pyrometer_alerting.diagnosis.batches import Floats, batches, selected
 from pyrometer_alerting.model.incident import Cost
-from pyrometer_alerting.sources.batches import Floats, batches, selected
 from pyrometer_kit.prometheus import Prometheus
 
 LONGEST_SECONDS = 6 * 3600.0  # per query; an older incident continues from the last count

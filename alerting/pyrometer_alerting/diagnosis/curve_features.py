@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from pyrometer_alerting.sources.batches import Floats, MfuCurve
+from pyrometer_alerting.diagnosis.batches import Floats, MfuCurve
 
 BLOCKS = 48  # parts of the window: few enough to fit every change point, many enough for a trend
 LOCAL_STEPS, LOCAL_SECONDS = 41, 60.0  # the neighbourhood that a dip is measured against

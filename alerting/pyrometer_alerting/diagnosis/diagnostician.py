@@ -10,15 +10,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol, cast
 
-from pyrometer_alerting.intake.announcement import announce
+from pyrometer_alerting.incidents.announcement import announce
+from pyrometer_alerting.incidents.correlation import explained_by
+from pyrometer_alerting.incidents.merge import merge_incidents
+from pyrometer_alerting.incidents.metrics import Metrics
+from pyrometer_alerting.incidents.split import split_off, unrelated_keys
+from pyrometer_alerting.incidents.storage.store import Store, StoreError, Transaction
 from pyrometer_alerting.model.incident import Diagnosis, Incident
 from pyrometer_alerting.model.message import Replies
 from pyrometer_alerting.model.routing import Routing
-from pyrometer_alerting.state.correlation import explained_by
-from pyrometer_alerting.state.merge import merge_incidents
-from pyrometer_alerting.state.metrics import Metrics
-from pyrometer_alerting.state.split import split_off, unrelated_keys
-from pyrometer_alerting.state.store import Store, StoreError, Transaction
 from pyrometer_kit.clock import Clock
 from pyrometer_kit.prometheus import Prometheus
 

@@ -22,15 +22,15 @@ from pyrometer_alerting.diagnosis import (
     rank_facts,
     spin_facts,
 )
+from pyrometer_alerting.diagnosis.batches import run_of, selected
 from pyrometer_alerting.diagnosis.examination import Examination, examine
 from pyrometer_alerting.diagnosis.extent import LINK_LOSSES
 from pyrometer_alerting.diagnosis.look import LOOK_BACK_SECONDS, Look, Provider, Questions, merged
 from pyrometer_alerting.diagnosis.signature import Drop
+from pyrometer_alerting.incidents.topology import ports_at, scope_of, shared_places
 from pyrometer_alerting.model.fact import Fact, Roster
 from pyrometer_alerting.model.incident import Diagnosis, Incident, part_of
 from pyrometer_alerting.model.text import clock_utc
-from pyrometer_alerting.sources.batches import run_of, selected
-from pyrometer_alerting.sources.topology import ports_at, scope_of, shared_places
 from pyrometer_kit.prometheus import Prometheus, PrometheusError, Series
 
 STEP_SECONDS = 5  # the smallest scrape interval in use

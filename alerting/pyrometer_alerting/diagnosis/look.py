@@ -8,9 +8,9 @@ from itertools import pairwise
 from statistics import median
 
 from pyrometer_alerting.diagnosis.weights import KINDS
+from pyrometer_alerting.incidents.topology import Port
 from pyrometer_alerting.model.fact import MOST_MOMENTS, Fact, Roster
 from pyrometer_alerting.model.incident import Incident
-from pyrometer_alerting.sources.topology import Port
 from pyrometer_kit.prometheus import Prometheus, Series
 from pyrometer_kit.promql import matching, quoted
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from pyrometer_alerting.diagnosis.batches import MfuCurve
 from pyrometer_alerting.diagnosis.curve_features import Dips, Features, Fit, best_step, features, undisturbed
-from pyrometer_alerting.sources.batches import MfuCurve
 
 LEAST_BATCHES = 20  # clean ones; with fewer there is no verdict
 SURE = 0.5  # a kind below this confidence is reported as unknown

@@ -15,14 +15,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from pyrometer_alerting.model import text
-from pyrometer_alerting.model.message import Block
-from pyrometer_alerting.model.routing import Routing
-from pyrometer_alerting.policy import webhook
-from pyrometer_alerting.policy.limits import HOUR_SECONDS, PER_HOUR, holding
-from pyrometer_alerting.policy.rules import Policy
-from pyrometer_alerting.policy.schedulers import NodeState, RefusedError, Scheduler, SchedulerError
-from pyrometer_alerting.state.actions import (
+from pyrometer_alerting.incidents.storage.actions import (
     ASKED,
     DOING,
     DONE,
@@ -36,7 +29,14 @@ from pyrometer_alerting.state.actions import (
     WOULD,
     Action,
 )
-from pyrometer_alerting.state.store import Store, Transaction
+from pyrometer_alerting.incidents.storage.store import Store, Transaction
+from pyrometer_alerting.model import text
+from pyrometer_alerting.model.message import Block
+from pyrometer_alerting.model.routing import Routing
+from pyrometer_alerting.policy import drain_webhook
+from pyrometer_alerting.policy.drain_limits import HOUR_SECONDS, PER_HOUR, holding
+from pyrometer_alerting.policy.rules import Policy
+from pyrometer_alerting.policy.schedulers import NodeState, RefusedError, Scheduler, SchedulerError
 from pyrometer_kit.clock import Clock
 
 _log = logging.getLogger(__name__)
@@ -165,7 +165,7 @@ class Executor:
         if action.kind == WEBHOOK:
             if self.policy.webhook is None:
                 raise RefusedError("the policy no longer has a webhook")
-            webhook.post(self.policy.webhook, action)
+            drain_webhook.post(self.policy.webhook, action)
             return
         scheduler = self._scheduler(action)
         if action.kind == DRAIN:

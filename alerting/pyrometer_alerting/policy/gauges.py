@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from pyrometer_alerting.incidents.metrics import POLICY_ACTIONS, POLICY_HELD, POLICY_LOOKED, POLICY_MODE, POLICY_NODE
+from pyrometer_alerting.incidents.storage.actions import Actions
 from pyrometer_alerting.model import text
 from pyrometer_alerting.policy.worker import PolicyWorker
-from pyrometer_alerting.state.actions import Actions
-from pyrometer_alerting.state.metrics import POLICY_ACTIONS, POLICY_HELD, POLICY_LOOKED, POLICY_MODE, POLICY_NODE
 
 Gauge = dict[tuple[tuple[str, str], ...], float]
 LONGEST_LABEL = 200

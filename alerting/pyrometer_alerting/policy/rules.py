@@ -28,9 +28,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pyrometer_alerting.incidents.storage.actions import ASK, DRAIN, WEBHOOK
 from pyrometer_alerting.model.incident import CONFIDENCES
 from pyrometer_alerting.model.links import is_web_url
-from pyrometer_alerting.state.actions import ASK, DRAIN, WEBHOOK
 from pyrometer_kit.errors import UsageError
 from pyrometer_kit.yamlfile import Node, read
 

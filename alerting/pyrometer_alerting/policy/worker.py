@@ -13,16 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pyrometer_alerting.model import text
-from pyrometer_alerting.model.routing import Routing
-from pyrometer_alerting.policy.executor import ANSWERED, SERVICE, Executor, what_and_link
-from pyrometer_alerting.policy.findings import Finding, findings, passed
-from pyrometer_alerting.policy.kubernetes import Kubernetes
-from pyrometer_alerting.policy.limits import UNKNOWN_NODE
-from pyrometer_alerting.policy.rules import Policy, SlurmSettings
-from pyrometer_alerting.policy.schedulers import NodeState, Scheduler, SchedulerError
-from pyrometer_alerting.policy.slurm import Slurm
-from pyrometer_alerting.state.actions import (
+from pyrometer_alerting.channel.composer import CONFIRM_DRAIN, CONFIRM_RETURN
+from pyrometer_alerting.incidents.storage.actions import (
     ASK,
     ASK_RETURN,
     ASKED,
@@ -35,7 +27,16 @@ from pyrometer_alerting.state.actions import (
     WOULD,
     Action,
 )
-from pyrometer_alerting.state.store import Store, StoreError
+from pyrometer_alerting.incidents.storage.store import Store, StoreError
+from pyrometer_alerting.model import text
+from pyrometer_alerting.model.routing import Routing
+from pyrometer_alerting.policy.drain_limits import UNKNOWN_NODE
+from pyrometer_alerting.policy.executor import ANSWERED, SERVICE, Executor, what_and_link
+from pyrometer_alerting.policy.findings import Finding, findings, passed
+from pyrometer_alerting.policy.kubernetes import Kubernetes
+from pyrometer_alerting.policy.rules import Policy, SlurmSettings
+from pyrometer_alerting.policy.schedulers import NodeState, Scheduler, SchedulerError
+from pyrometer_alerting.policy.slurm import Slurm
 from pyrometer_kit.clock import Clock
 from pyrometer_kit.prometheus import Prometheus, PrometheusError
 
@@ -48,7 +49,6 @@ AGAIN_SECONDS = 6 * 3600.0
 RETURNED_SECONDS = 7 * 86_400.0
 MOST_QUESTIONS = 5  # open at a time in a cluster: more are not read
 BACK = "back"
-CONFIRM_DRAIN, CONFIRM_RETURN = "pyrometer_policy_drain", "pyrometer_policy_return"
 _MARK = re.compile(r"\[pyrometer:([0-9a-f]{12})\]$")
 _HELD = {
     "per_hour": "the limit of nodes per hour is reached", "percent": "the limit of its partition is reached",

@@ -86,9 +86,9 @@ def slurm(_folder: Path, _at_end: ExitStack) -> Check:
 
 def prometheus(_folder: Path, _at_end: ExitStack) -> Check:
     """Build the check of Prometheus' answers, and of what the services make of them."""
-    from pyrometer_alerting.sources.batches import active_runs, batches, clean_curve, run_of  # noqa: PLC0415
-    from pyrometer_alerting.sources.expected_mfu import daily_wave  # noqa: PLC0415
-    from pyrometer_alerting.sources.topology import topology  # noqa: PLC0415
+    from pyrometer_alerting.diagnosis.batches import active_runs, batches, clean_curve, run_of  # noqa: PLC0415
+    from pyrometer_alerting.diagnosis.expected_mfu import daily_wave  # noqa: PLC0415
+    from pyrometer_alerting.incidents.topology import topology  # noqa: PLC0415
     from pyrometer_exporters.cluster.ufm.fabric import host_ports, rails  # noqa: PLC0415
     from pyrometer_kit.prometheus import PrometheusError, Series, answer  # noqa: PLC0415
 
@@ -132,7 +132,7 @@ def prometheus(_folder: Path, _at_end: ExitStack) -> Check:
 
 def alertmanager(_folder: Path, at_end: ExitStack) -> Check:
     """Build the check of Alertmanager's answers."""
-    from pyrometer_alerting.sources.alertmanager import AlertmanagerError, HttpAlertmanager  # noqa: PLC0415
+    from pyrometer_alerting.incidents.alertmanager import AlertmanagerError, HttpAlertmanager  # noqa: PLC0415
 
     class Answering(HttpAlertmanager):
         """Has the body without asking."""

@@ -27,12 +27,12 @@ class _Clock:
 
 def webhook(folder: Path, at_end: ExitStack) -> Check:
     """Build the check of a delivery, from the body to the store, the message and the page."""
-    from pyrometer_alerting.intake.intake import Intake  # noqa: PLC0415
-    from pyrometer_alerting.intake.webhook import BadDelivery, parse  # noqa: PLC0415
-    from pyrometer_alerting.render.messages import Style, ThreadReplies, build  # noqa: PLC0415
-    from pyrometer_alerting.render.page import Banner, Card, render  # noqa: PLC0415
-    from pyrometer_alerting.state.metrics import Metrics  # noqa: PLC0415
-    from pyrometer_alerting.state.store import Store  # noqa: PLC0415
+    from pyrometer_alerting.channel.incident_page import Banner, Card, render  # noqa: PLC0415
+    from pyrometer_alerting.channel.messages import Style, ThreadReplies, build  # noqa: PLC0415
+    from pyrometer_alerting.incidents.alertmanager_payload import BadDelivery, parse  # noqa: PLC0415
+    from pyrometer_alerting.incidents.intake import Intake  # noqa: PLC0415
+    from pyrometer_alerting.incidents.metrics import Metrics  # noqa: PLC0415
+    from pyrometer_alerting.incidents.storage.store import Store  # noqa: PLC0415
 
     style = Style()
     count = 0
@@ -67,15 +67,15 @@ def slack_payload(folder: Path, at_end: ExitStack) -> Check:
     """Build the check of clicks, modals and commands: answered or refused, and acted on for listed users only."""
     from slack_sdk.socket_mode.request import SocketModeRequest  # noqa: PLC0415
 
-    from pyrometer_alerting.deliver.breaker import Breaker  # noqa: PLC0415
-    from pyrometer_alerting.intake.inbox import post_of  # noqa: PLC0415
-    from pyrometer_alerting.interact.clicks import BOX, Clicks  # noqa: PLC0415
-    from pyrometer_alerting.interact.interactions import Interactions  # noqa: PLC0415
-    from pyrometer_alerting.interact.socket_mode import Listener  # noqa: PLC0415
+    from pyrometer_alerting.channel.breaker import Breaker  # noqa: PLC0415
+    from pyrometer_alerting.channel.clicks import BOX, Clicks  # noqa: PLC0415
+    from pyrometer_alerting.channel.interactions import Interactions  # noqa: PLC0415
+    from pyrometer_alerting.channel.messages import Style  # noqa: PLC0415
+    from pyrometer_alerting.channel.socket_mode import Listener  # noqa: PLC0415
+    from pyrometer_alerting.incidents.inbox import post_of  # noqa: PLC0415
+    from pyrometer_alerting.incidents.metrics import Metrics  # noqa: PLC0415
+    from pyrometer_alerting.incidents.storage.store import Store  # noqa: PLC0415
     from pyrometer_alerting.model.incident import Alert, Incident  # noqa: PLC0415
-    from pyrometer_alerting.render.messages import Style  # noqa: PLC0415
-    from pyrometer_alerting.state.metrics import Metrics  # noqa: PLC0415
-    from pyrometer_alerting.state.store import Store  # noqa: PLC0415
 
     class Replies:
         """Takes every reply, as JSON."""

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from pyrometer_alerting.diagnosis.batches import run_of
 from pyrometer_alerting.diagnosis.examination import examine
-from pyrometer_alerting.sources.batches import run_of
 from pyrometer_kit.prometheus import HttpPrometheus
 from pyrometer_simulator.incidents.remote_write import Batch, write
 from pyrometer_simulator.incidents.watch import PresentPrometheus, VirtualClock

@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from pyrometer_alerting.app.service import WEBHOOK_PATH, Service
-from pyrometer_alerting.deliver.pictures import EVERY_SECONDS, IncidentPictures, PictureUploader
-from pyrometer_alerting.deliver.slack import WebSlack
+from pyrometer_alerting.channel.incident_pictures import EVERY_SECONDS, IncidentPictures, PictureUploader
+from pyrometer_alerting.channel.messages import Style
+from pyrometer_alerting.channel.slack import WebSlack
 from pyrometer_alerting.diagnosis.diagnostician import load_diagnose
+from pyrometer_alerting.incidents.metrics import Metrics
+from pyrometer_alerting.incidents.storage.store import Store
 from pyrometer_alerting.model.incident import Diagnosis, Incident
-from pyrometer_alerting.render.messages import Style
-from pyrometer_alerting.state.metrics import Metrics
-from pyrometer_alerting.state.store import Store
 from pyrometer_kit.http_message import Request
 from pyrometer_kit.prometheus import HttpPrometheus, Prometheus, Series
 from pyrometer_simulator.incidents.faults import DisturbedPrometheus, Faults

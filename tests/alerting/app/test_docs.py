@@ -9,7 +9,7 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from pyrometer_alerting.app import docs
-from pyrometer_alerting.state.metrics import FAMILIES, GAUGES, POLICY_ACTIONS, Metrics
+from pyrometer_alerting.incidents.metrics import FAMILIES, GAUGES, POLICY_ACTIONS, Metrics
 
 PAGE = Path(__file__).parents[3] / "docs/metrics.md"
 

@@ -24,8 +24,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pyrometer_alerting.app import main
 from pyrometer_alerting.app.service import WEBHOOK_PATH
-from pyrometer_alerting.deliver.slack import WebSlack
-from pyrometer_alerting.state.store import Store
+from pyrometer_alerting.channel.slack import WebSlack
+from pyrometer_alerting.incidents.storage.store import Store
 from pyrometer_simulator.ports import free_port
 from pyrometer_simulator.slack import FakeSlack
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pyrometer_alerting.app import commands, main, settings
-from pyrometer_alerting.state.store import Store
+from pyrometer_alerting.incidents.storage.store import Store
 from pyrometer_kit.errors import UsageError
 
 TOKEN = "xoxb-1-s3cr3t"

@@ -11,10 +11,10 @@ import alerting_fakes
 import pytest
 from alerting_fakes import Bench, FakePrometheus
 
+from pyrometer_alerting.channel.digest.scheduler import Digests, DigestScheduler
+from pyrometer_alerting.channel.messages import Style
 from pyrometer_alerting.diagnosis.diagnostician import Diagnostician
-from pyrometer_alerting.digest.scheduler import Digests, DigestScheduler
-from pyrometer_alerting.intake.reconcile import Pace, Reconciler
-from pyrometer_alerting.render.messages import Style
+from pyrometer_alerting.incidents.reconcile import Pace, Reconciler
 
 
 class Overtaken(threading.Event):

@@ -10,8 +10,8 @@ from alerting_running import Running
 
 from pyrometer_alerting.app import readiness
 from pyrometer_alerting.app.service import WEBHOOK_PATH
-from pyrometer_alerting.intake import deliveries
-from pyrometer_alerting.state.store import StoreError
+from pyrometer_alerting.incidents import deliveries
+from pyrometer_alerting.incidents.storage.store import StoreError
 from pyrometer_simulator.slack import FakeSlack
 
 

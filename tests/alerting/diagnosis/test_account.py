@@ -8,14 +8,14 @@ import pytest
 from alerting_fakes import START, training_incident
 
 from pyrometer_alerting.app.commands import explain
+from pyrometer_alerting.channel.answers import why
 from pyrometer_alerting.diagnosis.account import lines
 from pyrometer_alerting.diagnosis.conclusion import case_of
 from pyrometer_alerting.diagnosis.ranking import candidates
 from pyrometer_alerting.diagnosis.weights import FEATURES
-from pyrometer_alerting.interact.answers import why
+from pyrometer_alerting.incidents.storage.store import Store
 from pyrometer_alerting.model.fact import Fact, Roster
 from pyrometer_alerting.model.incident import Cause, Diagnosis
-from pyrometer_alerting.state.store import Store
 from pyrometer_kit.errors import UsageError
 
 PART = {"node": "gpu-042", "gpu": "3"}

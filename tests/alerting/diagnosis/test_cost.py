@@ -10,11 +10,11 @@ from alerting_fakes import START, FakePrometheus
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyrometer_alerting.diagnosis.batches import MfuCurve
 from pyrometer_alerting.diagnosis.cost import add_up, lost_seconds
 from pyrometer_alerting.diagnosis.curve_features import first_stall
 from pyrometer_alerting.diagnosis.investigation import chart_curve
 from pyrometer_alerting.model.incident import Cost
-from pyrometer_alerting.sources.batches import MfuCurve
 from pyrometer_kit.prometheus import Series
 
 

@@ -11,10 +11,10 @@ from alerting_fakes import SILENT, START, FakePrometheus, alert, training_incide
 from pyrometer_alerting.diagnosis.evidence import Evidence, _ask
 from pyrometer_alerting.diagnosis.investigation import investigate
 from pyrometer_alerting.diagnosis.look import Look, Questions
+from pyrometer_alerting.incidents.correlation import explained_by
+from pyrometer_alerting.incidents.lifecycle import fold
 from pyrometer_alerting.model.culprits import culprits
 from pyrometer_alerting.model.incident import Diagnosis, Incident
-from pyrometer_alerting.state.correlation import explained_by
-from pyrometer_alerting.state.lifecycle import fold
 from pyrometer_kit.prometheus import PrometheusError, Series
 
 NOW = START + 60

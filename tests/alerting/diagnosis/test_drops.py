@@ -9,6 +9,8 @@ from alerting_fakes import FakePrometheus, alert, benchmark, training_incident
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pyrometer_alerting.channel.messages import Style, build
+from pyrometer_alerting.diagnosis.batches import MfuCurve
 from pyrometer_alerting.diagnosis.diagnostician import merge_diagnoses
 from pyrometer_alerting.diagnosis.evidence import LOOK_BACK_SECONDS, STEP_SECONDS
 from pyrometer_alerting.diagnosis.investigation import investigate
@@ -20,8 +22,6 @@ from pyrometer_alerting.diagnosis.signature import (
     Drop,
     classify_drop,
 )
-from pyrometer_alerting.render.messages import Style, build
-from pyrometer_alerting.sources.batches import MfuCurve
 from pyrometer_kit.prometheus import Series
 from pyrometer_simulator.mfu_traces import Fall, fall
 

@@ -6,9 +6,9 @@ from alerting_fakes import SILENT, START, FakeClock, FakePrometheus
 
 from pyrometer_alerting.app.analysis import EVERY_SECONDS, STALE_SECONDS, SignatureWatch
 from pyrometer_alerting.diagnosis import investigation
+from pyrometer_alerting.diagnosis.batches import Run, batches
 from pyrometer_alerting.diagnosis.examination import Examination, examine
-from pyrometer_alerting.sources.batches import Run, batches
-from pyrometer_alerting.state.metrics import Metrics
+from pyrometer_alerting.incidents.metrics import Metrics
 from pyrometer_kit.prometheus import Series
 from pyrometer_simulator.mfu_traces import Trace, trace
 

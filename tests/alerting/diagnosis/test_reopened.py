@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 from alerting_situations import BEFORE, Situation, Watch, becomes, grows, look, stored, watch
 
+from pyrometer_alerting.incidents.lifecycle import fold
 from pyrometer_alerting.model.incident import Diagnosis, Incident
-from pyrometer_alerting.state.lifecycle import fold
 from pyrometer_kit.prometheus import HttpPrometheus
 from pyrometer_simulator.stack import StackError
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from alerting_fakes import Bench, alert, raw_alert, training_incident
 
+from pyrometer_alerting.channel.messages import Style, build
+from pyrometer_alerting.incidents.lifecycle import fold
 from pyrometer_alerting.model.fact import Fact
 from pyrometer_alerting.model.incident import Cause, Diagnosis, to_json
 from pyrometer_alerting.model.routing import Routing, Rules, load
-from pyrometer_alerting.render.messages import Style, build
-from pyrometer_alerting.state.lifecycle import fold
 from pyrometer_kit.errors import UsageError
 
 GOOD = """

@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 from alerting_fakes import FakePrometheus, body, raw_alert, training_incident
 
-from pyrometer_alerting.intake.webhook import parse
+from pyrometer_alerting.incidents.alertmanager_payload import parse
+from pyrometer_alerting.incidents.lifecycle import fold
 from pyrometer_alerting.model.incident import Cause, Diagnosis, Incident
 from pyrometer_alerting.policy.findings import FRESH_SECONDS, findings, passed
 from pyrometer_alerting.policy.rules import Policy, Rule, SlurmSettings
-from pyrometer_alerting.state.lifecycle import fold
 from pyrometer_kit.prometheus import PrometheusError, Series
 
 NOW = time.time()

@@ -11,15 +11,15 @@ from alerting_policy_fakes import CLUSTER, FileScheduler, Findings, policy, work
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pyrometer_alerting.incidents.storage.store import Store
 from pyrometer_alerting.model.routing import Routing, Rules
+from pyrometer_alerting.policy.drain_limits import holding
 from pyrometer_alerting.policy.executor import SETTLE_SECONDS
 from pyrometer_alerting.policy.gauges import policy_gauges
-from pyrometer_alerting.policy.limits import holding
-from pyrometer_alerting.policy.page import policy_page
+from pyrometer_alerting.policy.policy_page import policy_page
 from pyrometer_alerting.policy.rules import Back, Limits
 from pyrometer_alerting.policy.schedulers import NodeState
 from pyrometer_alerting.policy.worker import AGAIN_SECONDS, PolicyWorker
-from pyrometer_alerting.state.store import Store
 from pyrometer_kit.prometheus import PrometheusError
 
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.families import labels_by_metric
 
+from pyrometer_alerting.incidents.storage.outbox import MOST_CALLS
 from pyrometer_alerting.model.incident import Cause, Diagnosis
-from pyrometer_alerting.state.outbox import MOST_CALLS
 from pyrometer_kit.prometheus import HttpPrometheus, Series
 from pyrometer_simulator.incidents import __main__ as incidents
 from pyrometer_simulator.incidents.faults import Faults

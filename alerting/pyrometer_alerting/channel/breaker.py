@@ -1,0 +1,53 @@
+"""One circuit breaker for all calls to Slack, and one for each other outlet.
+
+While Slack is down, one call at a time tries it. If each operation waited on its own, hundreds of messages, look-ups,
+duplicate checks, pictures and connections would make many calls a second to a Slack that can't answer.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from pyrometer_alerting.channel.failure import DeliveryFailure, Trouble
+from pyrometer_alerting.channel.slack import SlackFailure
+
+AWAY = "slack_away"  # the code for a call that was not made
+
+
+class Breaker:
+    """Counts consecutive failures of any kind. May be used from any thread; times are Unix seconds."""
+
+    def __init__(self, again: Callable[[int], float]) -> None:
+        """Wait for `again(failures)` seconds after each failure."""
+        self._again, self._failures, self._open_until = again, 0, 0.0
+        self._lock = threading.Lock()
+
+    @property
+    def open_until(self) -> float:
+        """The time of the next call; 0 while Slack answers."""
+        return self._open_until
+
+    def record(self, failure: DeliveryFailure, now: float) -> None:
+        """Note a failed call: an error that Slack itself returned shows that it answers."""
+        if failure.trouble not in (Trouble.SAFE, Trouble.AMBIGUOUS):
+            self.close()
+            return
+        with self._lock:
+            self._open_until = now + self._again(self._failures)
+            self._failures += 1
+
+    def close(self) -> None:
+        """Record that Slack answers."""
+        with self._lock:
+            self._failures, self._open_until = 0, 0.0
+
+    def shorten(self) -> None:
+        """End the waiting: after the clock was set back, it would last longer by that much."""
+        with self._lock:
+            self._open_until = 0.0
+
+    def check(self, now: float) -> None:
+        """Raise SlackFailure, without a call, while Slack is down."""
+        if now < self._open_until:
+            raise SlackFailure(Trouble.SAFE, AWAY, self._open_until - now)

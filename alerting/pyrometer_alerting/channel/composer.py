@@ -1,0 +1,89 @@
+"""Compose an incident's message for one channel: what it may show, who is mentioned, which buttons it has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from pyrometer_alerting.channel.messages import WITHOUT_CHART, Style, build, build_pointer
+from pyrometer_alerting.incidents.storage.outbox import Operation
+from pyrometer_alerting.model.incident import Incident
+from pyrometer_alerting.model.message import Message
+from pyrometer_alerting.model.routing import Routing
+
+# Action ids of the buttons. A button's value is only the incident's id: all of a message can be read by its readers.
+ACKNOWLEDGE, SILENCE_1H, SILENCE_4H = "pyrometer_acknowledge", "pyrometer_silence_1h", "pyrometer_silence_4h"
+UNSILENCE, SHOW_NODE, DRAIN = "pyrometer_unsilence", "pyrometer_node", "pyrometer_drain"
+JUDGE_RIGHT, JUDGE_WRONG = "pyrometer_judge_right", "pyrometer_judge_wrong"
+CONFIRM_DRAIN, CONFIRM_RETURN = "pyrometer_policy_drain", "pyrometer_policy_return"
+
+
+class Composer:
+    """Composes messages; `routing` is replaced on reload, `buttons` is set when somebody handles clicks."""
+
+    def __init__(self, style: Style) -> None:
+        self._style = style
+        self.routing = Routing()
+        self.buttons = False
+
+    def builder(
+        self, incident: Incident, into: Incident | None, operation: Operation, target: str, *, native: bool
+    ) -> Callable[[int], Message]:
+        """Return a function from the degrade level to the message that is posted in `target` or edited in place.
+
+        `into` is the incident that absorbed this one.
+        """
+        if into is not None:
+            pointer = build_pointer(self.routing.redacted(incident), self.routing.redacted(into), self._style)
+            return lambda _level: pointer
+        where = operation.target if operation.ts is not None else target
+        visible = self.routing.redacted(_placed(incident, where))
+        return lambda level: self._with_buttons(build(visible, self._style, level, native=native), incident, level)
+
+    def _with_buttons(self, message: Message, incident: Incident, level: int) -> Message:
+        # The message that it was split from has mentioned everybody already.
+        message = message if incident.parted_at is not None else self.routing.with_mentions(message, incident)
+        if not self.buttons or incident.joined_into or level > WITHOUT_CHART:
+            return message
+        blocks = [_actions(incident)] if incident.firing else []
+        # A resolved message keeps these: what it was is often known only after the repair.
+        if incident.diagnosis is not None and incident.diagnosis.names_cause:
+            blocks.append(_buttons(incident, [(JUDGE_RIGHT, "Culprit right"), (JUDGE_WRONG, "Culprit wrong")]))
+        return Message(message.text, [*message.blocks, *blocks])
+
+
+def _placed(incident: Incident, where: str) -> Incident:
+    """Add a note to the incident if its own channel could not take it."""
+    if not incident.channel or where in ("", incident.channel):
+        return incident
+    return replace(incident, note="; ".join(filter(None, (incident.note, f"not possible in {incident.channel}"))))
+
+
+def _actions(incident: Incident) -> dict[str, Any]:
+    labels = [alert.labels for alert in incident.members]
+    silenced = incident.note.startswith("silenced")
+    buttons = [
+        (ACKNOWLEDGE, "Acknowledge", not incident.acknowledged),
+        (SILENCE_1H, "Silence 1 h", not silenced),
+        (SILENCE_4H, "Silence 4 h", not silenced),
+        (UNSILENCE, "End silence", silenced),
+        (SHOW_NODE, "Show node", any("node" in each for each in labels) or incident.diagnosis is not None),
+        (DRAIN, "Drain command", any("node" in each for each in labels) or incident.diagnosis is not None),
+    ]
+    return _buttons(incident, [(action, label) for action, label, is_shown in buttons if is_shown])
+
+
+def _buttons(incident: Incident, buttons: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    return {
+        "type": "actions",
+        "elements": [
+            {
+                "type": "button",
+                "action_id": action,
+                "value": incident.id,
+                "text": {"type": "plain_text", "text": label, "emoji": True},
+            }
+            for action, label in buttons
+        ],
+    }

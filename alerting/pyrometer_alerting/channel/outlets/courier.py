@@ -1,0 +1,229 @@
+"""Deliver one outlet's part of the outbox in its own thread, so that a dead outlet delays no other.
+
+Nothing is lost: an operation is marked `sending` on disk before the call, and is sent again, with the same ids, unless
+the answer was stored. Nothing is shown twice if the receiver deduplicates by those ids.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+from pyrometer_alerting.channel.breaker import Breaker
+from pyrometer_alerting.channel.call_limits import Timing
+from pyrometer_alerting.channel.delivery_loop import DeliveryLoop
+from pyrometer_alerting.channel.failure import DeliveryFailure, Trouble
+from pyrometer_alerting.channel.messages import Style
+from pyrometer_alerting.channel.outlets import notice as notices
+from pyrometer_alerting.channel.outlets.notice import Entry, Notice
+from pyrometer_alerting.channel.slack import LONGEST_WAIT_SECONDS
+from pyrometer_alerting.incidents.metrics import Metrics
+from pyrometer_alerting.incidents.storage.outbox import Operation
+from pyrometer_alerting.incidents.storage.store import Store, StoreError, Transaction
+from pyrometer_alerting.model.incident import Incident
+from pyrometer_alerting.model.routing import Routing, Rules
+from pyrometer_kit.clock import Clock
+
+_log = logging.getLogger(__name__)
+
+Draw = Callable[[Incident, float], bytes | None]
+CLOSED = "closed"  # of an operation's `ts`, the state that the outlet shows: open, acknowledged or closed
+_SHORT = 1  # the degrade level at which only the title is sent
+
+
+class _Task(NamedTuple):
+    operation: Operation
+    incident: Incident
+    into: Incident | None
+    event: str
+
+
+class OutletCourier(DeliveryLoop):
+    """The one thread that calls one outlet; `entry` is replaced when the configuration is read again."""
+
+    def __init__(
+        self,
+        store: Store,
+        entry: Entry,
+        *,
+        style: Style,
+        clock: Clock,
+        metrics: Metrics,
+        draw: Draw,
+        timing: Timing | None = None,
+    ) -> None:
+        super().__init__(f"outlet {entry.name}", timing or Timing())
+        self.entry = entry
+        self._store, self._style, self._clock, self._metrics, self._draw = store, style, clock, metrics, draw
+        self._breaker = Breaker(self._timing.again)
+        self._free_at = self._stepped_at = 0.0
+        self.blocked = ""
+        """The failure's code while somebody must act; empty otherwise."""
+
+    def renew(self, entry: Entry) -> None:
+        """Take over a new configuration; operations refused with the old one are retried at once."""
+        self.entry, self._free_at = entry, 0.0
+        self._breaker.shorten()
+        self.wake()
+
+    def recover(self) -> None:
+        """Send again what the last process was sending when it died."""
+        now = self._clock.wall()
+        with self._store.transaction() as tx:
+            box = tx.outbox_of(self.entry.name)
+            box.cap_waits(now, now + LONGEST_WAIT_SECONDS)  # the clock may have been set back meanwhile
+            for operation in box.interrupted():
+                box.retry_at(operation.op_id, now, "interrupted")
+
+    def step(self) -> float:
+        """Process the oldest operation that is due; return the seconds until the next step."""
+        now = self._clock.wall()
+        if now < self._stepped_at:
+            self._clock_set_back(now)
+        self._stepped_at = now
+        closed_until = max(self._free_at, self._breaker.open_until)
+        if now < closed_until:
+            return min(closed_until - now, self._timing.idle)
+        with self._store.transaction() as tx:
+            operation = next(iter(tx.outbox_of(self.entry.name).due()), None)
+        if operation is None:
+            return self._timing.idle
+        if operation.not_before > now:
+            return min(operation.not_before - now, self._timing.idle)
+        self._process(operation, now)
+        return 0.0
+
+    def _clock_set_back(self, now: float) -> None:
+        self._free_at = 0.0
+        self._breaker.shorten()
+        with self._store.transaction() as tx:
+            tx.outbox_of(self.entry.name).cap_waits(now, now + self._timing.idle)
+
+    def _process(self, operation: Operation, now: float) -> None:
+        try:
+            with self._store.transaction() as tx:
+                task = self._task(tx, operation, now)
+            if task is not None:
+                self._deliver(task, now)
+        except StoreError:
+            raise
+        except Exception:  # noqa: BLE001 - one notice that cannot be built must not keep the others from being sent
+            _log.exception("outlet %s: operation %s failed", self.entry.name, operation.op_id)
+            with self._store.transaction() as tx:
+                tx.outbox_of(self.entry.name).retry_at(operation.op_id, now + self._timing.probe, "internal error")
+
+    def _task(self, tx: Transaction, operation: Operation, now: float) -> _Task | None:
+        """Return the event to send; None where there is none, or not yet."""
+        box = tx.outbox_of(self.entry.name)
+        incident = tx.incident(operation.incident_id)
+        if incident is None:
+            box.give_up(operation.op_id, "the incident is gone")
+            return None
+        event = self._event(operation, incident)
+        if not event:
+            box.settle(operation)
+            return None
+        free = box.free_at(incident.id, now, 1)
+        if free > now:
+            box.postpone(operation.op_id, free)
+            return None
+        return _Task(operation, incident, tx.incident(incident.joined_into), event)
+
+    def _event(self, operation: Operation, incident: Incident) -> str:
+        """Return the event to report to the outlet; empty if there is none."""
+        shown, open_now = operation.ts, notices.is_open(incident)
+        if not open_now:
+            if shown == CLOSED:
+                return ""
+            heard = operation.sent_at is not None
+            wanted = heard or (self.entry.wants(incident) and not self.entry.outlet.pages)
+            return notices.RESOLVED if wanted else ""
+        if shown in (None, CLOSED):
+            return notices.OPENED if self.entry.wants(incident) else ""
+        if operation.shown == notices.situation(incident):
+            return ""
+        newly_acknowledged = incident.acknowledged and shown != notices.ACKNOWLEDGED
+        return notices.ACKNOWLEDGED if newly_acknowledged else notices.UPDATED
+
+    def _deliver(self, task: _Task, now: float) -> None:
+        notice = self._notice(task, now)
+        operation = task.operation
+        with self._store.transaction() as tx:
+            box = tx.outbox_of(self.entry.name)
+            if box.get(operation.op_id) != operation:
+                return  # it has changed meanwhile: the next step builds it again
+            box.start(operation.op_id, now, notice.subject)
+        self._store.check_leading()
+        try:
+            self.entry.outlet.send(notice)
+        except DeliveryFailure as failure:
+            self._failed(operation, failure)
+            return
+        self._count("ok")
+        self._breaker.close()
+        self.blocked = ""
+        now = self._clock.wall()
+        state = {notices.RESOLVED: CLOSED, notices.ACKNOWLEDGED: notices.ACKNOWLEDGED}.get(notice.event)
+        state = state or (operation.ts if operation.ts not in (None, CLOSED) else notices.OPENED)
+        with self._store.transaction() as tx:
+            box = tx.outbox_of(self.entry.name)
+            box.finish(operation, notice.thread, str(state), notices.situation(task.incident), now)
+            box.restore(operation.op_id)
+            box.note_call(operation.incident_id, now)
+
+    def _notice(self, task: _Task, now: float) -> Notice:
+        rules = Routing(channels={"": Rules(self.entry.labels)})
+        incident = rules.redacted(replace(task.incident, channel=""))
+        into = None if task.into is None else rules.redacted(replace(task.into, channel=""))
+        message = notices.message_of(incident, into, self._style)
+        title = notices.title_of(incident, message)
+        operation = task.operation
+        delivery = notices.delivery_id(task.incident, operation.sent)
+        return Notice(
+            task.event,
+            incident,
+            message,
+            title,
+            key=incident.id,
+            delivery=delivery,
+            thread=operation.channel or delivery,
+            subject=operation.target or notices.subject_of(title),
+            short=operation.degrade >= _SHORT,
+            picture=self._picture(incident, now),
+        )
+
+    def _picture(self, incident: Incident, now: float) -> bytes | None:
+        """Draw the run's chart where it can be shown; a notice without a chart is better than none."""
+        if not self.entry.outlet.takes_pictures or incident.diagnosis is None or incident.diagnosis.curve is None:
+            return None
+        try:
+            return self._draw(incident, now)
+        except Exception as error:  # noqa: BLE001 - Matplotlib may be missing, Prometheus away, a number odd
+            _log.warning("outlet %s: no chart: %s", self.entry.name, type(error).__name__)
+            return None
+
+    def _failed(self, operation: Operation, failure: DeliveryFailure) -> None:
+        now = self._clock.wall()
+        name = self.entry.name
+        _log.warning("outlet %s: %s (%s)", name, failure.code, failure.trouble.value)
+        self._count(failure.code)
+        self._breaker.record(failure, now)
+        if failure.trouble is Trouble.AUTH:
+            self.blocked, self._free_at = failure.code, now + self._timing.probe
+        elif failure.trouble is Trouble.RATE:
+            self._free_at = now + failure.retry_after
+        with self._store.transaction() as tx:
+            box = tx.outbox_of(name)
+            if failure.trouble in (Trouble.RATE, Trouble.AUTH):
+                box.retry_at(operation.op_id, self._free_at, failure.code, refund=True)
+            elif failure.trouble in (Trouble.SAFE, Trouble.AMBIGUOUS):
+                box.retry_at(operation.op_id, now + self._timing.again(operation.attempts), failure.code)
+            elif operation.degrade < _SHORT:
+                box.degrade(operation.op_id, _SHORT, failure.code, now)
+            else:
+                box.give_up(operation.op_id, failure.code)
+
+    def _count(self, outcome: str) -> None:
+        self._metrics.outlet_calls.labels(self.entry.name, self.entry.kind, outcome).inc()

@@ -1,1 +1,0 @@
-"""Messages on their way out: Slack's API, the terminal, the courier that empties the outbox, pictures."""

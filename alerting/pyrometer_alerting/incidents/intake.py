@@ -1,0 +1,214 @@
+"""Store deliveries: one transaction each, committed before Alertmanager is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from pyrometer_alerting.incidents.alertmanager_payload import Delivery
+from pyrometer_alerting.incidents.announcement import announce
+from pyrometer_alerting.incidents.correlation import Topology, groups, widened_to_node
+from pyrometer_alerting.incidents.lifecycle import Change, fold, is_stale, key_of
+from pyrometer_alerting.incidents.merge import merge_incidents
+from pyrometer_alerting.incidents.metrics import Metrics
+from pyrometer_alerting.incidents.split import separate_keys, without_keys
+from pyrometer_alerting.incidents.storage.store import Store, Transaction
+from pyrometer_alerting.model.alert_names import WATCHDOG, is_cause
+from pyrometer_alerting.model.incident import Alert, Incident
+from pyrometer_alerting.model.message import Replies
+from pyrometer_alerting.model.routing import Routing
+from pyrometer_kit.clock import Clock
+
+# Effect and cause arrive in different groups, mostly within 100 ms of each other, and so do most first diagnoses. A
+# message that pings once should name the culprit when it does.
+SETTLE_SECONDS = 0.5
+# While a possible cause is open, a run's first message waits longer to find out whether they belong together.
+JOIN_SECONDS = 2.0
+WATCHDOG_FACT = "watchdog_last_seen"
+CLUSTER_WATCHDOG = "watchdog:"  # followed by the cluster: each Prometheus has its own heartbeat
+OUR_RECEIVER, OUR_ALERT = "receiver:", "heard:"
+
+
+@dataclass
+class Outcome:
+    """The result of a delivery: incidents to diagnose now, whether a cause arrived, whether alerts were parked."""
+
+    diagnose: list[str] = field(default_factory=list)
+    cause_arrived: bool = False
+    has_parked: bool = False
+
+
+class Intake:
+    """Applies deliveries; `topology` is replaced once it is known."""
+
+    def __init__(self, store: Store, *, replies: Replies, clock: Clock, metrics: Metrics, diagnoses: bool) -> None:
+        self._store, self._replies, self._clock, self._metrics = store, replies, clock, metrics
+        self._diagnoses = diagnoses
+        self.topology = Topology()
+        self.routing = Routing()
+
+    def apply(self, delivery: Delivery, received_at: float | None = None) -> Outcome:
+        """Store everything in the delivery, atomically; it arrived now, or at `received_at`.
+
+        Raises:
+            StoreError: none of it was stored.
+        """
+        now = self._clock.wall() if received_at is None else received_at
+        outcome = Outcome()
+        counts = {"applied": 0, "stale": 0, "repeated": 0}
+        with self._store.transaction() as tx:
+            self._note_watchdog(tx, delivery, now)
+            self._note_receiver(tx, delivery, now)
+            if tx.is_repeated(delivery.group, delivery.digest, now):
+                counts["repeated"] = len(delivery.alerts)
+            else:
+                fresh = self._without_stale(tx, delivery, counts, now)
+                self.fold(tx, fresh, delivery.truncated, now, outcome)
+        for name, count in counts.items():
+            self._metrics.alerts.labels(name).inc(count)
+        outcome.has_parked = counts["stale"] > 0
+        return outcome
+
+    def fold(self, tx: Transaction, alerts: Sequence[Alert], truncated: int, now: float, outcome: Outcome) -> None:
+        """Update the incidents of these alerts, merge those that belong together, and announce the changes."""
+        changes = []
+        for incident, members in self._by_incident(tx, alerts, now):
+            change = self._routed(fold(incident, members, truncated, now))
+            tx.save_alerts(members, change.incident.id if change is not None else None, now)
+            if change is not None and change.incident != incident:
+                changes.append(change)
+        changes = self._joined(tx, changes, now)
+        for change in changes:
+            tx.save_incident(change.incident, now)
+        causes = _Causes(tx)
+        for change in changes:
+            not_before = now + self._settle(tx, change.incident, causes)
+            announce(tx, change, self._replies, self.routing, now=now, not_before=not_before)
+            if change.incident.firing and change.incident.wants_diagnosis:
+                outcome.diagnose.append(change.incident.id)
+        outcome.cause_arrived |= any(is_cause(alert) and alert.firing for alert in alerts)
+
+    def _routed(self, change: Change | None) -> Change | None:
+        """Choose a new incident's channel, once: a message cannot move."""
+        if change is None:
+            return None
+        incident = widened_to_node(change.incident)
+        if "opened" in change.events:
+            incident = replace(incident, channel=self.routing.channel(incident.newest()))
+        return replace(change, incident=incident)
+
+    def _note_watchdog(self, tx: Transaction, delivery: Delivery, now: float) -> None:
+        for alert in delivery.alerts:
+            if alert.name == WATCHDOG and alert.firing:
+                tx.save_fact(WATCHDOG_FACT, repr(now))
+                tx.save_fact(CLUSTER_WATCHDOG + alert.labels.get("cluster", ""), repr(now))
+
+    def _note_receiver(self, tx: Transaction, delivery: Delivery, now: float) -> None:
+        """Note receiver and alert names as ours: the same Alertmanager may also serve others."""
+        tx.save_fact(OUR_RECEIVER + delivery.receiver, repr(now))
+        for name in {alert.name for alert in delivery.alerts}:
+            tx.save_fact(OUR_ALERT + name, repr(now))
+
+    def _without_stale(self, tx: Transaction, delivery: Delivery, counts: dict[str, int], now: float) -> list[Alert]:
+        fresh = []
+        known_alerts = tx.known_alerts([alert.fingerprint for alert in delivery.alerts])
+        for alert in delivery.alerts:
+            if alert.name == WATCHDOG:
+                continue
+            known, seen_at = known_alerts.get(alert.fingerprint, (None, 0.0))
+            if is_stale(alert, known, now - seen_at):
+                counts["stale"] += 1
+                if alert.firing:
+                    tx.park_alert(alert)
+                continue
+            counts["applied"] += 1
+            fresh.append(alert)
+        return fresh
+
+    def _by_incident(
+        self, tx: Transaction, alerts: Sequence[Alert], now: float
+    ) -> list[tuple[Incident | None, list[Alert]]]:
+        """Group the alerts by incident: that of their key, else the one they are members of."""
+        by_key: dict[str, list[Alert]] = {}
+        for alert in alerts:
+            by_key.setdefault(key_of(alert), []).append(alert)
+        cache: dict[str, Incident | None] = {}
+        delivered: dict[str, dict[str, list[Alert]]] = {}
+        for key, members in by_key.items():
+            incident = _of_key(tx, key, cache)
+            if incident is not None:
+                delivered.setdefault(incident.id, {})[key] = members
+        for home, of_incident in delivered.items():
+            incident = cache[home]
+            if incident is not None and (keys := separate_keys(incident, of_incident)):
+                self._split_off_keys(tx, incident, keys, now)
+                del cache[home]
+        by_incident: dict[str, tuple[Incident | None, list[Alert]]] = {}
+        for key, members in by_key.items():
+            incident = _of_key(tx, key, cache)
+            if incident is None and (member_of := tx.incident_of_alert(members[0].fingerprint)):
+                incident = _read(tx, member_of, cache)
+            by_incident.setdefault(incident.id if incident else key, (incident, []))[1].extend(members)
+        return list(by_incident.values())
+
+    def _split_off_keys(self, tx: Transaction, incident: Incident, keys: Collection[str], now: float) -> None:
+        """Remove keys whose alerts start long after their own end: they become separate incidents."""
+        tx.save_incident(without_keys(incident, keys), now)
+        for key in keys:
+            tx.forget_key(key)
+        for member in incident.members:
+            if key_of(member) in keys:
+                tx.move_alert(member.fingerprint, "")
+        if incident.is_posted:
+            tx.outbox.request(incident.id, now, now, incident.channel)
+
+    def _joined(self, tx: Transaction, changes: list[Change], now: float) -> list[Change]:
+        """Replace the changes of incidents that turn out to be the same by the change of the merged one."""
+        opened = {
+            change.incident.id: change
+            for change in changes
+            if change.incident.firing and {"opened", "reopened", "grown", "refired"} & set(change.events)
+        }
+        if not opened:
+            return changes
+        touched = {change.incident.id for change in changes}
+        current = [incident for incident in tx.recent_incidents(float("inf")) if incident.id not in touched]
+        others = [change.incident for change in changes if change.incident.firing and change.incident.id not in opened]
+        mergers = groups([change.incident for change in opened.values()], [*current, *others], self.topology)
+        absorbed = {incident.id for group in mergers for incident in group.incidents}
+        remaining = [change for change in changes if change.incident.id not in absorbed]
+        return remaining + [merge_incidents(tx, group.incidents, group.domain, now) for group in mergers]
+
+    def _settle(self, tx: Transaction, incident: Incident, causes: _Causes) -> float:
+        """Return how long the first post may wait for more of the same, and for its cause."""
+        if tx.outbox.is_posted(incident.id) or not incident.firing:
+            return 0.0
+        if incident.wants_diagnosis and incident.diagnosis is None and self._diagnoses:
+            return JOIN_SECONDS if incident.cluster in causes.clusters else SETTLE_SECONDS
+        return SETTLE_SECONDS
+
+
+class _Causes:
+    """The clusters in which a possible cause of a run's slowdown is open, read at most once per delivery."""
+
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+
+    @cached_property
+    def clusters(self) -> set[str]:
+        """Their names."""
+        opened = self._tx.recent_incidents(float("inf"))
+        return {one.cluster for one in opened if any(is_cause(alert) for alert in one.members)}
+
+
+def _of_key(tx: Transaction, key: str, cache: dict[str, Incident | None]) -> Incident | None:
+    """Return the latest incident of a key; each is read only once."""
+    home = tx.id_of_key(key)
+    return None if home is None else _read(tx, home, cache)
+
+
+def _read(tx: Transaction, home: str, cache: dict[str, Incident | None]) -> Incident | None:
+    if home not in cache:
+        cache[home] = tx.incident(home)
+    return cache[home]

@@ -1,0 +1,238 @@
+"""Reconciliation: the worker that polls for what the webhook never delivered, and closes or completes incidents.
+
+Alertmanager never sends some things (observed on a real one): the resolve of an alert that ended while silenced or
+inhibited or that it forgot in a crash, and whatever fired and ended while it or this service was down. So it is polled
+every half minute, together with Prometheus, which evaluates the rules and therefore has the truth.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from pyrometer_alerting.incidents.alertmanager import ActiveAlert, Alertmanager
+from pyrometer_alerting.incidents.intake import CLUSTER_WATCHDOG, OUR_ALERT, OUR_RECEIVER, Intake, Outcome
+from pyrometer_alerting.incidents.lifecycle import LAGGING_SECONDS
+from pyrometer_alerting.incidents.metrics import Metrics
+from pyrometer_alerting.incidents.missed import MissedAlertScan, is_ours
+from pyrometer_alerting.incidents.own_alerts import PATH_DEAD, is_own, path_dead
+from pyrometer_alerting.incidents.refill import due_loss, is_refill_due, refilled
+from pyrometer_alerting.incidents.storage.store import Store, StoreError, Transaction
+from pyrometer_alerting.incidents.topology import topology
+from pyrometer_alerting.incidents.upstream import Upstream, ask_upstream, muted_note
+from pyrometer_alerting.model.alert_names import WATCHDOG
+from pyrometer_alerting.model.incident import Alert, Incident
+from pyrometer_kit.clock import Clock
+from pyrometer_kit.prometheus import Prometheus, PrometheusError
+
+_log = logging.getLogger(__name__)
+
+MISSED_RESOLVE = "Alertmanager resolved it without a notification"
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Intervals in seconds. A late notification is not lost: Alertmanager's defaults delay them by up to 5 minutes."""
+
+    every: float = 30.0
+    soon: float = 2.0  # after a suspect delivery arrived
+    gone: float = 60.0  # before an alert that no source reports any more is closed, if Prometheus agrees
+    gone_alone: float = 360.0  # without a Prometheus to ask: just over Alertmanager's resolve_timeout of 5 minutes
+    undelivered: float = 360.0  # before an active alert that was never delivered counts as lost
+    doubt: float = 300.0  # for which a parked alert may turn out to be true
+    watchdog: float = 180.0  # it arrives every minute; two may be lost to a restart
+    abandoned: float = 7 * 86_400.0  # after which a missing heartbeat means that the cluster was removed
+    wiring: float = 300.0
+
+
+class Reconciler:
+    """Runs in its own thread; calls `changed` when a message must be updated."""
+
+    def __init__(
+        self,
+        store: Store,
+        intake: Intake,
+        alertmanagers: Sequence[Alertmanager],
+        prometheus: Prometheus | None,
+        *,
+        clock: Clock,
+        metrics: Metrics,
+        changed: Callable[[Outcome], None],
+        pace: Pace | None = None,
+    ) -> None:
+        self._store, self._intake, self._alertmanagers = store, intake, alertmanagers
+        self._prometheus, self._clock, self._metrics, self._changed = prometheus, clock, metrics, changed
+        self._pace = pace or Pace()
+        self._started_at = clock.wall()
+        self._gone_since: dict[str, float] = {}
+        self._wired_at = 0.0
+        self._missed_scan = MissedAlertScan(clock.wall())
+        self._wake = threading.Event()
+        self._stopped = False
+
+    def poke(self) -> None:
+        """Reconcile soon: something suspect arrived."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Let `run` return."""
+        self._stopped = True
+        self._wake.set()
+
+    def run(self) -> None:
+        """Reconcile until stopped."""
+        while not self._stopped:
+            try:
+                self.step()
+            except StoreError as error:
+                _log.error("reconciliation: %s", error)
+            except Exception:  # noqa: BLE001 - one odd answer must not end it for good
+                _log.exception("reconciliation")
+            self._rest()
+
+    def _rest(self) -> None:
+        """Wait for the next round, which comes soon after a `poke`."""
+        poked = self._wake.wait(self._pace.every)
+        self._wake.clear()
+        # Checked after clearing: a `stop` in between would otherwise be missed.
+        if poked and not self._stopped:
+            self._wake.wait(self._pace.soon)
+            self._wake.clear()
+
+    def step(self) -> None:
+        """Poll all sources once and correct what differs.
+
+        Raises:
+            StoreError: the store failed.
+        """
+        now = self._clock.wall()
+        self._refresh_topology(now)
+        upstream = ask_upstream(self._alertmanagers, self._prometheus, now)
+        outcome = Outcome()
+        with self._store.transaction() as tx:
+            self._check_watchdog(tx, upstream, now, outcome)
+            self._refill(tx, upstream, now, outcome)
+            self._settle_doubts(tx, upstream, now, outcome)
+            self._take_undelivered(tx, upstream, now, outcome)
+            for incident in tx.recent_incidents(float("inf")):
+                self._close_gone(tx, incident, upstream, now, outcome)
+            for incident in tx.recent_incidents(float("inf")):
+                self._note_muted(tx, incident, upstream, now)
+        missed_alert = self._missed_scan.missed(self._store, self._prometheus, upstream, now)
+        if missed_alert is not None:
+            with self._store.transaction() as tx:
+                self._correct(tx, "missed", [replace(missed_alert, firing=True, ends_at=None)], now, outcome)
+                self._correct(tx, "missed", [missed_alert], now, outcome)
+        self._changed(outcome)
+
+    def _refresh_topology(self, now: float) -> None:
+        if self._prometheus is None or abs(now - self._wired_at) < self._pace.wiring:
+            return
+        try:
+            self._intake.topology = topology(self._prometheus, now)
+            self._wired_at = now
+        except PrometheusError as error:
+            _log.warning("reconciliation: topology: %s", error)
+
+    def _check_watchdog(self, tx: Transaction, upstream: Upstream, now: float, outcome: Outcome) -> None:
+        """Open an incident when a heartbeat stops and end it when it returns; nothing is expected before the first."""
+        for cluster, fact in tx.facts(CLUSTER_WATCHDOG).items():
+            heard, open_name = float(fact), f"{PATH_DEAD}:{cluster}"
+            open_since = tx.fact(open_name)
+            if open_since is None and now - max(heard, self._started_at) > self._pace.watchdog:
+                tx.save_fact(open_name, repr(heard))
+                self._correct(tx, "watchdog", [path_dead(cluster, heard, now, upstream.silent)], now, outcome)
+            elif open_since is not None and (heard > float(open_since) or now - heard > self._pace.abandoned):
+                tx.forget_fact(open_name)
+                if heard <= float(open_since):
+                    tx.forget_fact(CLUSTER_WATCHDOG + cluster)  # the cluster was removed
+                over = path_dead(cluster, float(open_since), now, (), ends_at=now)
+                self._correct(tx, "watchdog", [over], now, outcome)
+
+    def _settle_doubts(self, tx: Transaction, upstream: Upstream, now: float, outcome: Outcome) -> None:
+        """Decide whether parked alerts are true or repeated by a lagging peer. Without any source they are true."""
+        has_sources = bool(self._alertmanagers) or self._prometheus is not None
+        for alert, heard in tx.parked_alerts():
+            if upstream.fires(alert) or (not has_sources and now - heard >= LAGGING_SECONDS):
+                self._correct(tx, "refired", [alert], now, outcome)
+            elif now - heard < self._pace.doubt:
+                continue
+            tx.release_alert(alert.fingerprint)
+
+    def _take_undelivered(self, tx: Transaction, upstream: Upstream, now: float, outcome: Outcome) -> None:
+        """Add our alerts that are not muted, have long been active in every Alertmanager and were never delivered."""
+        receivers = set(tx.facts(OUR_RECEIVER))
+        for alert, active in self._not_known(tx, upstream):
+            _, heard = tx.known_alert(alert.fingerprint)
+            late = now - max(alert.starts_at, heard) > self._pace.undelivered
+            if late and receivers & set(active.receivers):
+                self._correct(tx, "undelivered", [alert], now, outcome)
+
+    def _refill(self, tx: Transaction, upstream: Upstream, now: float, outcome: Outcome) -> None:
+        """After the database was lost or damaged, read all firing alerts, and report the loss to the channel once."""
+        taken = 0
+        if is_refill_due(tx) and (upstream.asked_all or not self._alertmanagers):
+            receivers, names = set(tx.facts(OUR_RECEIVER)), set(tx.facts(OUR_ALERT))
+            alerts = [
+                alert
+                for alert, active in self._not_known(tx, upstream)
+                if receivers & set(active.receivers) or is_ours(alert.labels, names)
+            ]
+            taken = len(alerts)
+            if alerts:
+                self._correct(tx, "refilled", alerts, now, outcome)
+            refilled(tx)
+        loss = due_loss(tx, taken, now)
+        if loss is not None:
+            self._correct(tx, "lost", [replace(loss, firing=True, ends_at=None)], now, outcome)
+            self._correct(tx, "lost", [loss], now, outcome)
+
+    @staticmethod
+    def _not_known(tx: Transaction, upstream: Upstream) -> Iterator[tuple[Alert, ActiveAlert]]:
+        """Yield alerts that are active and not muted in every Alertmanager but not firing here."""
+        for fingerprint, active in upstream.views[0].items() if upstream.asked_all else ():
+            known, _heard = tx.known_alert(fingerprint)
+            if (known is not None and known.firing) or active.labels.get("alertname") == WATCHDOG or active.muted:
+                continue
+            if len(upstream.known(fingerprint)) == len(upstream.views):
+                alert = Alert(fingerprint, True, active.labels, active.annotations, active.starts_at)  # noqa: FBT003
+                yield alert, active
+
+    def _close_gone(
+        self, tx: Transaction, incident: Incident, upstream: Upstream, now: float, outcome: Outcome
+    ) -> None:
+        gone = []
+        for alert in incident.members:
+            if not alert.firing or is_own(alert.fingerprint):
+                continue
+            if not upstream.is_gone(alert):
+                self._gone_since.pop(alert.fingerprint, None)
+                continue
+            since = self._gone_since.setdefault(alert.fingerprint, now)
+            patience = self._pace.gone if upstream.firing is not None else self._pace.gone_alone
+            if now - since >= patience:
+                gone.append(replace(alert, firing=False, ends_at=since))
+        if gone:
+            ends = len(gone) == sum(alert.firing for alert in incident.members)
+            if ends:
+                tx.save_incident(replace(incident, note=MISSED_RESOLVE), now)
+            tx.forget_deliveries()  # a repeated delivery with the same content must count as new
+            self._correct(tx, "closed", gone, now, outcome)
+            for alert in gone:
+                self._gone_since.pop(alert.fingerprint, None)
+
+    def _note_muted(self, tx: Transaction, incident: Incident, upstream: Upstream, now: float) -> None:
+        if not upstream.views:
+            return
+        note = muted_note((alert for alert in incident.members if alert.firing), upstream)
+        if note != incident.note:
+            tx.save_incident(replace(incident, note=note), now)
+            if incident.is_posted:
+                tx.outbox.request(incident.id, now, now, incident.channel)
+
+    def _correct(self, tx: Transaction, kind: str, alerts: list[Alert], now: float, outcome: Outcome) -> None:
+        self._intake.fold(tx, alerts, 0, now, outcome)
+        self._metrics.corrections.labels(kind).inc(len(alerts))
+        _log.info("reconciliation: %s: %s", kind, ", ".join(sorted({alert.name for alert in alerts})))

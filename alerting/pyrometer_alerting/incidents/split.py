@@ -1,0 +1,112 @@
+"""Split an incident: some of its alerts get a message of their own, and both messages report it.
+
+A run's message absorbs its cause, which stays there while the run uses the part, even if the diagnosis now blames
+another one: the same people need to know that it is sick, and a message that moves with each diagnosis is noise. It
+leaves when the run has no part there any more. An alert that starts again long after its own end is a separate
+incident, even if the rest still fires.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from pyrometer_alerting.incidents.lifecycle import REOPEN_SECONDS, key_of, rank, worst
+from pyrometer_alerting.incidents.storage.store import Transaction
+from pyrometer_alerting.model.alert_names import RUN_SYMPTOMS
+from pyrometer_alerting.model.incident import Alert, Incident
+from pyrometer_alerting.model.message import Replies
+from pyrometer_alerting.model.routing import Routing
+
+
+def separate_keys(incident: Incident, delivered: Mapping[str, Sequence[Alert]]) -> list[str]:
+    """Return the delivered keys that start long after all earlier alerts of theirs in the run's incident ended.
+
+    One key always stays.
+    """
+    if not incident.run or not incident.keys:
+        return []
+    before: dict[str, list[Alert]] = {}
+    for member in incident.members:
+        before.setdefault(key_of(member), []).append(member)
+    keys = [key for key, alerts in delivered.items() if key in before and _is_separate(before[key], alerts)]
+    return keys if len(keys) < 1 + len(incident.keys) else keys[:-1]
+
+
+def _is_separate(before: Sequence[Alert], alerts: Sequence[Alert]) -> bool:
+    begins = min((alert.starts_at for alert in alerts if alert.firing), default=None)
+    if begins is None:
+        return False
+    return all(not one.firing and begins - (one.ends_at or begins) > REOPEN_SECONDS for one in before)
+
+
+def without_keys(incident: Incident, keys: Collection[str]) -> Incident:
+    """Return the incident without the alerts of these keys, which are not all; a resolved one keeps its history."""
+    if not incident.firing:
+        first, *others = [key for key in (incident.key, *incident.keys) if key not in keys]
+        return replace(incident, key=first, keys=tuple(others))
+    return _incident_of(incident, [member for member in incident.members if key_of(member) not in keys])
+
+
+def unrelated_keys(incident: Incident, fingerprints: Collection[str]) -> set[str]:
+    """Return the keys whose firing alerts are all among these, unless that is all of them."""
+    firing: dict[str, list[bool]] = {}
+    for member in incident.members:
+        strangers = firing.setdefault(key_of(member), [])
+        strangers += [member.fingerprint in fingerprints] if member.firing else []
+    keys = {key for key, strangers in firing.items() if strangers and all(strangers)}
+    return keys if len(keys) < len(firing) else set()
+
+
+def split_off(
+    tx: Transaction, incident: Incident, keys: Collection[str], replies: Replies, routing: Routing, *, now: float
+) -> None:
+    """Give the alerts of these keys an incident and a message of their own; the rest keeps its message."""
+    rest = without_keys(incident, keys)
+    left = [member for member in incident.members if key_of(member) in keys]
+    parted = replace(
+        _incident_of(incident, left),
+        id=uuid.uuid4().hex,
+        received_at=now,
+        parted_run=incident.run,
+        parted_at=now,
+        note="",
+    )
+    for one in (rest, parted):
+        tx.save_incident(one, now)
+        if one.is_posted:
+            tx.outbox.request(one.id, now, tx.outbox.free_at(one.id, now, 1), one.channel)
+    for member in left:
+        tx.move_alert(member.fingerprint, parted.id)
+    for pointer in tx.pointers(incident.id):
+        if pointer.key in keys:
+            tx.save_incident(replace(pointer, joined_into=parted.id), now)
+            tx.outbox.request(pointer.id, now, now)
+    if rest.is_posted:
+        message = replies.split(routing.redacted(rest), routing.redacted(parted))
+        tx.outbox.reply(rest.id, json.dumps(vars(message)), now, tx.outbox.free_at(rest.id, now, 2))
+
+
+def _incident_of(incident: Incident, members: Sequence[Alert]) -> Incident:
+    """Build an incident of these members, named after a run's symptom if there is one, else after the worst."""
+    firing = [member for member in members if member.firing]
+    lead = max(firing or members, key=lambda one: (one.name in RUN_SYMPTOMS, rank(worst([one]))))
+    run, (first, *others) = lead.labels.get("run", ""), dict.fromkeys(map(key_of, members))
+    ended = None if firing else max(member.ends_at or member.starts_at for member in members)
+    return replace(
+        incident,
+        key=first,
+        keys=tuple(others),
+        alertname=lead.name,
+        run=run,
+        component=lead.labels.get("component", ""),
+        severity=worst(firing or members),
+        started_at=min(member.starts_at for member in firing or members),
+        resolved_at=ended,
+        members=tuple(members),
+        domain="" if run else incident.domain,
+        diagnosis=incident.diagnosis if run else None,
+        picture=incident.picture if run else "",
+    )

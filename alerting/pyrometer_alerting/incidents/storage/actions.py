@@ -1,0 +1,148 @@
+"""The table of what the policy did to nodes: each action is written here before it is done.
+
+asked -> doing -> done              somebody pressed the button; the scheduler shows what was wanted
+doing                               committed before the call: after a crash the scheduler is asked what is true
+doing -> refused           the scheduler said no: nothing has changed
+doing -> overtaken         it is in another state, which somebody else has brought about
+doing -> unknown           a webhook that gave no answer to any of the tries with this id
+would                               a dry run
+done -> ended                       of a drain: the node is back, by the policy or by somebody else
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyrometer_alerting.incidents.storage.engine import Connection
+
+DRAIN, RETURN, WEBHOOK, ASK, ASK_RETURN = "drain", "return", "webhook", "ask", "ask_return"
+ASKED, DOING, DONE, WOULD, ENDED = "asked", "doing", "done", "would", "ended"
+REFUSED, OVERTAKEN, UNKNOWN = "refused", "overtaken", "unknown"
+# Those after which the node was, or may have been, changed by us: they count against the limit of an hour.
+COUNTED = (DOING, DONE, ENDED, UNKNOWN, OVERTAKEN, WOULD)
+_COLUMNS = "id, cluster, node, kind, state, rule, incident_id, reason, by_whom, planned_at, began_at, ended_at, detail"
+_TOTAL = "policy_total:"
+
+
+@dataclass(frozen=True)
+class Action:
+    """One row; times are Unix seconds, `began_at` and `ended_at` 0 where it has not."""
+
+    id: str
+    cluster: str
+    node: str
+    kind: str
+    state: str
+    rule: str
+    incident_id: str
+    reason: str
+    by_whom: str
+    planned_at: float
+    began_at: float = 0.0
+    ended_at: float = 0.0
+    detail: str = ""
+
+    @property
+    def mark(self) -> str:
+        """The text by which the scheduler's own record of it is recognized."""
+        return f"pyrometer:{self.id}"
+
+
+class Actions:
+    """Reads and writes of the table inside the caller's transaction."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._db = connection
+
+    def add(self, action: Action) -> None:
+        """Record a new action."""
+        marks = ", ".join("?" * 13)
+        self._db.execute(
+            f"INSERT INTO policy_action ({_COLUMNS}) VALUES ({marks})",  # noqa: S608 - constants
+            tuple(vars(action).values()),
+        )
+        self._count(action.kind, action.state)
+
+    def set_state(self, action: Action, state: str, now: float, detail: str = "") -> None:
+        """Record how it ended."""
+        self._db.execute(
+            "UPDATE policy_action SET state = ?, ended_at = ?, detail = ? WHERE id = ?", (state, now, detail, action.id)
+        )
+        self._count(action.kind, state)
+
+    def renew(self, action: Action, now: float) -> None:
+        """Record that the same action is about to be tried again, or that somebody confirmed what was asked."""
+        self._db.execute("UPDATE policy_action SET state = ?, began_at = ? WHERE id = ?", (DOING, now, action.id))
+
+    def in_state(self, *states: str) -> list[Action]:
+        """Return the actions in these states, oldest first."""
+        return self._select(f"state IN ({_marks(states)}) ORDER BY number", *states)
+
+    def newest(self, limit: int = 200) -> list[Action]:
+        """Return the newest actions first."""
+        return self._select("1 = 1 ORDER BY number DESC LIMIT ?", limit)
+
+    def places_since(self, since: float, *, dry: bool) -> set[tuple[str, str]]:
+        """Return (cluster, node) of all that something was planned for since then; what dry runs said only if `dry`."""
+        return {
+            (each.cluster, each.node) for each in self._select("planned_at >= ?", since) if dry or each.state != WOULD
+        }
+
+    def of_node(self, cluster: str, node: str, since: float) -> list[Action]:
+        """Return what was planned for a node since then, newest first."""
+        return self._select("cluster = ? AND node = ? AND planned_at >= ? ORDER BY number DESC", cluster, node, since)
+
+    def drained(self) -> list[Action]:
+        """Return the drains that hold, as far as is known: of each node the newest one."""
+        return self._select("kind = 'drain' AND state = 'done' ORDER BY number")
+
+    def begun_since(self, cluster: str, since: float) -> int:
+        """Return how many drains and webhooks of a cluster began since then, or may have, dry runs included."""
+        row = self._db.execute(
+            f"SELECT count(*) FROM policy_action WHERE cluster = ? AND kind IN ('{DRAIN}', '{WEBHOOK}')"  # noqa: S608 - constants
+            f" AND state IN ({_marks(COUNTED)}) AND (planned_at > ? OR began_at > ?)",
+            (cluster, *COUNTED, since, since),
+        ).fetchone()
+        return int(row[0])
+
+    def taken(self, cluster: str, would_since: float) -> set[str]:
+        """Return the nodes of a cluster that are being taken out, or were, or would be by a dry run since then.
+
+        A scheduler that was asked a moment ago need not show it yet.
+        """
+        found = self._select(
+            "cluster = ? AND kind IN ('drain', 'webhook') AND (state = ? OR (state = ? AND kind = 'drain')"
+            " OR (state = ? AND planned_at >= ?))",
+            *(cluster, DOING, DONE, WOULD, would_since),
+        )
+        return {each.node for each in found}
+
+    def totals(self) -> dict[tuple[str, str], float]:
+        """Return how many actions came to each result, ever: by (action, result)."""
+        rows = self._db.execute("SELECT name, value FROM fact WHERE substr(name, 1, ?) = ?", (len(_TOTAL), _TOTAL))
+        found = {tuple(str(name)[len(_TOTAL) :].split(":", 1)): float(value) for name, value in rows}
+        return {(kind, result): value for (kind, result), value in found.items()}
+
+    def forget(self, before: float) -> None:
+        """Delete what is over since then; a drain that holds is kept."""
+        self._db.execute(
+            "DELETE FROM policy_action WHERE planned_at < ? AND state NOT IN (?, ?)", (before, DOING, DONE)
+        )
+        self._db.execute(
+            "DELETE FROM policy_action WHERE planned_at < ? AND state = ? AND kind != ?", (before, DONE, DRAIN)
+        )
+
+    def _count(self, kind: str, result: str) -> None:
+        self._db.execute(
+            "INSERT INTO fact (name, value) VALUES (?, '1')"
+            " ON CONFLICT (name) DO UPDATE SET value = CAST(CAST(fact.value AS INTEGER) + 1 AS TEXT)",
+            (f"{_TOTAL}{kind}:{result}",),
+        )
+
+    def _select(self, condition: str, *values: str | float) -> list[Action]:
+        rows = self._db.execute(f"SELECT {_COLUMNS} FROM policy_action WHERE {condition}", values)  # noqa: S608 - our own text
+        return [Action(*row) for row in rows]
+
+
+def _marks(values: tuple[str, ...]) -> str:
+    return ", ".join("?" * len(values))

@@ -1,0 +1,117 @@
+"""Alertmanager and Prometheus polled together: which alerts fire, are muted, or are unknown right now.
+
+With several Alertmanagers an alert is gone only when all of them have dropped it; while one is silent nothing is known.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pyrometer_alerting.incidents.alertmanager import ActiveAlert, Alertmanager, AlertmanagerError, Silence
+from pyrometer_alerting.model.incident import Alert
+from pyrometer_alerting.model.text import utc
+from pyrometer_kit.prometheus import Prometheus, PrometheusError
+
+_log = logging.getLogger(__name__)
+
+FIRING = 'ALERTS{alertstate="firing"}'
+
+
+@dataclass(frozen=True)
+class Upstream:
+    """One poll: `views` has a mapping by fingerprint per Alertmanager that answered, `silent` names the others."""
+
+    views: Sequence[Mapping[str, ActiveAlert]] = ()
+    silences: Mapping[str, Silence] = field(default_factory=dict)
+    firing: Mapping[str, Sequence[Mapping[str, str]]] | None = None
+    silent: tuple[str, ...] = ()
+
+    @property
+    def asked_all(self) -> bool:
+        """True if at least one Alertmanager is configured and all of them answered."""
+        return bool(self.views) and not self.silent
+
+    def known(self, fingerprint: str) -> list[ActiveAlert]:
+        """Return the alert as reported by each Alertmanager that has it."""
+        return [view[fingerprint] for view in self.views if fingerprint in view]
+
+    def is_gone(self, alert: Alert) -> bool:
+        """Return whether this alert has certainly stopped firing."""
+        return self.asked_all and not self.known(alert.fingerprint) and not self.fires_in_prometheus(alert.labels)
+
+    def fires(self, alert: Alert) -> bool:
+        """Return whether this alert certainly fires."""
+        everywhere = self.asked_all and len(self.known(alert.fingerprint)) == len(self.views)
+        return everywhere or self.fires_in_prometheus(alert.labels)
+
+    def fires_in_prometheus(self, labels: Mapping[str, str]) -> bool:
+        """Return whether Prometheus evaluates it as firing; its labels may be fewer (external labels come later)."""
+        candidates = (self.firing or {}).get(labels.get("alertname", ""), ())
+        return any(is_subset(series, labels) for series in candidates)
+
+
+def ask_upstream(alertmanagers: Sequence[Alertmanager], prometheus: Prometheus | None, now: float) -> Upstream:
+    """Poll all sources once; the result names those that did not answer."""
+    views, silent = [], []
+    silences: dict[str, Silence] = {}
+    for number, alertmanager in enumerate(alertmanagers, start=1):
+        try:
+            views.append({alert.fingerprint: alert for alert in alertmanager.alerts()})
+            if any(alert.silenced_by for alert in views[-1].values()):
+                silences |= {silence.id: silence for silence in alertmanager.silences()}
+        except AlertmanagerError as error:
+            _log.warning("reconciliation: Alertmanager %d: %s", number, error)
+            silent.append(f"Alertmanager {number}" if len(alertmanagers) > 1 else "Alertmanager")
+    firing = _firing(prometheus, now, silent) if prometheus is not None else None
+    return Upstream(views, silences, firing, tuple(silent))
+
+
+def _firing(prometheus: Prometheus, now: float, silent: list[str]) -> dict[str, list[Mapping[str, str]]] | None:
+    by_name: dict[str, list[Mapping[str, str]]] = defaultdict(list)
+    try:
+        for series in prometheus.instant(FIRING, now):
+            by_name[series.labels.get("alertname", "")].append(without_state(series.labels))
+    except PrometheusError as error:
+        _log.warning("reconciliation: %s", error)
+        silent.append("Prometheus")
+        return None
+    return by_name
+
+
+def without_state(labels: Mapping[str, str]) -> dict[str, str]:
+    """Return the labels of an ALERTS series as they are on the alert."""
+    return {name: value for name, value in labels.items() if name not in ("__name__", "alertstate")}
+
+
+def is_subset(labels: Mapping[str, str], of: Mapping[str, str]) -> bool:
+    """Return whether every label is also in the other set."""
+    return labels.items() <= of.items()
+
+
+def muted_note(alerts: Iterable[Alert], upstream: Upstream) -> str:
+    """Return `silenced by alice until ...` for an incident's firing alerts; empty if none is muted."""
+    notes: dict[str, int] = defaultdict(int)
+    total = 0
+    for alert in alerts:
+        reports = upstream.known(alert.fingerprint)
+        total += 1
+        if reports and all(report.muted for report in reports):
+            notes[_why(reports[0], upstream)] += 1
+    count = sum(notes.values())
+    if not count:
+        return ""
+    share = "" if count == total else f"{count} of {total} alerts "
+    return share + "; ".join(sorted(notes)[:2])
+
+
+def _why(report: ActiveAlert, upstream: Upstream) -> str:
+    if report.silenced_by:
+        silence = upstream.silences.get(report.silenced_by[0])
+        if silence is None:
+            return "silenced"
+        return f"silenced by {silence.created_by or 'someone'} until {utc(silence.ends_at)}"
+    cause = next((found for name in report.inhibited_by for found in upstream.known(name)), None)
+    return f"inhibited by {cause.labels.get('alertname', 'another alert')}" if cause else "inhibited"

@@ -1,1 +1,0 @@
-"""Alerts on their way in: the webhook, reconciliation with Alertmanager and Prometheus, missed alerts."""

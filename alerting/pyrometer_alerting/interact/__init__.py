@@ -1,1 +1,0 @@
-"""Interaction in the channel: buttons, commands, silences, answers."""

@@ -1,1 +1,0 @@
-"""Incidents as Slack blocks, as text, as a page and as pictures."""

@@ -1,1 +1,0 @@
-"""Incidents between deliveries: the store, the outbox table, their lifecycle, correlation, metrics."""

@@ -1,0 +1,109 @@
+"""A message and its thread get six calls in ten minutes, whatever comes and goes; what matters is told at once."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from alerting_fakes import Bench, raw_alert
+
+from pyrometer_alerting.incidents.storage.outbox import CALLS_SECONDS, MOST_CALLS
+
+
+def slow(bench: Bench, *, firing: bool, began: float, **labels: Any) -> dict[str, Any]:
+    now = bench.clock.time
+    return raw_alert(
+        "TrainMfuDropped", run="llama", component="train", firing=firing, starts_at=began, ends_at=now, **labels
+    )
+
+
+def times(bench: Bench, seconds: float, step: float = 5.0) -> list[float]:
+    """Let the service work for so long; return when it called Slack about a message."""
+    made = []
+    for _each in range(round(seconds / step)):
+        bench.deliver()
+        made += [bench.clock.time for call in bench.slack.calls if call.method.startswith("chat.")]
+        bench.slack.calls.clear()
+        bench.clock.advance(step)
+    return made
+
+
+def most_in_a_window(made: list[float]) -> int:
+    return max(sum(begin <= at < begin + CALLS_SECONDS for at in made) for begin in made)
+
+
+def test_what_comes_and_goes_all_the_time_costs_no_more(bench: Bench) -> None:
+    made = []
+    for _turn in range(12):
+        began = bench.clock.time
+        bench.receive(slow(bench, firing=True, began=began))
+        made += times(bench, 60)
+        bench.receive(slow(bench, firing=False, began=began))
+        made += times(bench, 60)
+    assert len(made) > MOST_CALLS
+    assert most_in_a_window(made) <= MOST_CALLS
+    made += times(bench, CALLS_SECONDS)
+    assert bench.messages[0]["text"].startswith("✅")
+    assert bench.messages[0]["replies"][-1]["text"].startswith("✅")
+
+
+def test_no_message_says_that_it_is_over_while_it_fires(bench: Bench) -> None:
+    for _turn in range(6):
+        began = bench.clock.time
+        bench.receive(slow(bench, firing=True, began=began))
+        times(bench, 10)
+        assert not bench.messages[0]["text"].startswith("✅")
+        bench.clock.advance(50)
+        bench.receive(slow(bench, firing=False, began=began))
+        times(bench, 60)
+
+
+def test_an_end_that_nobody_was_told_of_needs_no_return(bench: Bench) -> None:
+    for _turn in range(6):
+        began = bench.clock.time
+        bench.receive(slow(bench, firing=True, began=began))
+        times(bench, 30)
+        bench.receive(slow(bench, firing=False, began=began))
+        times(bench, 30)
+    said = [reply["text"][0] for reply in bench.messages[0]["replies"]]
+    assert all(one != other for one, other in itertools.pairwise(said)), said
+
+
+def test_what_is_worse_is_told_whatever_was_told_before(bench: Bench) -> None:
+    for _turn in range(5):
+        began = bench.clock.time
+        bench.receive(slow(bench, firing=True, began=began, severity="warning"))
+        times(bench, 30)
+        bench.receive(slow(bench, firing=False, began=began, severity="warning"))
+        times(bench, 30)
+    bench.receive(slow(bench, firing=True, began=bench.clock.time, severity="warning"))
+    times(bench, 5)
+    worse = raw_alert("TrainStalled", run="llama", component="train", severity="critical", starts_at=bench.clock.time)
+    bench.receive(worse)
+    assert times(bench, 5)
+    assert any("Worse" in reply["text"] for reply in bench.messages[0]["replies"])
+
+
+def test_a_run_that_is_slow_again_and_again_beside_its_cause_costs_no_more(bench: Bench) -> None:
+    heat = raw_alert("TrainStraggler", run="llama", component="train", severity="critical")
+    made = []
+    for _turn in range(8):
+        began = bench.clock.time
+        bench.receive(heat)
+        bench.receive(slow(bench, firing=True, began=began))
+        made += times(bench, 40)
+        bench.receive(slow(bench, firing=False, began=began))
+        made += times(bench, 40)
+    assert most_in_a_window(made) <= MOST_CALLS
+
+
+def test_a_run_that_is_slow_again_is_told_with_its_cause_in_one(bench: Bench) -> None:
+    heat: dict[str, Any] = {"node": "n1", "gpu": "3", "run": "llama"}
+    began = bench.clock.time
+    bench.receive(slow(bench, firing=True, began=began))
+    bench.deliver()
+    bench.receive(slow(bench, firing=False, began=began))
+    times(bench, 60)
+    bench.receive(raw_alert("TrainStraggler", component="train", starts_at=bench.clock.time, **heat))
+    bench.receive(slow(bench, firing=True, began=bench.clock.time))
+    assert len(times(bench, 120)) <= 3

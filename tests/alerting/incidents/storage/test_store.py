@@ -1,0 +1,89 @@
+"""Retention: what the store deletes and what it keeps, and that the file shrinks."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from alerting_fakes import START, alert, training_incident
+
+from pyrometer_alerting.incidents.storage.store import Store, StoreError
+from pyrometer_alerting.model.incident import Incident, to_json
+
+
+def test_what_is_over_and_said_is_forgotten_with_all_that_belongs_to_it(store: Store) -> None:
+    over = training_incident(id="old", key="old-key", keys=("alias",), resolved_at=START)
+    with store.transaction() as tx:
+        tx.save_incident(over, START)
+        tx.save_incident(training_incident(id="fires", key="firing-key"), START)
+        tx.save_incident(replace(over, id="unsaid", key="unsaid-key", keys=()), START)
+        for name in ("old", "fires", "unsaid"):
+            tx.outbox.request(name, START, START)
+        tx.outbox.finish(tx.outbox.root("old"), "C1", "1.0", "", START)  # type: ignore[arg-type]
+        tx.save_alert(alert(firing=False), "old", START)
+        tx.audit(START, "alice", "acknowledge", "old", "")
+    with store.transaction() as tx:
+        tx.forget(START + 1)
+        assert {incident.id for incident in tx.incidents()} == {"fires", "unsaid"}
+        assert tx.outbox.root("old") is None
+        assert tx.latest_incident("old-key") is tx.latest_incident("alias") is None
+        assert tx.latest_incident("firing-key") is not None
+        assert tx.known_alert("f1") == (None, 0.0)
+        assert tx.audits() == []
+
+
+def test_the_file_gives_space_back(tmp_path: Path) -> None:
+    store = Store(tmp_path / "s")
+    with store.transaction() as tx:
+        for number in range(300):
+            tx.save_incident(_large(number), START)
+    file = tmp_path / "s" / "alerting.sqlite3"
+    store.shrink()  # what is in the log goes into the file
+    before = file.stat().st_size
+    with store.transaction() as tx:
+        tx.forget(START + 1)
+    store.shrink()
+    assert file.stat().st_size < before / 3
+    store.close()
+
+
+def _large(number: int) -> Incident:
+    return training_incident(id=str(number), key=str(number), resolved_at=START, note="x" * 2000)
+
+
+def test_a_worker_that_is_late_at_the_end_finds_a_closed_store_and_no_traceback(tmp_path: Path) -> None:
+    store = Store(tmp_path / "late")
+    store.close()
+    with pytest.raises(StoreError, match="closed"), store.transaction():
+        pass
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_file_of_an_earlier_release_is_taken_over(tmp_path: Path, version: int) -> None:
+    Store(tmp_path / "s").close()
+    with closing(sqlite3.connect(tmp_path / "s" / "alerting.sqlite3")) as old:
+        old.execute("INSERT INTO incident VALUES (1, 'incident-1', 'k', 1, 0, ?)", (to_json(training_incident()),))
+        old.execute("INSERT INTO incident_key VALUES ('k', 'incident-1')")
+        old.execute("DROP INDEX outbox_due")
+        old.execute("ALTER TABLE outbox DROP COLUMN outlet")
+        if version == 1:
+            old.execute("ALTER TABLE outbox DROP COLUMN target")
+            old.execute("ALTER TABLE alert DROP COLUMN doubted")
+            for table in ("incident_key", "sweep", "audit"):
+                old.execute(f"DROP TABLE {table}")
+            old.execute("CREATE INDEX incident_by_key ON incident (key, number)")
+        old.execute(f"PRAGMA user_version = {version}")
+        old.commit()
+    store = Store(tmp_path / "s")
+    with store.transaction() as tx:
+        found = tx.latest_incident("k")
+        assert found is not None
+        assert found.run == "llama-70b"
+        tx.outbox.request("incident-1", 0.0, 0.0)
+        assert tx.outbox.due()[0].target == ""
+        assert tx.parked_alerts() == []
+    store.shrink()
+    store.close()
