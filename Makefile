@@ -244,7 +244,7 @@ reference: $(STAMP)
 	@$(BIN)/pyrometer-dashboards build dashboards/json
 	@$(BIN)/python -m tools.metric_profiles exporters/pyrometer_exporters/node/profiles.py
 	@$(BIN)/python tools/chart.py boards dashboards/json
-	@$(BIN)/python tools/metrics_used.py docs/reference/metrics-used.md
+	@$(BIN)/python -m tools.metrics_used docs/reference/metrics-used.md
 	@$(BIN)/python tools/gpu_check.py --page docs/on-a-gpu.md
 
 command-files: $(STAMP)

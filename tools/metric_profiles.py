@@ -42,11 +42,10 @@ def profiles() -> tuple[set[str], set[str]]:
     """Return the names of the profile minimal, and of standard, which has those of minimal, too."""
     found, names = uses(), of_node()
     sources = Sources(names)
-    texts = {name for rule in rules() for text in rule.get("annotations", {}).values() for name in sources.of(text)}
     recorded = {name for rule in rules() for name in sources.of(rule["expr"])}
     minimal = {name for name in names if found[name].alerts or found[name].readers or _OVERVIEW in found[name].panels}
     standard = {name for name in names if found[name].panels}
-    return minimal | texts, standard | recorded | minimal | texts
+    return minimal, standard | recorded | minimal
 
 
 def module() -> str:

@@ -1,6 +1,6 @@
 """Write the manual's page of what uses each metric, from the code: ``make docs``.
 
-    python tools/metrics_used.py docs/reference/metrics-used.md
+    python -m tools.metrics_used docs/reference/metrics-used.md
 
 A metric counts as shown, or watched, also where a board or an alert asks for a series that rules record from it.
 """
@@ -17,10 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tools.metric_reasons import REASONS
+
 from pyrometer_alerting.incidents.metrics import FAMILIES as OF_ALERTING
 from pyrometer_dashboards.lint import finding
 from pyrometer_dashboards.main import rendered
 from pyrometer_exporters.framework import docs
+from pyrometer_exporters.framework.deprecation import DEPRECATED
 from pyrometer_simulator.stack.promtool import groups_of
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -34,17 +37,16 @@ _READERS = {
     "digest": "alerting/pyrometer_alerting/channel/digest/*.py",
     "ledger": "exporters/pyrometer_exporters/cluster/ledger/**/*.py",
 }
-# A board has a proof that somebody looked in many panels: the first few titles say enough.
-_TITLES = 4
-_OWN_USE = "exported for your own use"
+_DCGM = "dcgm-exporter's name: for boards and rules that were written for it"
+_REASONS = {name: reason for reason, names in REASONS.items() for name in names}
 _HEAD = """\
 # What uses each metric
 
 Generated from boards, rules and the programs that ask Prometheus: change those, then run `make docs`.
 [Metrics](../metrics.md) has the meaning of each metric, [Alerts](alerts.md) that of each alert.
 
-A board's panels are in italics where they ask for the metric, or for a series that a rule records from it; alerts and
-programs are those that do. A metric that nothing of ours asks for is *exported for your own use*.
+Boards are in bold, with those that ask for a series that a rule records from the metric; programs in italics. A metric
+that none of these asks for says why it exists.
 
 """
 
@@ -122,7 +124,8 @@ def uses(boards: Mapping[str, Any] | None = None) -> dict[str, Use]:
                 titles = found[name].panels.setdefault(shown, [])
                 titles += [title] if title not in titles else []
     for rule in rules():
-        for name in sources.of(rule["expr"]) if "alert" in rule else ():
+        asked = " ".join([rule["expr"], *rule["annotations"].values()]) if "alert" in rule else ""
+        for name in sources.of(asked):
             found[name].alerts += [rule["alert"]] if rule["alert"] not in found[name].alerts else []
     for reader, files in _READERS.items():
         for name in {name for text in _strings(files) for name in sources.of(text)}:
@@ -152,34 +155,35 @@ def _strings(files: str) -> Iterator[str]:
                 yield node.value
 
 
+def reason(name: str) -> str:
+    """Return why a metric that nothing of ours asks for is there; empty where nothing says so."""
+    if name in DEPRECATED:
+        return "deprecated"
+    return _REASONS.get(name, _DCGM if name.startswith("DCGM_") else "")
+
+
 def page() -> str:
     """Return the page as Markdown."""
     found = uses()
-    unused = sum(not use for use in found.values())
-    parts = [_HEAD, f"{len(found)} metrics: {len(found) - unused} are used, {unused} are {_OWN_USE}.\n"]
+    used, deprecated = sum(map(bool, found.values())), len(DEPRECATED)
+    others = len(found) - used - deprecated
+    counts = f"{len(found)} metrics: {used} are used, {others} have another reason, {deprecated} are deprecated.\n"
+    parts = [_HEAD, counts]
     for title, names in sections():
-        parts.append(f"\n## {title}\n\n| metric | boards: panels | alerts | programs |\n|---|---|---|---|\n")
-        parts += [_row(name, found[name]) for name in names]
+        parts.append(f"\n## {title}\n\n| metric | used by |\n|---|---|\n")
+        parts += [f"| `{name}` | {_users(found[name]) or reason(name)} |\n" for name in names]
     return "".join(parts)
 
 
-def _row(name: str, use: Use) -> str:
-    if not use:
-        return f"| `{name}` | {_OWN_USE} |  |  |\n"
-    boards = "; ".join(f"**{board}**: {_some(titles)}" for board, titles in use.panels.items())
-    alerts = ", ".join(f"[{alert}](../alerts.md#{alert.lower()})" for alert in use.alerts)
-    return f"| `{name}` | {boards.replace('|', chr(92) + '|')} | {alerts} | {', '.join(use.readers)} |\n"
-
-
-def _some(titles: Sequence[str]) -> str:
-    more = len(titles) - _TITLES
-    return ", ".join(f"*{title}*" for title in titles[:_TITLES]) + (f" and {more} more" if more > 0 else "")
+def _users(use: Use) -> str:
+    alerts = (f"[{alert}](../alerts.md#{alert.lower()})" for alert in use.alerts)
+    return ", ".join([*(f"**{board}**" for board in use.panels), *alerts, *(f"*{reader}*" for reader in use.readers)])
 
 
 def main(arguments: Sequence[str]) -> int:
     """Write the page into the file named; return the exit status."""
     if len(arguments) != 1:
-        sys.stderr.write("usage: python tools/metrics_used.py FILE\n")
+        sys.stderr.write("usage: python -m tools.metrics_used FILE\n")
         return 2
     Path(arguments[0]).write_text(page(), encoding="utf-8")
     return 0

@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 from tools import metrics_used
+from tools.metric_reasons import REASONS
+
+from pyrometer_exporters.framework.deprecation import DEPRECATED
 
 ROOT = Path(__file__).parents[2]
 # Words of the README, and the metrics that a board must have for them.
@@ -70,9 +73,10 @@ def test_an_alert_uses_what_its_rules_record() -> None:
     assert "diagnosis" in found["pyrometer_train_stack_info"].readers
 
 
-def test_a_metric_that_only_a_docstring_names_is_not_read(tmp_path: Path) -> None:
+def test_a_metric_that_only_a_docstring_names_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics_used, "ROOT", tmp_path)
     (tmp_path / "m.py").write_text('"""Reads pyrometer_gpu_up."""\nEXPR = "pyrometer_nic_up"\n')
-    assert list(metrics_used._strings(tmp_path)) == ["pyrometer_nic_up"]
+    assert list(metrics_used._strings("*.py")) == ["pyrometer_nic_up"]
 
 
 @pytest.mark.parametrize("words", SOLD)
@@ -85,6 +89,18 @@ def test_what_somebody_on_call_looks_for_is_on_a_board(ours: dict[str, metrics_u
     assert [name for name in LOOKED_FOR if not ours[name].panels] == []
 
 
+def test_a_metric_is_used_has_a_reason_or_is_deprecated(ours: dict[str, metrics_used.Use]) -> None:
+    assert [name for name, use in ours.items() if not use and not metrics_used.reason(name)] == [], (
+        "show it on a board, or give its reason in tools/metric_reasons.py"
+    )
+
+
+def test_reasons_and_deprecations_are_of_metrics_without_a_user(ours: dict[str, metrics_used.Use]) -> None:
+    rows = [*(name for names in REASONS.values() for name in names), *DEPRECATED]
+    assert len(set(rows)) == len(rows)
+    assert [name for name in rows if name not in ours or ours[name]] == []
+
+
 def test_a_wrong_call_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert metrics_used.main([]) == 2
-    assert capsys.readouterr().err == "usage: python tools/metrics_used.py FILE\n"
+    assert capsys.readouterr().err == "usage: python -m tools.metrics_used FILE\n"

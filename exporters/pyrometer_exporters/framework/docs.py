@@ -65,7 +65,7 @@ def _table(families: Iterable[Family]) -> str:
     rows = ["| name | type | labels | meaning |", "|---|---|---|---|"]
     for family in families:
         labels = ", ".join(f"`{label}`" for label in family.labels)
-        rows.append(f"| `{family.name}` | {family.type} | {labels} | {_cell(family.help)} |")
+        rows.append(f"| `{family.name}` | {family.type} | {labels} | {_cell(family.full_help)} |")
     return "\n".join(rows) + "\n"
 
 

@@ -199,7 +199,7 @@ def _by_name(families: Iterable[Family]) -> dict[str, list[int]]:
 
 
 def _header(family: Family, name: str, escapes: dict[int, str], kind: str = "") -> str:
-    return f"# HELP {name} {family.help.translate(escapes)}\n# TYPE {name} {kind or family.type}\n"
+    return f"# HELP {name} {family.full_help.translate(escapes)}\n# TYPE {name} {kind or family.type}\n"
 
 
 def _series_text(family: Family, labels: tuple[str, ...]) -> str:

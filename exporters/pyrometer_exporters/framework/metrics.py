@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from itertools import chain, compress
 from typing import Literal, NamedTuple
 
+from pyrometer_exporters.framework import deprecation
+
 MetricType = Literal["counter", "gauge"]
 
 
@@ -44,6 +46,16 @@ class Family:
     type: MetricType
     help: str
     labels: tuple[str, ...] = ()
+
+    @property
+    def is_deprecated(self) -> bool:
+        """True if the next minor release removes it."""
+        return self.name in deprecation.DEPRECATED
+
+    @property
+    def full_help(self) -> str:
+        """The help text as served: a deprecated metric's says so."""
+        return f"{self.help} {deprecation.NOTICE}" if self.is_deprecated else self.help
 
     def sample(self, value: float, *labels: str) -> Sample:
         """Make a sample of this family.

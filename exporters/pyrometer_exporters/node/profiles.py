@@ -123,6 +123,7 @@ MINIMAL = frozenset(
         "pyrometer_train_rank_start_timestamp_seconds",
         "pyrometer_train_rank_up",
         "pyrometer_train_run_info",
+        "pyrometer_train_run_link_info",
         "pyrometer_train_stack_info",
         "pyrometer_train_step_part_seconds_total",
         "pyrometer_train_step_seconds_total",
@@ -162,7 +163,6 @@ STANDARD = MINIMAL | frozenset(
         "pyrometer_nic_roce_adp_retransmits_total",
         "pyrometer_train_batch_grad_norm",
         "pyrometer_train_mfu_unknown_info",
-        "pyrometer_train_run_link_info",
         "pyrometer_train_timing_info",
     ]
 )

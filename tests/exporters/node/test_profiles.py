@@ -17,7 +17,9 @@ from pyrometer_dashboards.lint import finding
 from pyrometer_dashboards.lint.promql import parse
 from pyrometer_dashboards.main import rendered
 from pyrometer_exporters import node
+from pyrometer_exporters.framework import docs
 from pyrometer_exporters.framework.collector import discover
+from pyrometer_exporters.framework.deprecation import DEPRECATED, NOTICE
 from pyrometer_exporters.framework.docs import OWN_FAMILIES
 from pyrometer_exporters.node import profiles
 from pyrometer_exporters.node.main import PROFILES, left_out
@@ -90,8 +92,20 @@ def test_a_metric_that_is_missing_is_noticed() -> None:
 
 
 @pytest.mark.parametrize("profile", PROFILES)
-def test_a_profile_leaves_out_the_rest_of_our_own_and_no_other(profile: str) -> None:
-    absent = left_out(argparse.Namespace(**{"metrics.profile": profile}))
-    chosen = PROFILES[profile]
-    assert absent == (OURS - chosen if chosen is not None else frozenset())
+@pytest.mark.parametrize("opted_in", [False, True])
+def test_a_profile_leaves_out_the_rest_of_our_own_and_no_other(profile: str, opted_in: bool) -> None:
+    absent = left_out(argparse.Namespace(**{"metrics.profile": profile, "metrics.deprecated": opted_in}))
+    served = (PROFILES[profile] or OURS - DEPRECATED) | (DEPRECATED if opted_in else frozenset())
+    assert absent == OURS - served
     assert absent.isdisjoint(family.name for family in OWN_FAMILIES)
+
+
+def test_no_profile_has_a_deprecated_metric() -> None:
+    assert OURS >= DEPRECATED
+    assert profiles.STANDARD.isdisjoint(DEPRECATED)
+
+
+def test_a_deprecated_metric_says_so_where_it_is_described() -> None:
+    family = next(family for spec in discover(node) for family in spec.families if family.is_deprecated)
+    assert family.full_help == f"{family.help} {NOTICE}"
+    assert NOTICE in docs.metrics_page()
