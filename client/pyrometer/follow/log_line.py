@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 # Commas separate thousands, nothing else: 2,37 is no number rather than 237.
 NUMBER = r"[-+]?(?:(?:[1-9]\d{0,2}(?:,\d{3})+|\d+)(?!,?\d)(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?"
-_SCALE = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
-_WITH_UNIT = re.compile(rf"({NUMBER})\s*([KMBTPE%]?)")
+_SCALE = {"K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
+_WITH_UNIT = re.compile(rf"({NUMBER})\s*([KMBGTPE%]?)")
 # Integers of more digits are no longer exact in a sample.
 _MAX_INTEGER_DIGITS = 15
 # Longer texts are not numbers.
 _MAX_NUMBER_LENGTH = 64
+_CLOCK = re.compile(r"(?:(\d{1,5}) days?, )?(\d{1,5}(?::\d{1,5}){1,2})")
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 # torchrun --tee: "[default7]:", "[rank0]:"; srun --label: " 12: ".
 _PREFIX = re.compile(r"(?:\[(?:default|rank)(\d+)\]:?\s?|\s{0,6}(\d{1,6}):\s)")
@@ -90,7 +91,7 @@ class Parser(Protocol):
 
 
 class Format(NamedTuple):
-    """A trainer's format, the value of ``FORMAT`` in its own file.
+    """A trainer's format, one of ``FORMATS`` in its file.
 
     Attributes:
         name: As in ``--format`` and in the ``source`` label.
@@ -128,36 +129,16 @@ def parse_step(digits: str) -> int | None:
     return int(digits) if len(digits) <= _MAX_INTEGER_DIGITS else None
 
 
-def parse_clock(text: str) -> float:
-    """Parse the time of a progress bar, ``1:02:03``, into seconds.
+def parse_clock(text: str) -> float | None:
+    """Parse the time of a progress bar into seconds.
 
-    >>> parse_clock("1:02:03")
-    3723.0
+    >>> parse_clock("1:02:03"), parse_clock("1 day, 0:01:00")
+    (3723.0, 86460.0)
     """
-    seconds = 0.0
-    for digits in text.split(":"):
-        seconds = seconds * 60 + int(digits[:_MAX_INTEGER_DIGITS] or 0)
-    return seconds
-
-
-def split_fields(text: str) -> dict[str, str]:
-    """Split ``lr: 1e-4 | lm loss: 2.04 | eta: 1 day, 1:45:39``; fields and order differ from fork to fork."""
-    return dict(_pairs(text))
-
-
-def _pairs(text: str) -> Iterator[tuple[str, str]]:
-    for field in text.split("|"):
-        key, colon, value = field.partition(":")
-        if colon:
-            yield key.strip(), value.strip()
-
-
-def first_number(fields: dict[str, str], *names: str) -> float | None:
-    """Return the first of these fields that is a number; of a pair ``892.1/880.4`` (last, mean) the last counts."""
-    numbers = (parse_number(fields[name].partition("/")[0]) for name in names if name in fields)
-    return next((value for value in numbers if value is not None), None)
-
-
-def scale(value: float | None, factor: float) -> float | None:
-    """Return ``value * factor``; unknown stays unknown."""
-    return None if value is None else value * factor
+    match = _CLOCK.fullmatch(text)
+    if match is None:
+        return None
+    seconds = 0
+    for digits in match[2].split(":"):
+        seconds = seconds * 60 + int(digits)
+    return float(int(match[1] or 0) * 86_400 + seconds)

@@ -9,48 +9,31 @@ isn't read.
 
 from __future__ import annotations
 
-import re
+from collections.abc import Mapping
 
-from pyrometer.follow.log_line import Format, LoggedPause, LoggedStep, parse_number, parse_step
+from pyrometer.follow.line_format import LineParser, Row
+from pyrometer.follow.log_line import LoggedStep, parse_number
 
-_FIELD = re.compile(r'(?:\b(\w+)=|"(\w+)": "?)([-+.\w]+)')
-_EVAL = re.compile(r"\bvalid on '[^']{1,80}' subset\b|\| INFO \| valid \|")
-_CHECKPOINT = re.compile(r"\b(?:Preparing to save|Saved|saved) checkpoint\b")
 # Wall times are printed in whole seconds, of which the difference of two may be off by one.
 _ROUNDING = 1.0
 
 
-class FairseqParser:
+class FairseqParser(LineParser):
     """Times a step by words per second, where the wall times of two lines agree with it; else by these."""
 
-    def __init__(self) -> None:
+    def __init__(self, row: Row) -> None:
+        super().__init__(row)
         self._last: tuple[int, float] | None = None
 
-    def feed(self, line: str) -> LoggedStep | LoggedPause | None:
-        """See :class:`~pyrometer.follow.log_line.Parser`."""
-        if _EVAL.search(line):
-            return LoggedPause("eval")
-        if "num_updates" not in line or "epoch" not in line:
-            return LoggedPause("checkpoint") if _CHECKPOINT.search(line) else None
-        fields = {name or quoted: value for name, quoted, value in _FIELD.findall(line)}
-        digits = fields.get("num_updates", "")
-        step = parse_step(digits) if digits.isdecimal() else None
-        if step is None:
-            return None
-        wall = parse_number(fields.get("wall", ""))
-        if "train_inner" not in line:
-            return LoggedStep(step, elapsed=wall)
-        tokens, rate = parse_number(fields.get("wpb", "")), parse_number(fields.get("wps", ""))
-        return LoggedStep(
-            step,
-            seconds=self._seconds(step, wall, tokens / rate if tokens and rate else None),
-            elapsed=wall,
-            tokens=tokens,
-            loss=parse_number(fields.get("loss", "")),
-            grad_norm=parse_number(fields.get("gnorm", "")),
-        )
+    def finish(self, step: LoggedStep, texts: Mapping[str, str]) -> LoggedStep:
+        """See :class:`~pyrometer.follow.line_format.LineParser`."""
+        if "train_inner" not in texts["fields"]:
+            return LoggedStep(step.step, elapsed=step.elapsed)
+        rate = parse_number(texts.get("wps", ""))
+        seconds = step.tokens / rate if step.tokens and rate else None
+        return step._replace(seconds=self._confirmed(step.step, step.elapsed, seconds))
 
-    def _seconds(self, step: int, wall: float | None, seconds: float | None) -> float | None:
+    def _confirmed(self, step: int, wall: float | None, seconds: float | None) -> float | None:
         """Return the time of one step if it fits the clock: on a TPU words belong to another span than updates."""
         last, self._last = self._last, None if wall is None else (step, wall)
         if last is None or wall is None or seconds is None or step <= last[0]:
@@ -58,4 +41,19 @@ class FairseqParser:
         return seconds if abs(seconds * (step - last[0]) - (wall - last[1])) <= _ROUNDING else None
 
 
-FORMAT = Format("fairseq", "", FairseqParser, ("epoch", "loss=", "wps=", "num_updates="))
+FORMATS = (
+    Row(
+        "fairseq", "", ("epoch", "loss=", "wps=", "num_updates="),
+        (r'^(?=.*epoch)(?P<fields>.*?\bnum_updates(?:=|": "?)<step>(?![-+.\w]).*)',),
+        field=r'\b(\w+)(?:=|": "?)([-+.\w]+)',
+        fields={
+            "elapsed": "wall",
+            "tokens": "wpb",
+            "loss": "loss",
+            "grad_norm": "gnorm",
+        },
+        checkpoint=r"\b(?:Preparing to save|Saved|saved) checkpoint\b",
+        evaluation=r"\bvalid on '[^']{1,80}' subset\b|\| INFO \| valid \|",
+        parser=FairseqParser,
+    ),
+)  # fmt: skip

@@ -29,7 +29,7 @@ class HuggingFaceParser:
         """See :class:`~pyrometer.follow.log_line.Parser`."""
         bar = None if _NAMED.search(line) else _BAR.search(line)
         if bar is not None and (step := parse_step(bar[1])) is not None:
-            self._bars[bar[2]] = (step, parse_clock(bar[3]))
+            self._bars[bar[2]] = (step, parse_clock(bar[3]) or 0.0)
         match = _DICT.search(line)
         values = _parse_dict(match[0]) if match else {}
         if "eval_loss" in values:
@@ -59,4 +59,4 @@ def _parse_dict(text: str) -> dict[str, str]:
         return {}
 
 
-FORMAT = Format("huggingface", "hf", HuggingFaceParser, ("'loss':", "'epoch':", "'learning_rate':"))
+FORMATS = (Format("huggingface", "hf", HuggingFaceParser, ("'loss':", "'epoch':", "'learning_rate':")),)

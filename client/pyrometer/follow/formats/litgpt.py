@@ -7,36 +7,30 @@ is that of one micro-batch, so those between two lines marked ``(step)`` are add
 
 from __future__ import annotations
 
-import re
+from collections.abc import Mapping
 
-from pyrometer.follow.log_line import NUMBER, Format, LoggedPause, LoggedStep, parse_number, parse_step
-
-_LINE = re.compile(
-    rf"\biter (\d+) step (\d+)(?: \| loss train:|: loss) ({NUMBER}|nan), .*?iter time: ({NUMBER}) ?ms"
-    r"( \((?:optimizer\.)?step\))?"
-)
-_EVAL = re.compile(r"\biter \d+: val loss\b")
-_CHECKPOINT = re.compile(r"\bSaving checkpoint to\b")
+from pyrometer.follow.line_format import LineParser, Row
+from pyrometer.follow.log_line import LoggedStep, parse_step
 
 
-class LitgptParser:
+class LitgptParser(LineParser):
     """Adds up the micro-batches of a step; if lines are missing, the time of the step is unknown."""
 
-    def __init__(self) -> None:
+    def __init__(self, row: Row) -> None:
+        super().__init__(row)
         self._last = 0
         self._sum: float | None = None
 
-    def feed(self, line: str) -> LoggedStep | LoggedPause | None:
-        """See :class:`~pyrometer.follow.log_line.Parser`."""
-        match = _LINE.search(line)
-        iteration, step = (parse_step(match[1]), parse_step(match[2])) if match else (None, None)
-        if match is None or iteration is None or step is None:
-            return _pause(line)
-        self._add(iteration, (parse_number(match[4]) or 0.0) / 1e3)
-        if not match[5]:
+    def finish(self, step: LoggedStep, texts: Mapping[str, str]) -> LoggedStep | None:
+        """See :class:`~pyrometer.follow.line_format.LineParser`."""
+        iteration = parse_step(texts["iteration"])
+        if iteration is None:
+            return None
+        self._add(iteration, step.seconds or 0.0)
+        if not texts["end"]:
             return None
         seconds, self._sum = self._sum, 0.0
-        return LoggedStep(step, seconds=seconds, loss=parse_number(match[3]))
+        return step._replace(seconds=seconds)
 
     def _add(self, iteration: int, seconds: float) -> None:
         if iteration == self._last:
@@ -46,10 +40,17 @@ class LitgptParser:
         self._sum = self._sum + seconds if follows and self._sum is not None else (seconds if iteration == 1 else None)
 
 
-def _pause(line: str) -> LoggedPause | None:
-    if _EVAL.search(line):
-        return LoggedPause("eval")
-    return LoggedPause("checkpoint") if _CHECKPOINT.search(line) else None
-
-
-FORMAT = Format("litgpt", "palm", LitgptParser, ("Epoch ", "| iter ", " step ", "loss train:", "iter time:"))
+FORMATS = (
+    Row(
+        "litgpt", "palm", ("Epoch ", "| iter ", " step ", "loss train:", "iter time:"),
+        (
+            (
+                r"\biter (?P<iteration>\d+) step <step>(?: \| loss train:|: loss) <loss>, "
+                r".*?iter time: <milliseconds> ?ms(?P<end> \((?:optimizer\.)?step\))?"
+            ),
+        ),
+        checkpoint=r"\bSaving checkpoint to\b",
+        evaluation=r"\biter \d+: val loss\b",
+        parser=LitgptParser,
+    ),
+)  # fmt: skip

@@ -8,50 +8,42 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Mapping
 
-from pyrometer.follow.log_line import Format, LoggedPause, LoggedStep, first_number, parse_step, scale, split_fields
+from pyrometer.follow.line_format import LineParser, Row
+from pyrometer.follow.log_line import LoggedStep
 
-_LINE = re.compile(r"\]: iteration: (\d+) / \d+ \|(.*)")
-_CHECKPOINT = re.compile(r"\]: Saving checkpoint at\b")
 _ROUNDING = 0.05
 
 
-class NanotronParser:
-    """Parses nanotron's lines one by one."""
+class NanotronParser(LineParser):
+    """Finds out whether the batch is in tokens: then it is what the rate makes in one step, but for three digits."""
 
-    def feed(self, line: str) -> LoggedStep | LoggedPause | None:
-        """See :class:`~pyrometer.follow.log_line.Parser`."""
-        match = _LINE.search(line)
-        step = parse_step(match[1]) if match else None
-        if match is None or step is None:
-            return LoggedPause("checkpoint") if _CHECKPOINT.search(line) else None
-        fields = split_fields(match[2])
-        seconds = scale(first_number(fields, "time_per_iteration_ms", "elapsed_time_per_iteration_ms"), 1e-3)
-        batch, in_tokens = first_number(fields, "global_batch_size"), _is_in_tokens(fields, seconds)
-        return LoggedStep(
-            step,
-            seconds=seconds,
-            samples=None if in_tokens else batch,
-            tokens=batch if in_tokens else None,
-            gpu_tokens_per_second=first_number(fields, "tokens_per_sec_per_gpu"),
-            teraflops=first_number(fields, "model_tflops_per_gpu"),
-            loss=first_number(fields, "lm_loss"),
-            grad_norm=first_number(fields, "grad_norm"),
-        )
+    def finish(self, step: LoggedStep, texts: Mapping[str, str]) -> LoggedStep:
+        """See :class:`~pyrometer.follow.line_format.LineParser`."""
+        batch, rate, seconds = step.samples, step.tokens_per_second, step.seconds
+        if batch and rate and seconds:
+            in_tokens = abs(rate * seconds / batch - 1) < _ROUNDING
+        else:
+            in_tokens = "time_per_iteration_ms" in texts
+        step = step._replace(tokens_per_second=None)
+        return step._replace(samples=None, tokens=batch) if in_tokens else step
 
 
-def _is_in_tokens(fields: dict[str, str], seconds: float | None) -> bool:
-    """Return whether the batch is in tokens: then it is what the rate makes in one step, but for three digits each."""
-    batch, rate = first_number(fields, "global_batch_size"), first_number(fields, "tokens_per_sec")
-    if not (batch and rate and seconds):
-        return "time_per_iteration_ms" in fields
-    return abs(rate * seconds / batch - 1) < _ROUNDING
-
-
-FORMAT = Format(
-    "nanotron",
-    "korthikanti",
-    NanotronParser,
-    ("iteration: ", "time_per_iteration_ms", "tokens_per_sec_per_gpu", "lm_loss"),
-)
+FORMATS = (
+    Row(
+        "nanotron", "korthikanti", ("iteration: ", "time_per_iteration_ms", "tokens_per_sec_per_gpu", "lm_loss"),
+        (r"\]: iteration: <step> / \d+ \|<fields>",),
+        fields={
+            "milliseconds": ("time_per_iteration_ms", "elapsed_time_per_iteration_ms"),
+            "samples": "global_batch_size",
+            "tokens_per_second": "tokens_per_sec",
+            "gpu_tokens_per_second": "tokens_per_sec_per_gpu",
+            "teraflops": "model_tflops_per_gpu",
+            "loss": "lm_loss",
+            "grad_norm": "grad_norm",
+        },
+        checkpoint=r"\]: Saving checkpoint at\b",
+        parser=NanotronParser,
+    ),
+)  # fmt: skip
