@@ -23,7 +23,7 @@ from typing import Any
 
 import yaml
 
-from pyrometer_dashboards.lint.promql import parse
+from pyrometer_dashboards.promql import parse
 from pyrometer_simulator.fleet.plan import Plan
 from pyrometer_simulator.fleet.training_metrics import batches
 from pyrometer_simulator.stack import find_stack

@@ -3,7 +3,7 @@
     GRAFANA_HOME=/usr/share/grafana .venv/bin/python benchmarks/bench_cold_boards.py [--nodes=511] [--write=FILE]
 
 Makes the world of measure_boards.py with a day behind it, then starts a Prometheus on its data that takes in nothing
-and a Grafana with the boards, and opens them as `pyrometer-dashboards see` does, an empty board before each. With
+and a Grafana with the boards, and opens them as `python -m tools.screenshots` does, an empty board before each. With
 --data=FOLDER the world is kept there, and taken from there the next time: its making takes longer than a round.
 """
 
@@ -20,12 +20,12 @@ from pathlib import Path
 
 from harness import exit_on_signals
 from measure_boards import cluster_with_past
+from tools.screenshots.boards import View, pixels, replace_between_marks, timing_table, visit_boards
+from tools.screenshots.browser import find_chromium
+from tools.screenshots.grafana import board_url, load_board
 
 from pyrometer_dashboards.common import OVERVIEW
 from pyrometer_dashboards.main import rendered
-from pyrometer_dashboards.screenshots.boards import View, pixels, replace_between_marks, timing_table, visit_boards
-from pyrometer_dashboards.screenshots.browser import find_chromium
-from pyrometer_dashboards.screenshots.grafana import board_url, load_board
 from pyrometer_simulator.demo import grafana
 from pyrometer_simulator.stack import find_stack
 from pyrometer_simulator.stack.prometheus import running

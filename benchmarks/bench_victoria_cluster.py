@@ -23,8 +23,8 @@ import time
 from pathlib import Path
 
 from harness import replace_between_marks
+from tools.board_lint.asked import asked
 
-from pyrometer_dashboards.asked import asked
 from pyrometer_simulator.stack import find_stack
 from pyrometer_simulator.victoria.faults import Outcome, Play, matrix, row, table
 from pyrometer_simulator.victoria.scene import NODES, VARIABLES, Scene

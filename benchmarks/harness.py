@@ -12,6 +12,9 @@ from types import ModuleType
 
 from pyrometer_exporters.commands.gpu_check.exporter import node_exporter  # noqa: F401  for the benchmarks
 
+# Benchmarks are started as files: what they import from tools/ is found because they import this module first.
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+
 
 def need_pytorch() -> ModuleType:
     """Return torch; end with one line where it is not installed."""

@@ -28,9 +28,9 @@ from pathlib import Path
 import yaml
 from backfill import events, lookbacks, write_past
 from harness import exit_on_signals, replace_between_marks
+from tools.board_lint import finding
+from tools.board_lint.interpolation import builtin_variables, interpolate
 
-from pyrometer_dashboards.interpolation import builtin_variables, interpolate
-from pyrometer_dashboards.lint import finding
 from pyrometer_dashboards.main import rendered
 from pyrometer_simulator.fleet.feed import Feed
 from pyrometer_simulator.fleet.openmetrics import write_history

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tools.board_lint import finding
 from tools.metric_reasons import REASONS
 
 from pyrometer_alerting.incidents.metrics import FAMILIES as OF_ALERTING
-from pyrometer_dashboards.lint import finding
 from pyrometer_dashboards.main import rendered
 from pyrometer_exporters.framework import docs
 from pyrometer_exporters.framework.deprecation import DEPRECATED

@@ -1,4 +1,4 @@
-"""Write the boards for Grafana's provisioning, check boards, and open them in a running Grafana."""
+"""Write the boards for Grafana's provisioning, and the alert rules for your names of jobs."""
 
 from __future__ import annotations
 
@@ -8,29 +8,16 @@ import json
 import pkgutil
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import metadata
-from itertools import product
 from pathlib import Path
 from typing import Any, NoReturn
 
-from pyrometer_dashboards import board_file, boards, grafana_json, rule_shards
-from pyrometer_dashboards.lint import run, schema
+from pyrometer_dashboards import boards, grafana_json, rule_shards
 from pyrometer_dashboards.model import Board
 from pyrometer_dashboards.prometheus_rules import Wrapping, wrapped
 from pyrometer_dashboards.rule_stages import NotSplitError
-from pyrometer_dashboards.screenshots.boards import (
-    BEGIN,
-    END,
-    SCREENS,
-    View,
-    pixels,
-    replace_between_marks,
-    timing_table,
-    visit_boards,
-)
-from pyrometer_dashboards.screenshots.browser import BrowserError
 
 # The jobs of compose/prometheus/prometheus.yaml that rules and boards select by name.
 JOBS = {"node": "the node exporters", "cluster": "the cluster exporter"}
@@ -52,18 +39,14 @@ def all_boards() -> dict[str, Board]:
     return found
 
 
+@cache
 def rendered() -> dict[str, str]:
     """Return all boards as JSON text by file name."""
-    return dict(_texts())
-
-
-@cache
-def _texts() -> dict[str, str]:
     return {name: grafana_json.to_json(board) for name, board in all_boards().items()}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the program; return 1 if a check or a board failed, 2 if the program could not run."""
+    """Run the program; return 2 if it could not do what was asked."""
     parser = _Flags(prog="pyrometer-dashboards", description=__doc__, allow_abbrev=False)
     parser.add_argument("--version", action="version", version=_version_line(), help="Print the version and exit.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Flags)
@@ -76,22 +59,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     _add_shards(rules)
     for command in (build, rules):
         _add_jobs(command)
-    check = commands.add_parser("check", help="check our boards, or the given files; one line per finding")
-    check.add_argument("files", type=Path, nargs="*", metavar="FILE")
-    _add_see(
-        commands.add_parser(
-            "see", help="open the boards in a running Grafana: errors, load times, differences on Save, screenshots"
-        )
-    )
     flags = parser.parse_args(argv)
-    commands_of = {
-        "build": lambda: _build(flags.folder, _jobs(flags)),
-        "rules": lambda: _rules(flags),
-        "check": lambda: _check(flags.files),
-        "see": lambda: _see(flags),
-    }
     try:
-        return commands_of[flags.command]()
+        return _build(flags.folder, _jobs(flags)) if flags.command == "build" else _rules(flags)
     except _UsageError as error:
         sys.stderr.write(f"pyrometer-dashboards: {error}\n")
         return 2
@@ -217,27 +187,6 @@ def _rules(flags: argparse.Namespace) -> int:
     return _write(flags.folder, wrapped(texts, wrapping) if wrapping else texts)
 
 
-def _add_see(see: argparse.ArgumentParser) -> None:
-    def add(flag: str, text: str, **more: Any) -> None:  # noqa: ANN401  argparse's own keywords
-        see.add_argument(flag, help=text, **more)
-
-    add("--grafana-url", "address of a Grafana that has the boards and allows anonymous read access", required=True)
-    again = {"action": "append", "default": []}
-    add("--board", "open only this board, such as overview; may be repeated", metavar="NAME", **again)
-    add("--pictures", "write a screenshot of each board to this folder", metavar="FOLDER", type=Path)
-    add("--theme", "default: dark; may be repeated", choices=("dark", "light"), **again)
-    add("--size", "size of the browser window; default: 1600x900; may be repeated", metavar="WIDTHxHEIGHT", **again)
-    add("--screens", "open the boards on the screens that people have, most with the menu docked", action="store_true")
-    add("--from", "start of the time range, in Grafana's notation (default: now-1h)", dest="start", default="now-1h")
-    add("--to", "end of the time range (default: now)", dest="end", default="now")
-    add("--rounds", "number of times that each board is opened (default: 1)", metavar="N", type=int, default=1)
-    add("--write", f"write the load times to FILE as a table, between {BEGIN} and {END}", metavar="FILE", type=Path)
-    add("--texts", "write the text that can be read on each screen to FILE, as JSON", metavar="FILE", type=Path)
-    add("--variable", "value of a board variable; may be repeated", metavar="NAME=VALUE", **again)
-    several = "a named set of variable values; repeat it to open the boards with each set in turn"
-    add("--case", several, metavar="CASE:NAME=VALUE[,...]", **again)
-
-
 def _version_line() -> str:
     try:
         version = metadata.version("pyrometer-dashboards")
@@ -262,75 +211,6 @@ def _write(folder: Path, texts: Mapping[str, str]) -> int:
     except OSError as error:
         raise _UsageError(f"can't write to {folder}: {error.strerror}") from None
     return 0
-
-
-def _check(files: Sequence[Path]) -> int:
-    ours = {name: json.loads(text) for name, text in rendered().items()}
-    boards, refused = _read(files) if files else (ours, [])
-    context = run.load_context(Path(__file__).parents[2], boards, ours)
-    found = 0
-    for finding in run.findings(boards, context, ours=not files):
-        sys.stdout.write(finding.line() + "\n")
-        found += 1
-    if boards and not schema.sdk_available():
-        sys.stderr.write("round trip not checked: grafana-foundation-sdk is not installed\n")
-    for line in refused:
-        sys.stderr.write(f"pyrometer-dashboards: {line}\n")
-    if boards:
-        sys.stderr.write(f"{len(boards)} board{'s' * (len(boards) != 1)}, {found} finding{'s' * (found != 1)}\n")
-    return 2 if refused else bool(found)
-
-
-def _read(files: Sequence[Path]) -> tuple[dict[str, Any], list[str]]:
-    """Return the boards by file, and an error for each file without a board: the others are checked all the same."""
-    boards, refused = {}, []
-    for path in files:
-        try:
-            boards[str(path)] = board_file.read(path)
-        except board_file.NotABoardError as error:
-            refused.append(str(error))
-    return boards, refused
-
-
-def _see(flags: argparse.Namespace) -> int:
-    if flags.rounds < 1:
-        raise _UsageError("--rounds must be at least 1")
-    chosen = {name: text for name, text in rendered().items() if not flags.board or Path(name).stem in flags.board}
-    if not chosen:
-        raise _UsageError(f"no board is named {', '.join(flags.board)}")
-    visits = []
-    try:
-        views = list(_views(flags))
-        for visit in visit_boards(chosen, flags.grafana_url, views, flags.pictures, flags.rounds):
-            sys.stdout.write(visit.line() + "\n")
-            sys.stdout.flush()
-            visits.append(visit)
-        if flags.texts is not None:
-            texts = {visit.view.label(visit.board): visit.page.texts for visit in visits}
-            flags.texts.write_text(json.dumps(texts, indent=2) + "\n", encoding="utf-8")
-        if flags.write is not None:
-            replace_between_marks(flags.write, timing_table(visits, views[0].size))
-    except (BrowserError, OSError, ValueError) as error:
-        raise _UsageError(str(error)) from None
-    return 1 if any(visit.problems for visit in visits) else 0
-
-
-def _views(flags: argparse.Namespace) -> Iterator[View]:
-    """Yield every case in every theme and size."""
-    common = _choices(flags.variable)
-    screens = SCREENS if flags.screens else [(pixels(size), False) for size in flags.size or ["1600x900"]]
-    for case, theme, (size, menu) in product(flags.case or [":"], flags.theme or ["dark"], screens):
-        name, _, given = case.partition(":")
-        own = _choices(given.split(",") if given else [])
-        yield View(theme, (flags.start, flags.end), size, common | own, name, menu)
-
-
-def _choices(given: Sequence[str]) -> dict[str, str]:
-    if not all("=" in each for each in given):
-        raise _UsageError(
-            "--variable needs NAME=VALUE such as node=gpu-042, --case CASE:NAME=VALUE such as hot:node=gpu-042"
-        )
-    return dict(each.split("=", 1) for each in given)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from pyrometer_dashboards.lint.promql import Expression, parse
+from pyrometer_dashboards.promql import Expression, parse
 from pyrometer_dashboards.rule_stages import ANCHOR, EXPR, NotSplitError, Rule, rules_of, staged
 
 _SETS = ("and", "unless")

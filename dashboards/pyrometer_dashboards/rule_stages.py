@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from pyrometer_dashboards.lint.promql import parse
+from pyrometer_dashboards.promql import parse
 
 EXPR = re.compile(r"(?m)^( +)expr: (?:\|\n((?:(?:\1 +\S.*)?\n)+)|(\S.*)\n)")
 _RULE = re.compile(r"(?m)(?:^ *(?:#.*)?\n)*^      - (?:alert|record): ")

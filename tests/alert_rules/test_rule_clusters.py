@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 import yaml
+from tools.board_lint.clusters import mixing, unchosen
 
-from pyrometer_dashboards.lint.clusters import mixing, unchosen
-from pyrometer_dashboards.lint.promql import parse
+from pyrometer_dashboards.promql import parse
 from pyrometer_simulator.stack import Stack
 from pyrometer_simulator.stack.promtool import objections, one_by_one, rules_of
 

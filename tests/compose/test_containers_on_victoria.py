@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 import yaml
 from compose_containers import eventually, healthy
+from tools.board_lint import finding
+from tools.board_lint.interpolation import builtin_variables, interpolate
 
-from pyrometer_dashboards.interpolation import builtin_variables, interpolate
-from pyrometer_dashboards.lint import finding
 from pyrometer_dashboards.main import rendered
 from pyrometer_simulator.demo.observe import Prometheus
 from pyrometer_simulator.demo.topology import CLUSTER, NODES, RUN

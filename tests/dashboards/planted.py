@@ -9,8 +9,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pyrometer_dashboards.interpolation import builtin_variables, interpolate
-from pyrometer_dashboards.lint import finding
+from tools.board_lint import finding
+from tools.board_lint.interpolation import builtin_variables, interpolate
+
 from pyrometer_dashboards.main import rendered
 from pyrometer_simulator.stack import find_stack
 from pyrometer_simulator.stack.promtool import groups_of, objections, that_answer

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import yaml
 from dashboards_planted import answer, expression
+from tools.board_lint import finding, links
+from tools.board_lint.finding import LintContext
 
 from pyrometer_dashboards.common import board_of
-from pyrometer_dashboards.lint import finding, links
-from pyrometer_dashboards.lint.finding import LintContext
 from pyrometer_dashboards.main import all_boards, rendered
 
 RULES = Path(__file__).parents[2] / "alert_rules"

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 import yaml
 from tests.families import labels_by_metric
+from tools.board_lint import finding, run
+from tools.board_lint.interpolation import builtin_variables, interpolate
 
 from pyrometer_alerting.incidents.metrics import FAMILIES as OF_ALERTING
-from pyrometer_dashboards.interpolation import builtin_variables, interpolate
-from pyrometer_dashboards.lint import finding, promql, run
+from pyrometer_dashboards import promql
 from pyrometer_dashboards.main import main, rendered
 from pyrometer_simulator.stack import find_stack
 
@@ -140,24 +141,6 @@ def test_wrong_arguments_end_in_one_line(arguments: list[str], capsys: pytest.Ca
         main(arguments)
     assert ended.value.code == 2
     assert capsys.readouterr().err.count("\n") == 1
-
-
-def test_checking_ours_says_so_and_ends_well(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check"]) == 0
-    assert f"{len(UIDS)} boards, 0 findings" in capsys.readouterr().err
-
-
-def test_checking_somebody_elses_board_has_a_line_per_finding(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    panel = {"type": "stat", "title": "Hot", "targets": [{"expr": "rate(DCGM_FI_DEV_GPU_TEMP[5m])", "instant": True}]}
-    path = tmp_path / "theirs.json"
-    path.write_text(json.dumps({"uid": "theirs", "title": "T", "schemaVersion": 39, "panels": [panel]}))
-    assert main(["check", str(path)]) == 1
-    lines = capsys.readouterr().out.splitlines()
-    assert any("schemaVersion 39" in line for line in lines)
-    assert any("Hot: rate() over [5m]" in line for line in lines)
-    assert all(line.startswith(str(path)) for line in lines)
 
 
 def test_rules_and_boards_are_written_for_other_names_of_jobs(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from pyrometer_dashboards.lint import finding
+from tools.board_lint import finding
+
 from pyrometer_dashboards.main import rendered
 
 Json = dict[str, Any]

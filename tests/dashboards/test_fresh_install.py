@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tools.screenshots.grafana import undrawn
 
 from pyrometer_dashboards.main import all_boards, rendered
-from pyrometer_dashboards.screenshots.grafana import undrawn
 
 PAGE = Path(__file__).parents[2] / "docs/no-data.md"
 BOARDS = {name: json.loads(text) for name, text in rendered().items()}

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 import yaml
 from dashboards_planted import healthy
+from tools.board_lint import claims, finding
+from tools.board_lint.finding import LintContext
+from tools.board_lint.interpolation import builtin_variables, interpolate
 
 from pyrometer_dashboards import grafana_json, panels, proof
-from pyrometer_dashboards.interpolation import builtin_variables, interpolate
-from pyrometer_dashboards.lint import claims, finding
-from pyrometer_dashboards.lint.finding import LintContext
 from pyrometer_dashboards.main import rendered
 from pyrometer_dashboards.model import Board, Query, Reading, Row
 from pyrometer_simulator.stack import find_stack

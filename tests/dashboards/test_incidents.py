@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from dashboards_planted import NODES, UNLINKED, Series, Shown, answer, expression, healthy, where
+from tools.board_lint.interpolation import interpolate
 
-from pyrometer_dashboards.interpolation import interpolate
 from pyrometer_dashboards.main import rendered
 
 GPU = 'cluster="c1", node="gpu-042", gpu="3"'

@@ -6,9 +6,9 @@ import json
 from typing import Any
 
 import pytest
+from tools.board_lint import finding
+from tools.board_lint.interpolation import interpolate
 
-from pyrometer_dashboards.interpolation import interpolate
-from pyrometer_dashboards.lint import finding
 from pyrometer_dashboards.main import rendered
 
 LOKI = {"type": "loki", "uid": "${loki}"}

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+from tools.board_lint import finding
+from tools.board_lint.interpolation import interpolate
 
-from pyrometer_dashboards.interpolation import interpolate
-from pyrometer_dashboards.lint import finding
 from pyrometer_dashboards.main import rendered
 from pyrometer_dashboards.map_places import LEAST_INTERVAL, SIZES, places
 from pyrometer_simulator.stack import find_stack

@@ -6,7 +6,8 @@ import json
 import re
 from pathlib import Path
 
-from pyrometer_dashboards.lint import finding
+from tools.board_lint import finding
+
 from pyrometer_dashboards.main import rendered
 
 PAGE = Path(__file__).parents[2] / "docs/dashboards.md"

@@ -6,9 +6,9 @@ import json
 import re
 
 import pytest
+from tools.board_lint import finding
 
 from pyrometer_dashboards import palette, panels
-from pyrometer_dashboards.lint import finding
 from pyrometer_dashboards.main import rendered
 
 

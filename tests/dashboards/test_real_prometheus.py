@@ -22,9 +22,9 @@ from typing import Any
 
 import pytest
 import yaml
+from tools.board_lint import claims, finding
+from tools.board_lint.interpolation import builtin_variables, interpolate
 
-from pyrometer_dashboards.interpolation import builtin_variables, interpolate
-from pyrometer_dashboards.lint import claims, finding
 from pyrometer_dashboards.main import rendered
 from pyrometer_exporters.framework.metrics import Family
 from pyrometer_exporters.node.nccl.families import RANK_BEHIND, STANDSTILL

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 from dashboards_grafana import NO_GRAFANA, grafana_of_faults
+from tools.screenshots.browser import BrowserError, find_chromium
+from tools.screenshots.grafana import board_url, load_board
 
 from pyrometer_dashboards.main import rendered
-from pyrometer_dashboards.screenshots.browser import BrowserError, find_chromium
-from pyrometer_dashboards.screenshots.grafana import board_url, load_board
 from pyrometer_simulator.fleet.plan import single_faults
 
 LAPTOP = (1366, 768)

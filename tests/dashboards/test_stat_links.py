@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from dashboards_planted import Series, answer, expression, where
+from tools.board_lint import finding
 
 from pyrometer_dashboards import fleet_panels
-from pyrometer_dashboards.lint import finding
 from pyrometer_dashboards.main import rendered
 
 RULES = Path(__file__).parents[2] / "alert_rules"

@@ -99,6 +99,22 @@ def test_a_wheel_holds_its_package_and_licence_and_nothing_else(wheels: Path, di
     assert [name for name in names if "test" in Path(name).name or "simulator" in name] == []
 
 
+# Tools of developers: where they are in a checkout, and what only they need.
+TOOLS = {"lint", "board_lint", "screenshots", "benchmarks", "simulator", "tools"}
+NEEDED_BY_TOOLS = ("jsonschema", "grafana-foundation-sdk", "pytest", "pandas-stubs")
+
+
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+def test_a_wheel_has_no_developers_tool_and_asks_for_nothing_of_theirs(wheels: Path, distribution: str) -> None:
+    with zipfile.ZipFile(wheel_of(wheels, distribution)) as archive:
+        names = [Path(name) for name in archive.namelist()]
+        (metadata,) = (name for name in names if name.name == "METADATA")
+        needs = Parser().parsestr(archive.read(str(metadata)).decode()).get_all("Requires-Dist") or []
+    assert [name for name in names if TOOLS & {part.removeprefix("pyrometer_") for part in name.parent.parts}] == []
+    assert [name for name in names if name.name.endswith(".schema.json")] == []
+    assert [need for need in needs if need.lower().startswith(NEEDED_BY_TOOLS)] == []
+
+
 def package_folder(package: str) -> Path:
     (folder,) = (path.relative_to(ROOT) for path in ROOT.glob(f"*/{package}"))
     return folder

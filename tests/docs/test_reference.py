@@ -22,7 +22,7 @@ def test_every_command_for_users_is_listed() -> None:
     for script in reference.commands():
         assert f"\n## {script.name}\n" in page
     assert "\n### pyrometer-alerting replay\n" in page
-    assert "\n### pyrometer-dashboards check\n" in page
+    assert "\n### pyrometer-dashboards rules\n" in page
 
 
 def test_a_command_that_parses_nothing_is_an_error() -> None:

@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from tools.board_lint.asked import asked
 
-from pyrometer_dashboards.asked import asked
 from pyrometer_simulator.stack import StackError, find_stack
 from pyrometer_simulator.victoria import shipped
 from pyrometer_simulator.victoria.faults import Play, matrix

@@ -72,7 +72,7 @@ def test_each_shell_reads_its_completion(tmp_path: Path, name: str, shell: str, 
     (("pyrometer-alerting", "che"), {"check-config", "check-outlets", "check-slack"}),
     (("pyrometer-alerting", "check-slack", "--po"), {"--post", "--policy.file"}),
     (("pyrometer-alerting", "digest", "--w"), {"--weekly"}),
-    (("pyrometer-dashboards", "see", "--theme", ""), {"dark", "light"}),
+    (("pyrometer-dashboards", "rules", "--shard-n", ""), {"--shard-nodes"}),
     (("pyrometer-alerting", "--slack.channel", ""), set()),
 ])  # fmt: skip
 def test_bash_completes_commands_flags_and_choices(tmp_path: Path, words: tuple[str, ...], offered: set[str]) -> None:

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 from tools import metric_profiles
+from tools.board_lint import finding
 
-from pyrometer_dashboards.lint import finding
-from pyrometer_dashboards.lint.promql import parse
 from pyrometer_dashboards.main import rendered
+from pyrometer_dashboards.promql import parse
 from pyrometer_exporters import node
 from pyrometer_exporters.framework import docs
 from pyrometer_exporters.framework.collector import discover

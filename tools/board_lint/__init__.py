@@ -1,0 +1,1 @@
+"""The check of boards: types, traps, queries, links, layout, colours."""
