@@ -19,8 +19,9 @@ import pandas as pd
 from harness import replace_between_marks
 
 from pyrometer_alerting.diagnosis.batches import WINDOW_SECONDS, MfuCurve, Run
-from pyrometer_alerting.diagnosis.evidence import LOOK_BACK_SECONDS, STEP_SECONDS, drop_onset
 from pyrometer_alerting.diagnosis.examination import AROUND_DROP
+from pyrometer_alerting.diagnosis.look import LOOK_BACK_SECONDS
+from pyrometer_alerting.diagnosis.onset import STEP_SECONDS, drop_onset
 from pyrometer_alerting.diagnosis.signature import LEAST_BATCHES, LEAST_SECONDS, MAX_CONFIDENCE, Drop, verdict_on
 from pyrometer_simulator.mfu_traces import Fall, fall
 

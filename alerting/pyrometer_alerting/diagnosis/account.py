@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 from pyrometer_alerting.diagnosis import wording
 from pyrometer_alerting.diagnosis.candidates import Candidate
+from pyrometer_alerting.diagnosis.catalog import KINDS
 from pyrometer_alerting.diagnosis.conclusion import case_of
 from pyrometer_alerting.diagnosis.extent import Group
 from pyrometer_alerting.diagnosis.ranking import candidates
-from pyrometer_alerting.diagnosis.weights import KINDS, Weights, probability
+from pyrometer_alerting.diagnosis.weights import Weights, probability
 from pyrometer_alerting.model.fact import Fact, Roster
 from pyrometer_alerting.model.incident import NO_SINGLE_PART, Diagnosis, Incident, part_of
 from pyrometer_alerting.model.text import clock_utc, utc

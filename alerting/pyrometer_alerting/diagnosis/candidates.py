@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pyrometer_alerting.diagnosis import wording
-from pyrometer_alerting.diagnosis.alert_facts import family_of
+from pyrometer_alerting.diagnosis.catalog import KINDS
+from pyrometer_alerting.diagnosis.evidence.alerts import family_of
 from pyrometer_alerting.diagnosis.extent import Group, groups, inside
-from pyrometer_alerting.diagnosis.weights import KINDS, NAMING
 from pyrometer_alerting.model.alert_names import MASS_EVENT
 from pyrometer_alerting.model.fact import Fact, Roster
 from pyrometer_alerting.model.incident import NO_SINGLE_PART, Shape, part_of
@@ -119,7 +119,7 @@ def _naming(group: Group) -> tuple[float, int]:
     if fact.kind == "link_flap" and sum(one.count for one in group.facts) < 2:  # it went down, and may have stayed down
         weight *= 0.5
     tier = 0 if KINDS[fact.kind].family == "throttle" else 1 if fact.kind != "alert" else 2
-    return tier - min(weight, 1.0) * 0.9, NAMING.index(fact.kind)
+    return tier - min(weight, 1.0) * 0.9, list(KINDS).index(fact.kind)
 
 
 def _family(fact: Fact) -> str:

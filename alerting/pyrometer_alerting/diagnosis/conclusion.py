@@ -5,27 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pyrometer_alerting.diagnosis.alert_facts import cause_alerts
 from pyrometer_alerting.diagnosis.candidates import Candidate, Case
+from pyrometer_alerting.diagnosis.catalog import QUERIES
+from pyrometer_alerting.diagnosis.evidence.alerts import cause_alerts
 from pyrometer_alerting.diagnosis.ranking import candidates, causes, to_cause
 from pyrometer_alerting.diagnosis.weights import Weights
 from pyrometer_alerting.model.fact import Roster
 from pyrometer_alerting.model.incident import NO_SINGLE_PART, Cause, Diagnosis, Incident, part_of
-
-# The subject of each provider, for the list of all that was looked at in vain.
-LOOKED_AT = {
-    "slowdowns": "throttling",
-    "clocks": "clocks",
-    "limits": "power caps",
-    "power_limits": "power limits",
-    "losses": "links",
-    "waits": "waits of the ranks",
-    "parts": "parts of the steps",
-    "xids": "Xids",
-    "kernel_events": "kernel log",
-    "pressures": "pressure of the hosts",
-    "configuration": "configuration",
-}
 
 
 def case_of(incident: Incident, found: Diagnosis) -> Case:
@@ -142,7 +128,7 @@ def _unknown(incident: Incident, found: Diagnosis, others: Sequence[Incident]) -
     """Return `unknown` with what was looked at, so that nobody looks at it again."""
     notes = []
     roster = found.roster
-    looked = [what for provider, what in LOOKED_AT.items() if found.answered.get(provider) == found.at]
+    looked = [one.subject for one in QUERIES.values() if one.subject and found.answered.get(one.name) == found.at]
     if roster is not None and looked:
         counts = f"{roster.reporting} of {roster.size}" if roster.silent else f"{roster.size}"
         notes.append(f"examined on {counts} GPUs of {len(roster.nodes)} nodes: {', '.join(looked)}")

@@ -9,6 +9,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from pyrometer_alerting.diagnosis.catalog import KINDS
+from pyrometer_alerting.diagnosis.evidence.links import LOSSES
 from pyrometer_alerting.model.fact import DOMAINS, Fact, Roster
 from pyrometer_alerting.model.incident import part_of
 
@@ -19,11 +21,7 @@ LEAST_GPUS = 3  # of a node; of a node of which the run uses fewer, all
 LEAST_NODES = 2  # of a rack
 BROAD = 0.25  # of the run's GPUs: more are no single part
 BROAD_GPUS, BROAD_NODES = 8, 3
-# Troubles that a place does to all its nodes: then it may be the place of the whole run that is sick.
-OF_PLACES = frozenset({"hw_thermal", "sw_thermal", "hw_power_brake", "hw_slowdown", "power_limit"})
-LINK_LOSSES = frozenset({"link_down", "link_flap"})
 LEAST_PORTS = 3  # of a switch or a rail
-OF_NODES = OF_PLACES | {"clock_low", "clocks_setting", "power_cap"}
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -54,7 +52,7 @@ def groups(facts: Iterable[Fact], roster: Roster) -> list[Group]:
 
 def _subkind(fact: Fact) -> str:
     """Return what else must be equal: another resource is another trouble, another rank is not."""
-    return fact.detail if fact.kind in ("pressure", "xid", "xid_fatal", "alert", "config", "tagged", "symptom") else ""
+    return fact.detail if KINDS[fact.kind].by_detail else ""
 
 
 def _batches(facts: Sequence[Fact]) -> list[list[Fact]]:
@@ -106,7 +104,7 @@ def _fabric(facts: Sequence[Fact], roster: Roster) -> list[Group]:
             members[name, wiring[name]].add(part)
     found = []
     for (name, value), ports in members.items():
-        mine = [fact for fact in facts if fact.kind in LINK_LOSSES and part_of(fact.labels) in ports]
+        mine = [fact for fact in facts if fact.kind in LOSSES and part_of(fact.labels) in ports]
         sick = {part_of(fact.labels) for fact in mine}
         nodes = {fact.labels.get("node") for fact in mine}
         if len(sick) >= max(LEAST_PORTS, COVERED * len(ports)) and len(nodes) >= LEAST_NODES:
@@ -199,11 +197,15 @@ def _is_everywhere(found: Sequence[Group], roster: Roster) -> bool:
 
 def _is_of_place(fact: Fact) -> bool:
     """Return whether it is what a place does to its nodes, or its effect on the clocks."""
-    return _is_of_nodes(fact) and fact.kind not in ("clocks_setting", "power_cap")
+    return KINDS[fact.kind].of_place or _is_throttling_alert(fact)
 
 
 def _is_of_nodes(fact: Fact) -> bool:
-    return fact.kind in OF_NODES or (fact.kind == "alert" and fact.detail.startswith("GpuThrottled"))
+    return KINDS[fact.kind].of_node or _is_of_place(fact)
+
+
+def _is_throttling_alert(fact: Fact) -> bool:
+    return fact.kind == "alert" and fact.detail.startswith("GpuThrottled")
 
 
 def inside(part: Mapping[str, str], whole: Mapping[str, str], roster: Roster) -> bool:

@@ -12,8 +12,8 @@ from pyrometer_alerting.diagnosis.batches import Floats, active_runs
 from pyrometer_alerting.diagnosis.conclusion import concluded
 from pyrometer_alerting.diagnosis.cost import add_up, settled_at
 from pyrometer_alerting.diagnosis.curve_features import first_stall
-from pyrometer_alerting.diagnosis.evidence import Evidence, gather
 from pyrometer_alerting.diagnosis.examination import daily_wave_of_run, examine
+from pyrometer_alerting.diagnosis.gather import Evidence, gather
 from pyrometer_alerting.diagnosis.run_links import run_links
 from pyrometer_alerting.diagnosis.signature import Drop
 from pyrometer_alerting.model.alert_names import FELL, LOW

@@ -1,15 +1,14 @@
-"""One look at a run's evidence: what providers query with and return, and how it is merged with what is known."""
+"""What a file of evidence is written with: the questions it may ask, the look it returns, its kinds of facts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 
-from pyrometer_alerting.diagnosis.weights import KINDS
 from pyrometer_alerting.incidents.topology import Port
-from pyrometer_alerting.model.fact import MOST_MOMENTS, Fact, Roster
+from pyrometer_alerting.model.fact import Fact, Roster
 from pyrometer_alerting.model.incident import Incident
 from pyrometer_kit.prometheus import Prometheus, Series
 from pyrometer_kit.promql import matching, quoted
@@ -17,11 +16,8 @@ from pyrometer_kit.promql import matching, quoted
 LOOK_BACK_SECONDS = 900.0  # before the first known time of the trouble
 LEAST_WINDOW, LONGEST_WINDOW = 300.0, 3600.0
 BEFORE_SECONDS = 45.0  # "before the drop" is this long before its onset: three scrapes of 15 s
-# A state that was not seen for this long has ended: one look below a threshold is no end, and a node counts as silent
-# before what was last seen on it counts as over.
-GONE_SECONDS = 100.0
+ANOTHER_DROP_SECONDS = 60.0  # after a recovery or a further fall: the onset of one drop is found to within about 10 s
 STANDS_SECONDS = 60.0  # without a step of any rank
-MOST_FACTS = 400
 MOST_SUSPECTS = 160  # series of one kind whose onset is sought: the GPUs of two and a half racks
 
 Points = tuple[tuple[float, float], ...]
@@ -103,60 +99,69 @@ class Look:
     missing: tuple[str, ...] = ()
 
 
-Provider = Callable[[Questions], Look]
+@dataclass(frozen=True)
+class Kind:
+    """One kind of fact: what it does to a step, how much it weighs, what is said of it.
 
-
-def merged(known: Iterable[Fact], looks: Sequence[Look], silent: Iterable[str], now: float) -> tuple[Fact, ...]:
-    """Merge a look into what is known.
-
-    A fact ends only when a look that was answered shows that it ended, and not on a node that does not report.
+    Attributes:
+        family: kinds of one family on one part are one cause.
+        name: the cause in a message.
+        prior: its weight before any feature, as a logit.
+        pause: seconds after which another occurrence is a new one.
+        says: the sentence on one fact; without one it is told by its name.
+        says_of_several: the same of a fact that stands for several alike, where that reads otherwise.
+        title: the name, where it depends on the facts of this kind.
+        extreme: which of two measurements is kept; the newest without one.
+        by_detail: another detail is another trouble.
+        awaited: it names whom the other ranks wait for.
+        of_node: the reason lies outside of single GPUs, in their node.
+        of_place: or in a place of several nodes.
     """
-    facts = {fact.key: fact for fact in known}
-    seen = {fact.key: fact for look in looks for fact in look.facts}
-    answered = frozenset[str]().union(*(look.kinds for look in looks)) if looks else frozenset[str]()
-    quiet = set(silent)
-    for key, fact in facts.items():
-        gone = fact.ended is None and now - fact.seen_at > GONE_SECONDS and fact.kind in answered
-        if key not in seen and gone and fact.labels.get("node") not in quiet:
-            facts[key] = replace(fact, ended=fact.seen_at)
-    for key, fact in seen.items():
-        facts[key] = _continued(facts[key], fact, now) if key in facts else replace(fact, first_at=now, seen_at=now)
-    kept = [fact for fact in facts.values() if fact.ended is None or now - fact.ended <= fact.expires]
-    return tuple(sorted(kept, key=lambda fact: (fact.first_at, -fact.strength))[:MOST_FACTS])
+
+    family: str
+    name: str
+    prior: float
+    pause: float = 60.0
+    says: Callable[[Fact], str] | None = None
+    says_of_several: Callable[[Fact], str] | None = None
+    title: Callable[[Sequence[Fact]], str] | None = None
+    extreme: Callable[[float, float], float] | None = None
+    by_detail: bool = False
+    awaited: bool = False
+    of_node: bool = False
+    of_place: bool = False
 
 
-def _continued(old: Fact, new: Fact, now: float) -> Fact:
-    """Return the fact with its first onset, unless it paused for long: then it began again."""
-    pause = KINDS[new.kind].pause
-    last = old.seen_at if old.ended is None else old.ended  # nobody looked between two episodes of an incident
-    began_again = new.began is not None and new.began - last > pause
-    moments = tuple(sorted({**dict(old.moments), **dict(new.moments)}.items()))[-MOST_MOMENTS:]
-    if began_again:
-        return replace(new, first_at=now, seen_at=now, moments=moments, before=old.before)
-    earlier = old if old.began is None or new.began is None or old.began <= new.began else new
-    return replace(
-        new,
-        began=earlier.began,
-        precision=earlier.precision,
-        chronic=old.chronic,
-        strength=max(old.strength, new.strength),
-        value=_measured(old, new),
-        base=old.base if old.base is not None else new.base,
-        before=old.before if old.before is not None else new.before,
-        moments=moments,
-        first_at=old.first_at,
-        seen_at=now,
-    )
+@dataclass(frozen=True)
+class Query:
+    """A function that looks for facts, once in each look.
+
+    Attributes:
+        find: the function; its name is stored with when it was last answered.
+        subject: what was looked at, for the message that found nothing; empty where others say it already.
+        first_look: its turn in the first look, for which the message waits; 0 if it is not part of that.
+    """
+
+    find: Callable[[Questions], Look]
+    subject: str = ""
+    first_look: int = 0
+
+    @property
+    def name(self) -> str:
+        """The function's name."""
+        return self.find.__name__
 
 
-def _measured(old: Fact, new: Fact) -> float | None:
-    """Return what was measured: seconds since the onset, lowest clock, highest temperature, else the newest."""
-    if old.value is None or new.value is None:
-        return old.value if new.value is None else new.value
-    if old.base is not None and new.base is not None:
-        return max(old.value, new.value + new.base - old.base)  # a counter that was reset says less
-    extreme = {"clock_low": min, "celsius": max}.get(new.kind)
-    return new.value if extreme is None else extreme(old.value, new.value)
+@dataclass(frozen=True)
+class Subject:
+    """All that a file of evidence adds: its place among the subjects, its kinds of facts, its queries.
+
+    Of several kinds on one part the first one names the cause, so the order of the kinds counts.
+    """
+
+    place: int
+    kinds: Mapping[str, Kind]
+    queries: Sequence[Query]
 
 
 def increments(points: Points) -> list[tuple[float, float, float]]:
@@ -203,3 +208,8 @@ def middle(values: Iterable[float]) -> float | None:
     """Return the median; None without values."""
     known = list(values)
     return median(known) if known else None
+
+
+def attempt_of(value: str) -> int:
+    """Return the number of an attempt; -1 where it has none."""
+    return int(value) if value.isdigit() else -1

@@ -1,7 +1,7 @@
 """Rank the causes of a slow run from its facts: a pure function, so that `explain` can show each weight again.
 
 A candidate is a part with facts of one family. Its features (when it began, whether it goes on, how far it reaches, how
-unlike its peers and its own past it is, whether the run waits for it) are weighed by the table in `weights.py`.
+unlike its peers and its own past it is, whether the run waits for it) are weighed by the figures in `weights.py`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from dataclasses import replace
 
 from pyrometer_alerting.diagnosis import wording
 from pyrometer_alerting.diagnosis.candidates import Candidate, Case, built, meet
-from pyrometer_alerting.diagnosis.evidence import ANOTHER_DROP_SECONDS
+from pyrometer_alerting.diagnosis.catalog import KINDS
+from pyrometer_alerting.diagnosis.evidence.gpus import SLOWDOWNS
 from pyrometer_alerting.diagnosis.extent import inside
-from pyrometer_alerting.diagnosis.weights import KINDS, Weights, probability
+from pyrometer_alerting.diagnosis.look import ANOTHER_DROP_SECONDS
+from pyrometer_alerting.diagnosis.weights import Weights, probability
 from pyrometer_alerting.model.fact import Fact, Roster
 from pyrometer_alerting.model.incident import Cause
 from pyrometer_alerting.model.named_causes import NAMED_CAUSES
@@ -30,10 +32,6 @@ MANY = 4  # parts of the run with the same fact, at least: then one of them is l
 # Alerts on something that happened within their window: they end with the window, and what they report does not.
 EVENT_ALERTS = frozenset({"FabricMassEvent", "NvswitchFatalError", "GpuXidCritical"})
 SHOWN = 0.05  # probability from which a cause is among those that were seen
-
-AWAITED = frozenset({"least_wait", "rank_silent", "behind", "not_arrived", "not_spinning"})
-"""Kinds of facts that name whom the other ranks wait for."""
-
 
 # Which families of trouble produce such a curve, and which do not (the table of causes in Imbue's 70B report; MegaScale
 # for garbage collection; SmolLM3 for storage). Families in neither table are left unchanged.
@@ -235,7 +233,7 @@ def _weigh_peers(candidate: Candidate, case: Case, features: dict[str, float], a
 def _weigh_throttle(
     candidate: Candidate, context: Sequence[Fact], case: Case, features: dict[str, float], against: list[str]
 ) -> None:
-    slowed = [fact for fact in candidate.facts if fact.kind in wording.SLOWDOWNS]
+    slowed = [fact for fact in candidate.facts if fact.kind in SLOWDOWNS]
     if slowed and max(fact.value or 0.0 for fact in slowed) < BLIP_SECONDS and len(slowed) == len(_measured(candidate)):
         features["blip"] = 1.0
         against.append(wording.blip(max(fact.value or 0.0 for fact in slowed)))
@@ -272,7 +270,7 @@ def _weigh_waits(
     """Weigh whom the run waits for: a part elsewhere is not what slows it down."""
     if candidate.family == "rank" or not candidate.labels:
         return
-    waits = [fact for fact in facts if fact.kind in AWAITED and not fact.chronic and fact.ended is None]
+    waits = [fact for fact in facts if KINDS[fact.kind].awaited and not fact.chronic and fact.ended is None]
     if not waits or (not candidate.labels.get("node") and candidate.family not in ("throttle", "link")):
         return
     mine = [fact for fact in waits if meet(fact.labels, candidate.labels, case.roster)]

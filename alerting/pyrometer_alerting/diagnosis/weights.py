@@ -1,9 +1,9 @@
-"""The one table of weights by which causes are ranked: logits that add up to the probability that a cause is true.
+"""The weights by which causes are ranked: logits that add up to the probability that a cause is true.
 
-`KINDS` has, for each kind of fact, its family, its name in a message and its prior: how much the mere sight of such a
-fact says. `FEATURES` has what its time, its extent, its strength and the other facts add or take. The figures are
-fitted to generated incidents (`pyrometer_simulator.incidents.fit`, table in docs/diagnosis.md): no figure of the
-ranking is anywhere else. Kinds and features that the incidents say nothing of keep the figure that the fit began with,
+The prior of each kind of fact, how much the mere sight of it says, is in the file of its subject in `evidence/`.
+`FEATURES` has what its time, its extent, its strength and the other facts add or take. The figures are fitted to
+generated incidents (`pyrometer_simulator.incidents.fit`, table in docs/diagnosis.md): no figure of the ranking is
+anywhere else. Kinds and features that the incidents say nothing of keep the figure that the fit began with,
 set by published practice: a lost GPU or link stops every rank; hardware slowdown and power brake cut clocks hardest.
 """
 
@@ -13,63 +13,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-
-@dataclass(frozen=True)
-class Kind:
-    """One kind of fact: its family (what it does to a step), its name in a message, its prior as a logit."""
-
-    family: str
-    name: str
-    prior: float
-    pause: float = 60.0  # seconds after which another occurrence is a new one
-
-
-KINDS: Mapping[str, Kind] = {
-    "hw_thermal": Kind("throttle", "hardware thermal throttling", 0.47),
-    "hw_power_brake": Kind("throttle", "power brake", 0.85),
-    "hw_slowdown": Kind("throttle", "hardware slowdown", 0.44),
-    "sw_thermal": Kind("throttle", "software thermal throttling", 0.54),
-    "power_limit": Kind("throttle", "power limit lowered", 0.94),
-    "clocks_setting": Kind("throttle", "clocks held down by a setting", 0.53),
-    "power_cap": Kind("throttle", "held by the power cap", -0.2),
-    "board_limit": Kind("throttle", "held by the board's limit", 0.2),
-    "reliability": Kind("throttle", "held by the voltage limit", -0.5),
-    "clock_low": Kind("clock", "low SM clock", 0.3),
-    "link_flap": Kind("link", "link flapping", 0.91, 900.0),
-    "link_down": Kind("link", "link down", 1.24, 0.0),
-    "link_rate": Kind("link", "link below its rate", 0.58),
-    "xid_fatal": Kind("xid", "Xid", 1.49, 3600.0),
-    "xid": Kind("xid", "Xid", -0.61, 3600.0),
-    "pcie_width": Kind("pcie", "PCIe link with fewer lanes than possible", 1.0),
-    "oom_kill": Kind("host", "the kernel killed a process for lack of memory", 0.66, 600.0),
-    "machine_check": Kind("host", "machine check (CPU or memory hardware)", 0.48, 600.0),
-    "pcie_aer": Kind("host", "PCIe errors", -0.2, 600.0),
-    "sxid": Kind("host", "NVSwitch error (SXid)", 0.96, 600.0),
-    "nvme": Kind("host", "NVMe errors", -0.4, 600.0),
-    "soft_lockup": Kind("host", "CPU soft lockup", 0.53, 600.0),
-    "pressure": Kind("host", "pressure", -0.59),
-    "least_wait": Kind("rank", "the other ranks wait for it", -0.58),
-    "rank_silent": Kind("rank", "fell silent first", 1.12),
-    "behind": Kind("rank", "behind in a collective", 1.2),
-    "not_arrived": Kind("rank", "did not reach a collective", 1.2),
-    "not_spinning": Kind("rank", "busy with something else while the others wait in a collective", 0.8),
-    "data": Kind("data", "data loading", 1.31),
-    "gc": Kind("gc", "garbage collection", 1.13),
-    "checkpoint": Kind("checkpoint", "saving a checkpoint", 0.75),
-    "eval": Kind("checkpoint", "evaluation", 0.5),
-    "config": Kind("config", "the configuration changed", 1.2),
-    "restart": Kind("config", "the run was restarted", -0.5),
-    "tagged": Kind("config", "planned work", 0.8),
-    "node_silent": Kind("silent", "fell silent", -2.0),
-    "maintenance": Kind("host", "in maintenance", -1.0),
-    "alert": Kind("gpu", "", 0.0, 1800.0),
-    # Context that names no cause alone.
-    "celsius": Kind("context", "", -9.0),
-    "symptom": Kind("context", "", -9.0),
-}
-
-# Kinds of one family on one part are one cause, named after the first of these that it has; the rest is evidence.
-NAMING = tuple(KINDS)
+from pyrometer_alerting.diagnosis.catalog import KINDS
 
 FEATURES: Mapping[str, float] = {
     "began_with_drop": 1.73,

@@ -20,8 +20,8 @@ MOST_MOMENTS = 60
 class Fact:
     """One observation about one part; times are Unix seconds.
 
-    `kind` is a key of `diagnosis/weights.py`, `detail` tells two facts of one kind apart (an Xid, a resource). `began`
-    may be too late by `precision`; a `chronic` fact already existed at the start of the examined period. `value` is
+    `kind` is one of `diagnosis/evidence`, `detail` tells two facts of one kind apart (an Xid, a resource). `began` may
+    be too late by `precision`; a `chronic` fact already existed at the start of the examined period. `value` is
     what was measured, `peers` the same on the run's other parts (their median) and `before` on this part before the
     drop. `moments` are the single events with their numbers. `first_at` and `seen_at` are the first and the last
     evaluation that found it.

@@ -43,7 +43,7 @@ class Cause:
     score: float = 0.0
     labels: Mapping[str, str] | None = None
     confidence: str = ""  # of CONFIDENCES; empty for `unknown`
-    family: str = ""  # what it does to a step: throttle, link, host, ... (diagnosis/weights.py)
+    family: str = ""  # what it does to a step: throttle, link, host, ... (diagnosis/evidence)
 
 
 @dataclass(frozen=True)

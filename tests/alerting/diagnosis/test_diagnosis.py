@@ -2,15 +2,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pytest
 from alerting_fakes import SILENT, START, FakePrometheus, alert, training_incident
 
-from pyrometer_alerting.diagnosis.evidence import Evidence, _ask
+from pyrometer_alerting.diagnosis.gather import Evidence, _ask
 from pyrometer_alerting.diagnosis.investigation import investigate
-from pyrometer_alerting.diagnosis.look import Look, Questions
+from pyrometer_alerting.diagnosis.look import Look, Query, Questions
 from pyrometer_alerting.incidents.correlation import explained_by
 from pyrometer_alerting.incidents.lifecycle import fold
 from pyrometer_alerting.model.culprits import culprits
@@ -219,17 +218,21 @@ def test_the_next_look_begins_with_what_the_last_one_did_not_come_to(cluster: Cl
     """Each query fails in turn: who is asked last must not wait until all before answer at once."""
     known, asked = diagnose(cluster), list[str]()
 
-    def failing(questions: Questions, name: str) -> Look:
-        asked.append(name)
-        if len(asked) % 3 == 0:
-            raise PrometheusError("no answer")
-        return Look()
+    def failing(name: str) -> Query:
+        def find(_questions: Questions) -> Look:
+            asked.append(name)
+            if len(asked) % 3 == 0:
+                raise PrometheusError("no answer")
+            return Look()
 
-    providers = {name: partial(failing, name=name) for name in "abcdefgh"}
+        find.__name__ = name
+        return Query(find)
+
+    queries = [failing(name) for name in "abcdefgh"]
     evidence = Evidence(known.facts)
     for turn in range(5):
         questions = Questions(cluster, training_incident(), NOW + 10 * turn, answered=evidence.answered)
-        evidence = _ask(questions, providers, [], evidence)
+        evidence = _ask(questions, queries, [], evidence)
     assert set(evidence.answered) == set("abcdefgh")
 
 

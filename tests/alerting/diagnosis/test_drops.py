@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from pyrometer_alerting.channel.messages import Style, build
 from pyrometer_alerting.diagnosis.batches import MfuCurve
 from pyrometer_alerting.diagnosis.diagnostician import merge_diagnoses
-from pyrometer_alerting.diagnosis.evidence import LOOK_BACK_SECONDS, STEP_SECONDS
 from pyrometer_alerting.diagnosis.investigation import investigate
+from pyrometer_alerting.diagnosis.look import LOOK_BACK_SECONDS
+from pyrometer_alerting.diagnosis.onset import STEP_SECONDS
 from pyrometer_alerting.diagnosis.signature import (
     LEAST_BATCHES,
     LEAST_SECONDS,

@@ -6,9 +6,8 @@ import numpy as np
 import pandas as pd
 from alerting_fakes import START, FakePrometheus, alert, training_incident
 
-from pyrometer_alerting.diagnosis.evidence import has_run_since
-from pyrometer_alerting.diagnosis.job_facts import stalls, stalls_since, stopped_at
 from pyrometer_alerting.diagnosis.look import Questions
+from pyrometer_alerting.diagnosis.onset import has_run_since, stalls, stalls_since, stopped_at
 from pyrometer_kit.prometheus import Series
 
 STALLED = alert("TrainStalls", labels={"run": "llama-70b", "component": "train"})

@@ -12,10 +12,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pyrometer_alerting.diagnosis.candidates import Candidate, Case
+from pyrometer_alerting.diagnosis.catalog import KINDS
 from pyrometer_alerting.diagnosis.conclusion import concluded
+from pyrometer_alerting.diagnosis.evidence.gpus import SLOWDOWNS
 from pyrometer_alerting.diagnosis.ranking import STOPPED_SECONDS, candidates, causes
-from pyrometer_alerting.diagnosis.weights import KINDS
-from pyrometer_alerting.diagnosis.wording import SLOWDOWNS
 from pyrometer_alerting.model.culprits import culprits
 from pyrometer_alerting.model.fact import Fact, Roster
 from pyrometer_alerting.model.incident import Diagnosis

@@ -1,4 +1,4 @@
-"""Facts about ranks: whom the others wait for, who fell silent, and where the steps' time goes.
+"""Facts about ranks: whom the others wait for, and who fell silent.
 
 In synchronous training all ranks' steps take equally long, so the one that waits least is the one the others wait for
 (MegaScale; no clock shared between hosts is needed). Ranks are compared within their pipeline stage, and with before
@@ -11,8 +11,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pyrometer_alerting.diagnosis.look import STANDS_SECONDS, Look, Questions, middle
+from pyrometer_alerting.diagnosis.look import STANDS_SECONDS, Kind, Look, Query, Questions, Subject, middle
 from pyrometer_alerting.model.fact import Fact
+from pyrometer_alerting.model.text import clock_utc, percent
 from pyrometer_kit.prometheus import Series
 
 # 0.05: MegaScale's slow hosts were 10 % slower in their forward pass, about half of that in the step.
@@ -23,18 +24,15 @@ ALIKE = 0.5  # ranks of one node whose lead is at least this part of the largest
 LONGEST_SECONDS, SHORTEST_SECONDS = 300.0, 35.0
 FRESH_SECONDS = 120.0  # in longer windows it hardly counts which node was scraped last
 MOST_NODES = 4
-PARTS = ("data", "gc", "checkpoint", "eval")
-PAUSES = ("checkpoint", "eval")  # in which all ranks are for seconds at a time
-MOST_OF_IT = 0.5  # of all that garbage collection costs
-GREW_PART = 0.05  # of every step: more than a busy host shows
+SAME_WAIT = 0.005  # of the step
 
 Shares = Mapping[str, float]
 
 
 def waits(questions: Questions) -> Look:
     """Return the ranks that wait clearly less than their peers, as one fact per GPU or, of several alike, per node."""
-    shares, before = _shares(questions, "wait|checkpoint|eval")
-    now = _aligned(questions, shares)
+    recent, before = shares(questions, "wait|checkpoint|eval")
+    now = _aligned(questions, recent)
     if len(now) < 4:
         return Look(missing=_unknown_parts(questions) if not now else ())
     leads, usual = _leads(now, questions)
@@ -50,24 +48,24 @@ def waits(questions: Questions) -> Look:
     return Look(tuple(_least(questions, node, found) for node in worst), frozenset({"least_wait"}))
 
 
-def _aligned(questions: Questions, shares: Shares) -> Shares:
+def _aligned(questions: Questions, recent: Shares) -> Shares:
     """Return the shares as if all nodes had been scraped at one time.
 
     All ranks' steps take equally long. A node that was scraped before a stall ended shows none of the wait in it, and
     shorter steps; what its ranks do themselves in a step is what it is.
     """
-    window = _window(questions)
-    if window > FRESH_SECONDS or not shares:
-        return shares
+    window = window_of(questions)
+    if window > FRESH_SECONDS or not recent:
+        return recent
     run, by = f"{questions.of_run()}[{round(window)}s]", "max by (attempt, rank)"
     seconds = f"{by} (rate(pyrometer_train_step_seconds_total{run}))"
     query = f"{seconds} / ({by} (rate(pyrometer_train_steps_total{run})) > 0)"
     means = {rank: mean for (_attempt, rank), mean in questions.values(query, ("attempt", "rank")).items()}
-    usual = middle(means[rank] for rank in shares if rank in means)
+    usual = middle(means[rank] for rank in recent if rank in means)
     if not usual:
-        return shares
+        return recent
     # Where every step takes longer since the drop, a node that was scraped later has longer steps without waiting less.
-    return {rank: max(1 - (1 - share) * means.get(rank, usual) / usual, share) for rank, share in shares.items()}
+    return {rank: max(1 - (1 - share) * means.get(rank, usual) / usual, share) for rank, share in recent.items()}
 
 
 @dataclass(frozen=True)
@@ -86,15 +84,15 @@ class _Waits:
         return [rank for rank, lead in self.leads.items() if lead >= max(LESS_WAIT, 4 * spread)]
 
 
-def _leads(shares: Shares, questions: Questions) -> tuple[dict[str, float], dict[str, float]]:
+def _leads(waiting: Shares, questions: Questions) -> tuple[dict[str, float], dict[str, float]]:
     """Return by rank how much less it waits than the median of its stage, and that median."""
     stages: dict[str, list[float]] = defaultdict(list)
-    for rank, share in shares.items():
+    for rank, share in waiting.items():
         if rank in questions.ranks:
             stages[questions.ranks[rank].stage].append(share)
     medians = {stage: middle(values) or 0.0 for stage, values in stages.items()}
-    usual = {rank: medians[questions.ranks[rank].stage] for rank in shares if rank in questions.ranks}
-    return {rank: usual[rank] - shares[rank] for rank in usual}, usual
+    usual = {rank: medians[questions.ranks[rank].stage] for rank in waiting if rank in questions.ranks}
+    return {rank: usual[rank] - waiting[rank] for rank in usual}, usual
 
 
 def _shifts(now: Shares, before: Shares, questions: Questions) -> dict[str, float]:
@@ -111,7 +109,7 @@ def _least(questions: Questions, node: str, waits_: _Waits) -> Fact:
     leads, past = waits_.leads, waits_.past
     mine = [rank for rank, place in questions.ranks.items() if place.node == node and rank in leads]
     lead = max(leads[rank] for rank in mine)
-    group = sorted((rank for rank in mine if leads[rank] >= ALIKE * lead), key=_number)
+    group = sorted((rank for rank in mine if leads[rank] >= ALIKE * lead), key=number_of)
     first = max(group, key=lambda rank: leads[rank])
     place = questions.ranks[first]
     labels = {"node": node} if len(group) > 1 or not place.gpu else {"node": node, "gpu": place.gpu}
@@ -132,7 +130,7 @@ def _least(questions: Questions, node: str, waits_: _Waits) -> Fact:
 
 def named_ranks(ranks: Sequence[str]) -> str:
     """Return `rank 7`, `ranks 16-23` or `ranks 1, 5, 9`."""
-    numbers = sorted(map(_number, ranks))
+    numbers = sorted(map(number_of, ranks))
     if len(numbers) == 1:
         return f"rank {numbers[0]}"
     if numbers[-1] - numbers[0] == len(numbers) - 1:
@@ -140,7 +138,8 @@ def named_ranks(ranks: Sequence[str]) -> str:
     return "ranks " + ", ".join(map(str, numbers))
 
 
-def _number(rank: str) -> int:
+def number_of(rank: str) -> int:
+    """Return a rank as a number; -1 for anything else."""
     return int(rank) if rank.isdigit() else -1
 
 
@@ -151,15 +150,15 @@ def _unknown_parts(questions: Questions) -> tuple[str, ...]:
     return ("no parts of the steps: the job does not name them (run.part)",)
 
 
-def _shares(questions: Questions, parts: str) -> tuple[dict[str, float], dict[str, float]]:
+def shares(questions: Questions, parts: str) -> tuple[dict[str, float], dict[str, float]]:
     """Return each rank's share of step time in these parts, since the drop and before it."""
-    now = _share(questions, parts, _window(questions), questions.now)
+    now = _share(questions, parts, window_of(questions), questions.now)
     # The samples around the onset belong to both: the comparison ends a scrape before it.
     before = _share(questions, parts, LONGEST_SECONDS, min(questions.began, questions.now) - 15.0)
     return now, before
 
 
-def _window(questions: Questions) -> float:
+def window_of(questions: Questions) -> float:
     """Return how many seconds to look back for what is so now."""
     return min(max(questions.now - questions.began, SHORTEST_SECONDS), LONGEST_SECONDS)
 
@@ -172,87 +171,8 @@ def _share(questions: Questions, parts: str, seconds: float, at: float) -> dict[
     by = "by (attempt, rank)"
     query = f"sum {by} (rate({named})) / (max {by} (rate({steps})) > 0)"
     found = questions.values(query, ("attempt", "rank"), at)
-    newest = max((_number(attempt) for attempt, _rank in found), default=-1)
-    return {rank: share for (attempt, rank), share in found.items() if _number(attempt) == newest}
-
-
-def parts(questions: Questions) -> Look:
-    """Return the parts that take clearly more of the step than before the drop, on all ranks or on one."""
-    facts: list[Fact] = []
-    for part in PARTS:
-        now, before = _shares(questions, part)
-        usual, past = middle(now.values()), middle(before.values())
-        if usual is None:
-            continue
-        # A part that no rank had before the drop took none of the step, if the steps are known.
-        past = 0.0 if past is None and questions.onset is not None else past
-        worst = max(now, key=lambda rank: now[rank])
-        matcher = f'part="{part}"'
-        source = f"pyrometer_train_step_part_seconds_total{questions.of_run(matcher)}"
-        if past is not None and usual - past > GREW_PART:
-            strength = min(0.4 + (usual - past) / 0.3, 1.0)
-            facts.append(Fact(part, {}, strength=strength, value=usual, before=past, source=source))
-        elif now[worst] > max(3 * usual, GREW_PART + usual) and worst in questions.ranks:
-            fact = _of_worst(questions, part, now, before)
-            if not _is_of_scrapes(fact, questions):
-                facts.append(fact)
-    return Look((*_with_collections(facts, questions),), frozenset(PARTS))
-
-
-def _is_of_scrapes(fact: Fact, questions: Questions) -> bool:
-    """Return whether one node may have been scraped after a pause of all, and the others before it.
-
-    Then all of its ranks alike were in the part, and in longer windows it is gone.
-    """
-    return fact.kind in PAUSES and "gpu" not in fact.labels and _window(questions) <= FRESH_SECONDS
-
-
-def _with_collections(facts: Sequence[Fact], questions: Questions) -> list[Fact]:
-    """Return the facts with what garbage collection costs the run, where no rank or group has most of it.
-
-    Pauses in different steps add up over the ranks: whoever collects the most is not to blame for all.
-    """
-    own = [fact for fact in facts if fact.kind == "gc"]
-    whole = _collections(questions)
-    if own and not (whole and own[0].labels and (own[0].value or 0.0) <= MOST_OF_IT * (whole[0].value or 0.0)):
-        return list(facts)
-    return [*(fact for fact in facts if fact.kind != "gc"), *whole]
-
-
-def _of_worst(questions: Questions, part: str, now: Shares, before: Shares) -> Fact:
-    """Return the part of the rank in which it is longest; of the node, where several of its ranks are alike."""
-    worst, usual = max(now, key=lambda rank: now[rank]), middle(now.values()) or 0.0
-    matcher = f'part="{part}"'
-    source = f"pyrometer_train_step_part_seconds_total{questions.of_run(matcher)}"
-    place, lead = questions.ranks[worst], now[worst] - usual
-    mine = [rank for rank, where in questions.ranks.items() if where.node == place.node and rank in now]
-    group = sorted((rank for rank in mine if now[rank] - usual >= ALIKE * lead), key=_number)
-    alone = {"gpu": place.gpu} if place.gpu else {"rank": worst}
-    return Fact(
-        part,
-        {"node": place.node, **(alone if len(group) == 1 else {})},
-        named_ranks(group),
-        chronic=worst in before and now[worst] - before[worst] <= GREW,
-        strength=min(0.4 + lead / 0.3, 1.0),
-        value=now[worst],
-        peers=usual,
-        before=before.get(worst),
-        source=source,
-    )
-
-
-def _collections(questions: Questions) -> list[Fact]:
-    """Return what garbage collection costs the run, as the rule has it."""
-    query = f"max(run:pyrometer_train_gc_pause_seconds:loss_ratio{questions.of_run()})"
-    loss = questions.values(query, ()).get((), 0.0)
-    if loss <= 0.02:  # as the rule TrainGarbageCollection has it
-        return []
-    # A run that did not collect before the drop lost nothing by it.
-    before = questions.values(query, (), questions.before).get((), 0.0 if questions.onset is not None else None)
-    chronic = before is not None and loss - before <= 0.01
-    return [
-        Fact("gc", {}, "loss", chronic=chronic, strength=min(loss / 0.1, 1.0), value=loss, before=before, source=query)
-    ]
+    newest = max((number_of(attempt) for attempt, _rank in found), default=-1)
+    return {rank: share for (attempt, rank), share in found.items() if number_of(attempt) == newest}
 
 
 def silent_ranks(questions: Questions) -> Look:
@@ -293,3 +213,31 @@ def _not_waiting(series_list: Iterable[Series], questions: Questions) -> list[st
     waiting = [rank for rank, part in parts_now.items() if part == "wait"]
     others = [rank for rank, part in parts_now.items() if part != "wait" and rank in questions.ranks]
     return others if len(waiting) > len(parts_now) // 2 else []
+
+
+def _least_wait(fact: Fact) -> str:
+    if fact.value is None or fact.peers is None or fact.value >= fact.peers:
+        return ""
+    waits = "waits" if fact.detail.startswith("rank ") else "wait"
+    sentence = f"{fact.detail} {waits} least: {percent(fact.value)} of the step, {percent(fact.peers)} the median rank"
+    if fact.before is None:
+        return sentence
+    if fact.before < SAME_WAIT:
+        return f"{sentence}; not less than the others before the drop"
+    points = round(100 * fact.before)
+    return f"{sentence}; {points} point{'s' if points != 1 else ''} less than the others before the drop"
+
+
+def _rank_silent(fact: Fact) -> str:
+    step = f" after the step of {clock_utc(fact.began)}" if fact.began is not None else ""
+    return f"{fact.detail} {'is' if fact.detail.startswith('rank ') else 'are'} behind the others{step}"
+
+
+SUBJECT = Subject(
+    3,
+    {
+        "least_wait": Kind("rank", "the other ranks wait for it", -0.58, says=_least_wait, awaited=True),
+        "rank_silent": Kind("rank", "fell silent first", 1.12, says=_rank_silent, awaited=True),
+    },
+    (Query(waits, "waits of the ranks", first_look=6), Query(silent_ranks)),
+)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from pyrometer_alerting.diagnosis.look import Look, Questions
+from pyrometer_alerting.diagnosis.look import Kind, Look, Query, Questions, Subject
 from pyrometer_alerting.incidents.topology import Port, scope_of
-from pyrometer_alerting.model.alert_names import MASS_EVENT, RUN_SYMPTOMS, is_cause
+from pyrometer_alerting.model.alert_names import RUN_SYMPTOMS, is_cause
 from pyrometer_alerting.model.fact import Fact, Roster
 from pyrometer_alerting.model.incident import Alert, Incident, part_of
+from pyrometer_alerting.model.named_causes import NAMED_CAUSES
+from pyrometer_alerting.model.text import clock_utc
 
 # How long before the alert its cause may have begun: the window of its expression and its `for`.
 DELAYS: Mapping[str, float] = {
@@ -135,10 +137,30 @@ def unrelated(incident: Incident, roster: Roster, ports: Sequence[Port]) -> Iter
             yield alert.fingerprint
 
 
-def is_mass_event(fact: Fact) -> bool:
-    """Return whether the fact is the alert that a whole switch, rail or host lost its links."""
-    return fact.kind == "alert" and fact.detail == MASS_EVENT
-
-
 def _ports_at(scope: str, name: str, ports: Iterable[Port]) -> list[Port]:
     return [port for port in ports if name and name == {"switch": port.switch, "rail": port.rail}.get(scope)]
+
+
+def _alert(fact: Fact) -> str:
+    verb, over = ("firing", "") if fact.ended is None else ("fired", f", ended at {clock_utc(fact.ended)}")
+    told = f"{fact.detail} {verb} since {clock_utc(fact.began or 0.0)}{over}"
+    if fact.value and fact.peers:
+        if fact.labels.get("rack"):
+            return f"{told}, {fact.value:.0f} of the run's {fact.peers:.0f} nodes are in it"
+        whose = "its link" if fact.value == 1 else "their link"
+        return f"{told}, {fact.value:.0f} of the run's {fact.peers:.0f} ports there lost {whose}"
+    return told
+
+
+def _alert_title(facts: Sequence[Fact]) -> str:
+    return NAMED_CAUSES.get(facts[0].detail, (0.0, facts[0].detail))[1]
+
+
+SUBJECT = Subject(
+    8,
+    {
+        "alert": Kind("gpu", "", 0.0, 1800.0, says=_alert, title=_alert_title, by_detail=True),
+        "symptom": Kind("context", "", -9.0, by_detail=True),
+    },
+    (Query(alerts, first_look=5),),
+)

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from pyrometer_alerting.diagnosis.look import (
     MOST_SUSPECTS,
     Crossing,
+    Kind,
     Look,
     Points,
+    Query,
     Questions,
+    Subject,
     crossing,
     increments,
     middle,
     slopes,
 )
+from pyrometer_alerting.diagnosis.phrases import percent_of, since
 from pyrometer_alerting.model.fact import Fact
+from pyrometer_alerting.model.text import clock_utc
 from pyrometer_kit.prometheus import Series
 from pyrometer_kit.promql import matching, quoted
 
@@ -31,6 +37,7 @@ MUCH_MORE = 0.25  # of the time, as the rule GpuPowerCapOutlier has it
 LOW_CLOCK = 0.93  # of its peers' or of its own before: GPUs of one model differ by a few per cent
 LOWER_LIMIT = 0.98
 HOT_CELSIUS = 80.0
+CLEARLY = 0.98  # of the peers' clock: of a part that is half of the run the median is nearly its own
 
 Gpu = tuple[str, ...]
 
@@ -46,12 +53,12 @@ def slowdowns(questions: Questions) -> Look:
     asked = {(series.labels.get("node", ""), series.labels.get("gpu", "")) for series in worst}
     nodes = sorted({node for node, _gpu in asked})
     query = f"{NAME}{questions.of_nodes(matching('reason', SLOWDOWNS), nodes=nodes)}[{window:.0f}s]"
-    facts = [fact for series in questions.instant(query) if (fact := _slowdown(series)) is not None]
+    facts = [fact for series in questions.instant(query) if (fact := _stretch(series)) is not None]
     mine = [fact for fact in facts if _is_mine(fact.labels, questions)]
     return Look(tuple(_compared(fact, mine, questions) for fact in mine), frozenset(SLOWDOWNS))
 
 
-def _slowdown(series: Series) -> Fact | None:
+def _stretch(series: Series) -> Fact | None:
     """Return the last stretch of a counter of seconds: the first increment is more precise than its sample."""
     rises = increments(series.points)
     if not rises:
@@ -172,7 +179,7 @@ def clocks(questions: Questions) -> Look:
     lowest = questions.values(f"{by} (min_over_time({clock}))", keys) if slowed else {}
     mean |= {place: value for place, value in lowest.items() if place in slowed}
     listed = {place: value for place, value in mean.items() if _listed(place, questions)}
-    low = [fact for place in listed if (fact := _low_clock(place, listed, before)) is not None]
+    low = [fact for place in listed if (fact := _slow_clock(place, listed, before)) is not None]
     hot = [_temperature(place, value, celsius) for place, value in celsius.items() if _listed(place, questions)]
     known = [fact for fact in hot if (fact.labels["node"], fact.labels["gpu"]) in slowed or fact.strength > 0]
     suspects = sorted(low, key=lambda fact: -fact.strength)[:MOST_SUSPECTS]
@@ -180,7 +187,7 @@ def clocks(questions: Questions) -> Look:
     return Look((*fallen, *known[:MOST_SUSPECTS]), frozenset({"clock_low", "celsius"}))
 
 
-def _low_clock(place: Gpu, mean: Mapping[Gpu, float], before: Mapping[Gpu, float]) -> Fact | None:
+def _slow_clock(place: Gpu, mean: Mapping[Gpu, float], before: Mapping[Gpu, float]) -> Fact | None:
     others = middle(value for other, value in mean.items() if other != place)
     past, now = before.get(place), mean[place]
     below_peers = others is not None and len(mean) >= 4 and now < LOW_CLOCK * others
@@ -270,3 +277,92 @@ def _listed(key: Gpu, questions: Questions) -> bool:
 
 def _is_mine(labels: Mapping[str, str], questions: Questions) -> bool:
     return labels.get("gpu", "") in questions.roster.gpus.get(labels.get("node", ""), ())
+
+
+def _slowdown(fact: Fact) -> str:
+    return _slowed(fact, KINDS[fact.kind].name if fact.kind == "hw_slowdown" else "throttled")
+
+
+def _slowdowns(fact: Fact) -> str:
+    return _slowed(fact, KINDS[fact.kind].name)
+
+
+def _slowed(fact: Fact, reason: str) -> str:
+    until = fact.ended if fact.ended is not None else fact.read_at if fact.read_at is not None else fact.seen_at
+    share = min((fact.value or 0.0) / max(until - (fact.began or until), 1.0), 1.0)
+    began = f"since before {clock_utc(fact.began)}" if fact.chronic and fact.began is not None else since(fact)
+    if fact.ended is not None and fact.began is not None:
+        return f"{reason} {percent_of(share)} of the time from {clock_utc(fact.began)} to {clock_utc(fact.ended)}"
+    return f"{reason} {percent_of(share)} of the time {began}"
+
+
+def _share(fact: Fact) -> str:
+    compared = [f"{percent_of(fact.before)} before the drop" if fact.before is not None else ""]
+    compared.append(f"{percent_of(fact.peers)} the median of the run" if fact.peers is not None else "")
+    against = ", ".join(piece for piece in compared if piece)
+    began = f", more {since(fact)}" if fact.began is not None and not fact.chronic else ""
+    tense = "" if fact.ended is None else f", until {clock_utc(fact.ended)}"
+    minute = "the last minute" if fact.ended is None else "its last minute"
+    held = f"{KINDS[fact.kind].name} {percent_of(fact.value or 0.0)} of {minute}{began}{tense}"
+    return f"{held} ({against})" if against else held
+
+
+def _low_clock(fact: Fact) -> str:
+    if fact.value is None:
+        return ""
+    lower = [f"{fact.before:.0f} MHz before the drop" if fact.before is not None and fact.value < fact.before else ""]
+    lower.append(
+        f"{fact.peers:.0f} MHz, the median of the run's other GPUs"
+        if fact.peers is not None and fact.value < CLEARLY * fact.peers
+        else ""
+    )
+    against = " and ".join(piece for piece in lower if piece)
+    return f"SM clock down to {fact.value:.0f} MHz against {against}" if against else ""
+
+
+def _power_limit(fact: Fact) -> str:
+    if fact.value is None:
+        return ""
+    if fact.before is not None and fact.value < fact.before:
+        began = f", more {since(fact)}" if fact.began is not None and not fact.chronic else ""
+        return f"power limit {fact.value:.0f} W{began} instead of {fact.before:.0f} W before the drop"
+    usual = f", {fact.peers:.0f} W the median of the run" if fact.peers is not None else ""
+    return f"power limit {fact.value:.0f} W{usual}"
+
+
+def _celsius(fact: Fact) -> str:
+    if fact.strength <= 0 or fact.value is None:
+        return ""
+    usual = f", {fact.peers:.0f} \u00b0C the median of the run" if fact.peers is not None else ""
+    return f"{fact.value:.0f} \u00b0C{usual}"
+
+
+def _power_title(facts: Sequence[Fact]) -> str:
+    return "power limit below its peers'" if facts[0].chronic else KINDS["power_limit"].name
+
+
+_slow = partial(Kind, "throttle", says=_slowdown, says_of_several=_slowdowns, of_place=True)
+_held = partial(Kind, "throttle", says=_share)
+KINDS: Mapping[str, Kind] = {
+    "hw_thermal": _slow("hardware thermal throttling", 0.47),
+    "hw_power_brake": _slow("power brake", 0.85),
+    "hw_slowdown": _slow("hardware slowdown", 0.44),
+    "sw_thermal": _slow("software thermal throttling", 0.54),
+    "power_limit": Kind("throttle", "power limit lowered", 0.94, says=_power_limit, title=_power_title, of_place=True),
+    "clocks_setting": _held("clocks held down by a setting", 0.53, of_node=True),
+    "power_cap": _held("held by the power cap", -0.2, of_node=True),
+    "board_limit": _held("held by the board's limit", 0.2),
+    "reliability": _held("held by the voltage limit", -0.5),
+    "clock_low": Kind("clock", "low SM clock", 0.3, says=_low_clock, extreme=min, of_place=True),
+    "celsius": Kind("context", "", -9.0, says=_celsius, extreme=max),
+}
+SUBJECT = Subject(
+    1,
+    KINDS,
+    (
+        Query(slowdowns, "throttling", first_look=1),
+        Query(clocks, "clocks", first_look=4),
+        Query(limits, "power caps"),
+        Query(power_limits, "power limits", first_look=3),
+    ),
+)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from alerting_fakes import START, FakePrometheus, training_incident
 
+from pyrometer_alerting.diagnosis.evidence.ranks import waits
 from pyrometer_alerting.diagnosis.look import Questions, Rank
-from pyrometer_alerting.diagnosis.rank_facts import waits
 from pyrometer_alerting.model.fact import Roster
 from pyrometer_kit.prometheus import Series
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
-from pyrometer_alerting.diagnosis.look import MOST_SUSPECTS, Look, Questions, crossing, increments
+from pyrometer_alerting.diagnosis.look import MOST_SUSPECTS, Kind, Look, Query, Questions, Subject, crossing, increments
+from pyrometer_alerting.diagnosis.phrases import since
 from pyrometer_alerting.model.fact import Fact
+from pyrometer_alerting.model.text import clock_utc, percent
 from pyrometer_kit.prometheus import Series
 from pyrometer_kit.promql import quoted
 
+LOSSES = frozenset({"link_down", "link_flap"})
 DOWNS = "pyrometer_nic_link_down_events_total"
 PORT = ("node", "device", "port")
 FLAPPING_SECONDS = (
@@ -116,3 +120,34 @@ def _since(facts: list[Fact], questions: Questions) -> list[Fact]:
 
 def _named(labels: dict[str, str]) -> str:
     return ",".join(f"{name}={quoted(value)}" for name, value in labels.items())
+
+
+def _link(fact: Fact) -> str:
+    if fact.kind == "link_rate":
+        return f"runs at {percent(fact.value or 0.0)} of its rate"
+    if fact.kind == "link_down":
+        return (
+            f"its link is down {since(fact)}"
+            if fact.ended is None
+            else f"its link was down until {clock_utc(fact.ended)}"
+        )
+    last = fact.moments[-1][0] if fact.moments else fact.began or 0.0
+    if fact.count < 2:
+        return f"link went down once, at {clock_utc(last)}"
+    first = fact.moments[0][0] if fact.moments else fact.began or 0.0
+    return f"link went down {fact.count} times since {clock_utc(first)}, last at {clock_utc(last)}"
+
+
+def _flap_title(facts: Sequence[Fact]) -> str:
+    return "a single link flap" if sum(fact.count for fact in facts) < 2 else "link flapping"
+
+
+SUBJECT = Subject(
+    2,
+    {
+        "link_flap": Kind("link", "link flapping", 0.91, 900.0, says=_link, title=_flap_title),
+        "link_down": Kind("link", "link down", 1.24, 0.0, says=_link),
+        "link_rate": Kind("link", "link below its rate", 0.58, says=_link),
+    },
+    (Query(losses, "links", first_look=2), Query(rates)),
+)

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
-from pyrometer_alerting.diagnosis.look import MOST_SUSPECTS, Look, Questions, crossing, increments, middle, slopes
+from pyrometer_alerting.diagnosis.look import (
+    MOST_SUSPECTS,
+    Kind,
+    Look,
+    Query,
+    Questions,
+    Subject,
+    crossing,
+    increments,
+    middle,
+    slopes,
+)
+from pyrometer_alerting.diagnosis.phrases import share_before, times
 from pyrometer_alerting.model.fact import Fact
+from pyrometer_alerting.model.text import percent
 from pyrometer_kit.prometheus import Series
 from pyrometer_kit.promql import matching, quoted
 
 FATAL_XIDS = frozenset({"48", "62", "64", "74", "79", "95", "119", "120"})  # NVIDIA's catalogue: reset or replace
-BAD_EVENTS = ("oom_kill", "machine_check", "pcie_aer", "sxid", "nvme", "soft_lockup")
 PRESSURE_SECONDS = 60
 # node_exporter, from /proc/pressure: seconds in which some task had to wait for the resource.
 PRESSURES = {
@@ -36,9 +49,9 @@ def xids(questions: Questions) -> Look:
 
 def kernel_events(questions: Questions) -> Look:
     """Return what the kernel logged on the run's nodes."""
-    selector = matching("kind", BAD_EVENTS)
+    selector = matching("kind", _KERNEL_EVENTS)
     found = _counted(questions, "kernel_events", "pyrometer_kernel_events_total", selector, detail="kind")
-    return Look(tuple(replace(fact, kind=fact.detail, detail="") for fact in found), frozenset(BAD_EVENTS))
+    return Look(tuple(replace(fact, kind=fact.detail, detail="") for fact in found), frozenset(_KERNEL_EVENTS))
 
 
 def _counted(questions: Questions, provider: str, name: str, selector: str, *, detail: str) -> list[Fact]:
@@ -154,11 +167,61 @@ def maintenance(questions: Questions) -> Look:
     """Return the run's nodes that are drained or in maintenance."""
     found = questions.values(f"max by (node) (pyrometer_node_maintenance{questions.of_nodes()}) == 1", ("node",))
     facts = tuple(
-        Fact("maintenance", _node(node), source=f"pyrometer_node_maintenance{{node={quoted(node)}}}")
+        Fact("maintenance", {"node": node}, source=f"pyrometer_node_maintenance{{node={quoted(node)}}}")
         for (node,) in found
     )
     return Look(facts, frozenset({"maintenance"}))
 
 
-def _node(node: str) -> Mapping[str, str]:
-    return {"node": node}
+def _xid(fact: Fact) -> str:
+    told = f"Xid {fact.detail} {times(fact)}"
+    return told if fact.kind == "xid_fatal" else f"{told}, which does not take a GPU out of service"
+
+
+def _pcie(fact: Fact) -> str:
+    value = fact.value or 0.0
+    past = f", {fact.before:.0f} before the drop" if fact.before is not None and fact.before > value else ""
+    return f"{value:.0f} lanes{past}"
+
+
+def _pressure(fact: Fact) -> str:
+    sentence = f"tasks wait for {fact.detail} {percent(fact.value or 0.0)} of the time"
+    sentence += f", {percent(fact.peers)} on the median node" if fact.peers is not None else ""
+    return sentence + share_before(fact)
+
+
+def _xid_title(facts: Sequence[Fact]) -> str:
+    return f"Xid {facts[0].detail}"
+
+
+def _pressure_title(facts: Sequence[Fact]) -> str:
+    return f"{facts[0].detail} pressure"
+
+
+_xid_kind = partial(Kind, "xid", "Xid", pause=3600.0, says=_xid, title=_xid_title, by_detail=True)
+_KERNEL_EVENTS = {
+    "oom_kill": Kind("host", "the kernel killed a process for lack of memory", 0.66, 600.0),
+    "machine_check": Kind("host", "machine check (CPU or memory hardware)", 0.48, 600.0),
+    "pcie_aer": Kind("host", "PCIe errors", -0.2, 600.0),
+    "sxid": Kind("host", "NVSwitch error (SXid)", 0.96, 600.0),
+    "nvme": Kind("host", "NVMe errors", -0.4, 600.0),
+    "soft_lockup": Kind("host", "CPU soft lockup", 0.53, 600.0),
+}
+SUBJECT = Subject(
+    5,
+    {
+        "xid_fatal": _xid_kind(prior=1.49),
+        "xid": _xid_kind(prior=-0.61),
+        "pcie_width": Kind("pcie", "PCIe link with fewer lanes than possible", 1.0, says=_pcie),
+        **_KERNEL_EVENTS,
+        "pressure": Kind("host", "pressure", -0.59, says=_pressure, title=_pressure_title, by_detail=True),
+        "maintenance": Kind("host", "in maintenance", -1.0),
+    },
+    (
+        Query(xids, "Xids"),
+        Query(kernel_events, "kernel log"),
+        Query(pressures, "pressure of the hosts"),
+        Query(pcie_widths),
+        Query(maintenance),
+    ),
+)
