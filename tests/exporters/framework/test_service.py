@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import json
 import os
+import re
 import signal
 import socket
 import textwrap
@@ -15,6 +16,8 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+
+from pyrometer_exporters.framework.docs import OWN_FAMILIES
 
 Start = Callable[..., Any]
 
@@ -272,6 +275,16 @@ def test_a_state_folder_that_cannot_be_written_is_told_and_everything_is_served(
     assert "Traceback" not in log
 
 
-def test_a_state_folder_that_can_be_written_is_1(exporter: Start, tmp_path: Path) -> None:
-    process = exporter(f"--path.state={tmp_path}/state").wait_ready()
-    assert samples(process.get("/metrics")[1])["pyrometer_exporter_state_writable",] == 1
+def test_it_says_of_itself_what_is_on_the_golden_page(
+    exporter: Start, tmp_path: Path, golden: Callable[[str, str], None]
+) -> None:
+    (tmp_path / "web.yml").write_text("{}\n")
+    process = exporter(f"--path.state={tmp_path}/state", f"--web.config.file={tmp_path}/web.yml").wait_ready()
+    names = {family.name for family in OWN_FAMILIES}
+    lines = [
+        line
+        for line in process.get("/metrics")[1].splitlines(keepends=True)
+        if line.partition("{")[0].partition(" ")[0] in names and ("collector=" not in line or '"train"' in line)
+    ]
+    text = re.sub(r"(_seconds\{.*\}) .*", r"\1 SECONDS", "".join(lines))
+    golden(re.sub(r'version="[^"]*"', 'version="VERSION"', text), "golden/service.txt")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pyrometer_exporters.framework.collector import Context
+from pyrometer_exporters.framework.exposition import Renderer
 from pyrometer_exporters.framework.metrics import Sample
 from pyrometer_exporters.node.maintenance import COLLECTOR
 
@@ -39,10 +41,12 @@ def put(path: Path, age: float) -> None:
     os.utime(path, (NOW - age, NOW - age))
 
 
-def test_a_node_is_in_maintenance_while_its_file_is_there(tmp_path: Path) -> None:
+def test_a_node_is_in_maintenance_while_its_file_is_there(tmp_path: Path, golden: Callable[[str, str], None]) -> None:
     assert values(context(tmp_path)) == {("file",): 0}
     put(tmp_path / "maintenance", 3600)
     assert values(context(tmp_path)) == {("file",): 1}
+    samples = [item for item in COLLECTOR.build(context(tmp_path)).collect(NOW) if isinstance(item, Sample)]
+    golden(Renderer().text(samples).decode(), "golden/maintenance.txt")
 
 
 def test_a_file_that_was_forgotten_counts_for_a_day(tmp_path: Path) -> None:

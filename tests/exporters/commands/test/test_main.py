@@ -6,6 +6,7 @@ import argparse
 import errno
 import json
 import os
+import re
 import stat
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,6 +18,7 @@ import pytest
 from pyrometer_exporters.commands.test import tools
 from pyrometer_exporters.commands.test.main import main
 from pyrometer_exporters.framework.collector import Context
+from pyrometer_exporters.framework.exposition import Renderer
 from pyrometer_exporters.framework.metrics import Down
 from pyrometer_exporters.node.active.collector import COLLECTOR
 from pyrometer_kit.clock import SystemClock
@@ -73,13 +75,18 @@ def test_nothing_runs_unless_it_is_named(tmp_path: Path, capsys: pytest.CaptureF
     assert not (tmp_path / "active.json").exists()
 
 
-def test_a_test_that_passes_is_kept_and_exported(install: Install, run: Any, tmp_path: Path) -> None:
+def test_a_test_that_passes_is_kept_and_exported(
+    install: Install, run: Any, tmp_path: Path, golden: Callable[[str, str], None]
+) -> None:
     install("all_reduce_perf", prints="nccl-h100.txt")
     assert run("--run=nccl") == (0, "OK nccl: nccl_all_reduce 470.7 GB/s\n")
     values = exported(tmp_path)
     assert values["ok", "nccl"] == 1
     assert values["result", "nccl_all_reduce", "GB/s"] == 470.73
     assert values["timestamp_seconds", "nccl"] > 1e9
+    context = Context(argparse.Namespace(), SystemClock(), tmp_path, tmp_path, tmp_path, tmp_path)
+    text = Renderer().text(COLLECTOR.build(context).collect(0)).decode()
+    golden(re.sub(r"(timestamp_seconds\{.*\}) .*", r"\1 TIME", text), "golden/metrics.txt")
 
 
 def test_too_slow_for_this_model_is_a_failure(install: Install, run: Any, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 
 from pyrometer_exporters.commands.check.report import as_json
 from pyrometer_exporters.framework.collector import Context
+from pyrometer_exporters.framework.exposition import Renderer
 from pyrometer_exporters.framework.metrics import Down, Sample
 from pyrometer_exporters.framework.outcome import PartError
 from pyrometer_exporters.node.checks import collector
@@ -48,7 +49,7 @@ def _by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ChecksCollector, "_start", lambda _self: None)
 
 
-def test_it_serves_what_the_checks_say(node: Any, tmp_path: Path) -> None:
+def test_it_serves_what_the_checks_say(node: Any, tmp_path: Path, golden: Callable[[str, str], None]) -> None:
     node.tree.nic("mlx5_3").down()
     node.config.write_text("expect: {hcas: 8}\nchecks: {imex: off}\n")
     look = node.look("hca_links", "gpu_count", "stuck_processes", "fabric_manager")
@@ -61,6 +62,8 @@ def test_it_serves_what_the_checks_say(node: Any, tmp_path: Path) -> None:
         "pyrometer_check_reason_info hca_links 7 of 8 links are up: mlx5_3/1 DOWN, Polling 1",
         "pyrometer_check_ok stuck_processes 1",
     ]
+    samples = [item for item in made.collect(0.0) if isinstance(item, Sample)]
+    golden(Renderer().text(samples).decode().replace(f"{look.at:.3f}", "TIME"), "golden/metrics.txt")
     times = [item for item in made.collect(0.0) if isinstance(item, Sample) and item.family is collector.LAST_RUN]
     assert [item.value for item in times] == [look.at] * 3
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +16,7 @@ from pyrometer_exporters.node.gpu import families
 from pyrometer_exporters.node.gpu.clock_events import REASONS
 from pyrometer_exporters.node.gpu.sampler import REST_FREQUENCY
 
+GOLDEN = Path(__file__).with_name("golden") / "metrics.txt"
 MakeNode = Callable[..., Any]
 
 
@@ -27,6 +31,34 @@ def text(make_node: MakeNode) -> str:
 
 def test_output_is_the_golden_one(text: str, golden: Callable[[str, str], None]) -> None:
     golden(text, "golden/metrics.txt")
+
+
+def test_rare_hardware_is_on_a_golden_page(
+    make_node: MakeNode, tmp_path: Path, golden: Callable[[str, str], None]
+) -> None:
+    """Serve a divided GPU, one older than Ampere and one that failed, all at work, on the newest driver."""
+    (process := tmp_path / "proc" / "4242").mkdir(parents=True)
+    (process / "cgroup").write_text("0::/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0\n")
+    (process / "status").write_text("Name:\tpython\nUid:\t1001\t1001\t1001\t1001\n")
+    (module := tmp_path / "proc/driver/nvidia").mkdir(parents=True)
+    (module / "version").write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  615.71.05  Tue\n")
+    node = make_node(count=3, still=True, driver="615.71.05")
+    busy = dict.fromkeys((str(number) for number in range(1, 70)), 25.0)
+    node.gpus[0].set(mig=[{"id": 7, "profile": "1g.10gb", "used_mib": 1200, "total_mib": 9984, "gpm": busy}])
+    node.gpus[1].set(retired={"sbe": 3, "dbe": 1, "pending": 1}, fan=40, gpm=busy, nvlink_bytes=[0, 0])
+    rows = {"inactive_uncorrected": 2, "banks": 1, "banks_pending": 1}
+    errors = {"3/link_recovery_events": 5, "4/malformed_packet_errors": 2}
+    node.gpus[2].set(remapped=rows, nvlink_generation=5, nvlink_errors=errors, processes=[[4242, 1 << 30]])
+    node.scrape()  # from now on, the log is followed
+    node.log.xid(node.gpus[2].pci_bus_id, 45, "Ch 00000010", pid=4242, caused_by=79)
+    node.log.xid(node.gpus[2].pci_bus_id, 79, "GPU has fallen off the bus.")
+    while not node.scrape().values("pyrometer_gpu_xid_consequences_total"):  # the log is followed by a thread
+        time.sleep(0.01)
+    node.clock.now += 15
+    node.gpus[1].set(nvlink_bytes=[18_000_000 * 1024, 36_000_000 * 1024])
+    ordinary = set(re.findall(r"^# HELP (\S+)", GOLDEN.read_text(encoding="utf-8"), re.MULTILINE))
+    rare = [sample for sample in node.scrape().samples if sample.family.name not in ordinary]
+    golden(Renderer().text(rare).decode(), "golden/rare.txt")
 
 
 def test_output_survives_the_round_trip_through_prometheus_parser(text: str) -> None:

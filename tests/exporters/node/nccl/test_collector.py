@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from pyrometer_exporters.framework.exposition import Renderer
+from pyrometer_exporters.framework.metrics import Sample
 from pyrometer_exporters.node.nccl.collector import COLLECTOR, MOST_COMMUNICATORS, LocalNode
 from pyrometer_exporters.node.nccl.families import ADDRESS_INFO
 from pyrometer_exporters.node.nccl.progress import MOST_SUSPECTS
@@ -187,6 +191,26 @@ def test_a_pause_that_ended_is_remembered(host: Any) -> None:
         run_on(job, watch, host, 2)
     (longest,) = host.values(watch.latest(), "pyrometer_nccl_longest_standstill_seconds").values()
     assert 90 <= longest <= 150
+
+
+def test_a_job_that_stands_still_is_the_golden_one(host: Any, golden: Callable[[str, str], None]) -> None:
+    job = Job(DATA_PARALLEL)
+    with RasServer(RasJob(job)) as server:
+        parser = argparse.ArgumentParser()
+        COLLECTOR.add_flags(parser)
+        where = "{}:{}".format(*server.address)
+        flags = parser.parse_args(["--collector.nccl.address", where])
+        collector = COLLECTOR.build(replace(host.context, flags=flags))
+        (watch,) = collector.watches
+        host.report_rank(4000, 0, run="llama")
+        run_on(job, watch, host, 4)
+        stop_at_work(job, 21, 4)
+        job.run(2)
+        host.look(watch, 90)
+        text = Renderer().text(item for item in collector.collect(0) if isinstance(item, Sample)).decode()
+        collector.close()
+    text = re.sub(r"(last_launch_timestamp_seconds\{.*\}) .*", r"\1 TIME", text)
+    golden(text.replace(where, "RAS"), "golden/job.txt")
 
 
 def test_the_collector_serves_addresses_and_what_it_asks(host: Any) -> None:

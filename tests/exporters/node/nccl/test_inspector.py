@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyrometer_exporters.framework.exposition import Renderer
 from pyrometer_exporters.framework.metrics import Down, Sample
 from pyrometer_exporters.node.nccl.collector import COLLECTOR
 from pyrometer_exporters.node.nccl.inspector import MOST_FILES, MOST_KINDS, Inspector
@@ -89,11 +90,13 @@ def test_worst_median_and_best_are_in_bytes_and_seconds(tmp_path: Path) -> None:
     assert states(found) == {"read": 8}
 
 
-def test_a_rank_that_departs_has_series_of_its_own(tmp_path: Path) -> None:
+def test_a_rank_that_departs_has_series_of_its_own(tmp_path: Path, golden: Callable[[str, str], None]) -> None:
     for gpu in range(8):
         write(tmp_path, gpu, lines(gpu, 90, 9000) if gpu != 5 else lines(gpu, 340, 700))
     found = Inspector([tmp_path], Nobody()).read(NOW)
     assert values(found, RANK_SECONDS) == {("", "4711", *RING, "5", ""): pytest.approx(700e-6)}
+    text = Renderer().text(item for item in found if isinstance(item, Sample)).decode()
+    golden(text.replace(str(tmp_path), "FOLDER"), "golden/inspector.txt")
 
 
 def test_a_growing_log_is_read_from_where_it_was(tmp_path: Path) -> None:

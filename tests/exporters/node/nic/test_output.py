@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +13,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pyrometer_exporters.framework.exposition import Renderer
 from pyrometer_exporters.node.nic.collector import COLLECTOR
+from pyrometer_exporters.node.nic.netlink import Fec
+from pyrometer_simulator.nic_kernel import SimulatedKernel
 
+GOLDEN = Path(__file__).with_name("golden")
 Golden = Callable[[str, str], None]
 
 
@@ -23,6 +29,26 @@ def test_the_output_of_a_node_is_the_golden_one(node: Any, golden: Golden) -> No
     node.tree.nic("mlx5_1").down()
     node.tree.interface("eth0").traffic(5_000)
     golden(Renderer().text(node.scrape().samples).decode(), "golden/node.prom")
+
+
+def test_the_output_of_a_node_in_trouble_is_the_golden_one(node: Any, golden: Golden) -> None:
+    """Serve what a healthy node lacks: a card that fell off the bus, a file that fails, heat, FEC and pause storms."""
+    node.kernel = SimulatedKernel()
+    node.kernel.known["fec", "eth0"] = Fec("rs", 1000, 1)
+    storms = {"tx_pause_storm_warning_events": 3, "tx_pause_storm_error_events": 2}
+    node.kernel.known["statistics", "eth0"] = storms
+    (sensors := node.nic.folder.parents[1] / "hwmon/hwmon5").mkdir(parents=True)
+    for name, text in {"name": "mlx5", "temp1_input": 54125, "temp1_label": "asic", "temp1_crit": 105000}.items():
+        (sensors / name).write_text(f"{text}\n")
+    (node.nic.counters.folder / "port_rcv_discards").write_text("4\n")
+    node.files.errors["mlx5_0/ports/1/counters/symbol_error"] = errno.EIO
+    node.scrape()
+    node.tree.lose("mlx5_1")
+    node.clock.now += 5
+    node.nic.traffic(10_000_000_000)
+    of_a_healthy_node = re.findall(r"^# HELP (\S+)", (GOLDEN / "node.prom").read_text(), re.MULTILINE)
+    samples = [sample for sample in node.scrape().samples if sample.family.name not in of_a_healthy_node]
+    golden(Renderer().text(samples).decode(), "golden/trouble.prom")
 
 
 def test_the_output_reads_back_with_the_official_parser(node: Any) -> None:

@@ -64,6 +64,10 @@ class Ring:
     def slot(self, number: int, value: float, form: str = "q") -> None:
         os.pwrite(self.fd, struct.pack(f"<{form}", value), 8 * number)
 
+    def text(self, number: int, text: str) -> None:
+        """Write a short text from a slot on."""
+        os.pwrite(self.fd, text.encode() + b"\0", 8 * number)
+
     def step(self, start: float, end: float, flags: int = 0, **values: float) -> None:
         self.clock.now = max(self.clock.now, end)
         at = ring.FIRST_RECORD_SLOT + (self.count % ring.CAPACITY) * self.record_slots
@@ -74,6 +78,9 @@ class Ring:
             (ring.GLOBAL_BATCH_SIZE, "global_batch_size", ring.FLAG_GLOBAL_BATCH_SIZE, "q"),
             (ring.SEQUENCE_LENGTH, "sequence_length", ring.FLAG_SEQUENCE_LENGTH, "q"),
             (ring.RECOMPUTE_NUMBER, "recompute", ring.FLAG_RECOMPUTE, "q"),
+            (ring.STEPS, "steps", ring.FLAG_STEPS, "q"), (ring.STEP, "number", ring.FLAG_STEPS, "q"),
+            (ring.REPORTED_FLOPS, "reported_flops", ring.FLAG_REPORTED_FLOPS, "d"),
+            (ring.REPORTED_MFU, "reported_mfu", ring.FLAG_REPORTED_MFU, "d"),
         ):  # fmt: skip
             if name in values:
                 flags |= flag

@@ -7,13 +7,14 @@ import json
 import os
 import pickle
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pyrometer_exporters.framework.exposition import Renderer
 from pyrometer_exporters.framework.metrics import Down, Sample
 from pyrometer_exporters.node.train.collector import COLLECTOR, TrainCollector
 from pyrometer_exporters.node.train.flight_recorder import MOST_DOWNS, FlightRecorder, Writer, describe
@@ -55,12 +56,14 @@ def downs(recorder: FlightRecorder) -> list[Down]:
     return [one for one in recorder.samples() if isinstance(one, Down)]
 
 
-def test_a_rank_has_its_latest_collective_of_each_group(tmp_path: Path) -> None:
+def test_a_rank_has_its_latest_collective_of_each_group(tmp_path: Path, golden: Callable[[str, str], None]) -> None:
     dump(tmp_path, 3)
     recorder = FlightRecorder([tmp_path], lambda: NOW)
     recorder.poll([writer(3)])
     labels = ("llama", "0", "3", "0", "dp", "2", "nccl:all_reduce", "waiting", "train.py:21 in train")
     assert collectives(recorder) == {labels: 16}
+    samples = [item for item in recorder.samples() if isinstance(item, Sample)]
+    golden(Renderer().text(samples).decode(), "golden/flight_recorder.txt")
 
 
 def test_dumps_of_others_of_before_and_of_this_second_are_left_out(tmp_path: Path) -> None:

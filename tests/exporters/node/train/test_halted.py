@@ -15,9 +15,11 @@ from typing import Any
 import pytest
 
 from pyrometer_exporters.framework.collector import Context
+from pyrometer_exporters.framework.exposition import Renderer
 from pyrometer_exporters.framework.metrics import Sample
 from pyrometer_exporters.node.train import collector as module
 from pyrometer_exporters.node.train.collector import TrainCollector
+from pyrometer_exporters.node.train.halted import HALTED
 from pyrometer_exporters.node.train.rank_exit import lock_holder
 
 # The fields of /proc/PID/stat from the sixth to the start time.
@@ -51,7 +53,7 @@ def halted(collector: TrainCollector) -> list[tuple[str, ...]]:
 
 
 def test_a_stopped_rank_is_served_once_it_has_not_moved_for_a_while(
-    context: Context, clock: Any, rank: subprocess.Popen[str]
+    context: Context, clock: Any, rank: subprocess.Popen[str], golden: Callable[[str, str], None]
 ) -> None:
     collector = TrainCollector(context)
     try:
@@ -64,6 +66,8 @@ def test_a_stopped_rank_is_served_once_it_has_not_moved_for_a_while(
         assert halted(collector) == [], "it may be a moment"
         clock.advance(10)
         assert halted(collector) == [("3", "stopped")]
+        served = [item for item in collector.collect(time.monotonic() + 5) if isinstance(item, Sample)]
+        golden(Renderer().text(item for item in served if item.family is HALTED).decode(), "golden/halted.txt")
         rank.send_signal(signal.SIGCONT)
         _until_it_runs(rank.pid)
         assert halted(collector) == []

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from pyrometer import ring
 from pyrometer_exporters.framework.collector import Context
+from pyrometer_exporters.framework.exposition import Renderer
 from pyrometer_exporters.node.train import collector as module
 from pyrometer_exporters.node.train import stacks as stacks_module
 from pyrometer_exporters.node.train.collector import TrainCollector
@@ -151,14 +152,14 @@ def test_its_answer_is_what_it_wrote_since(scene: Scene, signals: list[Any]) -> 
     assert "long_ago" not in report
 
 
-def test_where_a_stalled_rank_is_becomes_a_series_until_it_goes_on(scene: Scene, signals: list[Any]) -> None:
+def test_where_a_stalled_rank_is_becomes_a_series_until_it_goes_on(
+    scene: Scene, signals: list[Any], golden: Callable[[str, str], None]
+) -> None:
     dump = scene.ring.path.with_suffix(".stacks")
     scene.look(10)
     assert list(scene.stacks.samples(scene.tracker.ranks())) == []
     dump.write_text(DUMP.format("dataloader", 88))
-    assert [one.labels for one in scene.stacks.samples(scene.tracker.ranks())] == [
-        ("llama", "0", "0", "dataloader.py:88")
-    ]
+    golden(Renderer().text(scene.stacks.samples(scene.tracker.ranks())).decode(), "golden/stacks.txt")
     scene.ring.step(scene.clock.now, scene.clock.now + 1)
     scene.look(0.1)
     assert list(scene.stacks.samples(scene.tracker.ranks())) == []
