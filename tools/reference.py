@@ -24,7 +24,7 @@ import yaml
 
 from pyrometer_exporters.node.checks.check import Check, discover
 from pyrometer_exporters.node.checks.config import EXPECTATIONS
-from pyrometer_exporters.node.train.peak_table import PEAKS, Peak
+from pyrometer_exporters.node.train.peaks import PEAKS, Peak
 
 ROOT = Path(__file__).resolve().parents[1]
 # Commands that hand some first words to a parser of their own.
@@ -73,7 +73,7 @@ Thresholds and switches are those of `checks` in the configuration.
 PEAKS_HEAD = """\
 # Peaks
 
-Generated from `exporters/pyrometer_exporters/node/train/peak_table.py`: change that, then run `make docs`.
+Generated from `exporters/pyrometer_exporters/node/train/peaks.py`: change that, then run `make docs`.
 
 Peak dense TFLOP/s of one GPU, by its exact name as `nvidia-smi -L` and torch print it, with fp32 accumulation; never
 the figures with sparsity, which are twice as high. A GPU or type that isn't listed has no peak: its runs have FLOP/s

@@ -42,7 +42,7 @@ def _seconds_of_date(text: str) -> float | None:
         return None
 
 
-# What a number is, the value of a step that it becomes, and how it is parsed.
+# By the name of a meaning: the value of a step that the number becomes, and its parser.
 _MEANINGS: Mapping[str, tuple[str, Callable[[str], float | None]]] = {
     **{value: (value, parse_number) for value in VALUES},
     "milliseconds": ("seconds", _times(1e-3)),
@@ -94,7 +94,7 @@ class LineParser:
 
     def _step(self, match: re.Match[str]) -> LoggedStep | None:
         row, groups = self._row, match.groupdict("")
-        # Of equal names the first.
+        # Reversed, as the first of equal names counts.
         found = reversed(compiled(row.field).findall(groups.get("fields", "")))
         fields: dict[str, str] = {name.strip(): text.strip() for name, text in found}
         has_required = not row.required or any(name.startswith(row.required) for name in fields)

@@ -17,7 +17,7 @@ import pytest
 
 from pyrometer.follow.log_ring import last_recorded_step
 from pyrometer.follow.main import main
-from pyrometer_exporters.node.train.point import Point
+from pyrometer_exporters.node.train.batches import Point
 from pyrometer_exporters.node.train.points import PointStore
 from pyrometer_exporters.node.train.rings import RingFile
 from pyrometer_exporters.node.train.tracker import Rank, Tracker, to_point

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pyrometer_exporters.commands.doctor.readings import Readings
 from pyrometer_exporters.commands.doctor.report import Report
-from pyrometer_exporters.node.train.peak_table import PEAKS
+from pyrometer_exporters.node.train.peaks import PEAKS
 
 # nvml.h, nvmlClocksEventReasonApplicationsClocksSetting: application clocks, or clocks locked by nvidia-smi.
 _CLOCKS_SET = 0x2

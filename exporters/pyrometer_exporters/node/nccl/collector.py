@@ -20,22 +20,8 @@ from pathlib import Path
 from pyrometer_exporters.framework.collector import CollectorSpec, Context, Endpoint, FlagGroup, Reply
 from pyrometer_exporters.framework.metrics import Down, Sample
 from pyrometer_exporters.framework.outcome import PartError, reason_of
-from pyrometer_exporters.node.nccl import json_answer, text_answer
+from pyrometer_exporters.node.nccl import families, json_answer, text_answer
 from pyrometer_exporters.node.nccl.asker import INTERVAL_SECONDS, STATUS_PATH, Turns, probe
-from pyrometer_exporters.node.nccl.families import (
-    ADDRESS_INFO,
-    COMMUNICATOR_COLLECTIVES,
-    COMMUNICATOR_RANKS,
-    COMMUNICATORS,
-    FAMILIES,
-    JOB_INFO,
-    LAST_LAUNCH,
-    LONGEST_STANDSTILL,
-    RANK_BEHIND,
-    RAS_UP,
-    STANDSTILL,
-    WAITING_RANKS,
-)
 from pyrometer_exporters.node.nccl.inspector import INSPECTOR_FAMILIES, READ_SECONDS, Inspector
 from pyrometer_exporters.node.nccl.local_ranks import LocalRanks, RingRank, local_pids, own_addresses
 from pyrometer_exporters.node.nccl.progress import Named, Progress
@@ -173,13 +159,13 @@ class Watch:
         self._progress.add(snapshot, now, self._clock.wall())
         self.turns.asked(now, snapshot, self._progress.standing(), cost)
         if self.turns.asks:
-            self._keep([*self._samples(), RAS_UP.sample(1, self.name)], snapshot)
+            self._keep([*self._samples(), families.RAS_UP.sample(1, self.name)], snapshot)
         else:
             self._progress = Progress()
             self._result = []
 
     def _fail(self, reason: str, detail: str) -> None:
-        self._keep([RAS_UP.sample(0, self.name), Down(self.name, reason, detail)], None)
+        self._keep([families.RAS_UP.sample(0, self.name), Down(self.name, reason, detail)], None)
 
     def _keep(self, result: list[Sample | Down], snapshot: Snapshot | None) -> None:
         now = self._clock.monotonic()
@@ -196,13 +182,13 @@ class Watch:
         job = self._labels(snapshot)
         sizes = [one.size for one in snapshot.communicators]
         number = str(len(snapshot.peers) if snapshot.form == "json" else max(sizes, default=0))
-        yield JOB_INFO.sample(1, *job, snapshot.version, number, str(snapshot.nodes), snapshot.form)
-        yield COMMUNICATORS.sample(len(snapshot.communicators), *job)
+        yield families.JOB_INFO.sample(1, *job, snapshot.version, number, str(snapshot.nodes), snapshot.form)
+        yield families.COMMUNICATORS.sample(len(snapshot.communicators), *job)
         suspects = progress.suspects()
         # A text has the counts of communicators whose ranks differ: a job that hangs has one, and it never changes.
         if (snapshot.form == "json" and snapshot.communicators) or any(one.bounds for one in snapshot.communicators):
-            yield STANDSTILL.sample(progress.standing(), *job)
-            yield LONGEST_STANDSTILL.sample(progress.longest, *job)
+            yield families.STANDSTILL.sample(progress.standing(), *job)
+            yield families.LONGEST_STANDSTILL.sample(progress.longest, *job)
         yield from _communicator_samples(job, progress, {one.suspect.communicator for one in suspects})
         yield from _suspect_samples(job, suspects, self._ranks_of_the_job(snapshot))
 
@@ -241,16 +227,16 @@ def _communicator_samples(job: tuple[str, str], progress: Progress, suspected: C
     )
     for one in ordered[:MOST_COMMUNICATORS]:
         for state, number in one.states.items():
-            yield COMMUNICATOR_RANKS.sample(number, *job, one.name, state)
+            yield families.COMMUNICATOR_RANKS.sample(number, *job, one.name, state)
         for kind, (low, high) in one.bounds.items():
             if high and progress.snapshot.form == "json":
-                yield COMMUNICATOR_COLLECTIVES.sample(low, *job, one.name, kind, "min")
-                yield COMMUNICATOR_COLLECTIVES.sample(high, *job, one.name, kind, "max")
+                yield families.COMMUNICATOR_COLLECTIVES.sample(low, *job, one.name, kind, "min")
+                yield families.COMMUNICATOR_COLLECTIVES.sample(high, *job, one.name, kind, "max")
         if one.name in progress.last_launch and one.bounds:
-            yield LAST_LAUNCH.sample(progress.last_launch[one.name], *job, one.name)
+            yield families.LAST_LAUNCH.sample(progress.last_launch[one.name], *job, one.name)
     rest: Counter[str] = sum((one.states for one in ordered[MOST_COMMUNICATORS:]), Counter())
     for state, number in rest.items():
-        yield COMMUNICATOR_RANKS.sample(number, *job, OTHERS, state)
+        yield families.COMMUNICATOR_RANKS.sample(number, *job, OTHERS, state)
 
 
 def _is_troubled(one: Communicator) -> bool:
@@ -267,10 +253,10 @@ def _suspect_samples(job: tuple[str, str], suspects: Iterable[Named], ranks: Map
         own = (*job, suspect.communicator, number, peer.host, str(peer.gpu), suspect.state, certain)
         if own not in labels:
             labels.add(own)
-            yield RANK_BEHIND.sample(max(1, suspect.expected - (suspect.launched or 0)), *own)
+            yield families.RANK_BEHIND.sample(max(1, suspect.expected - (suspect.launched or 0)), *own)
         waiting[suspect.communicator] = suspect.waiting
     for communicator, number_waiting in waiting.items():
-        yield WAITING_RANKS.sample(number_waiting, *job, communicator)
+        yield families.WAITING_RANKS.sample(number_waiting, *job, communicator)
 
 
 class Background:
@@ -335,7 +321,7 @@ class NcclCollector:
                     yield sample
         yield from self._inspected
         for text in sorted(self._node.addresses()):
-            yield ADDRESS_INFO.sample(1, text)
+            yield families.ADDRESS_INFO.sample(1, text)
 
     def endpoints(self) -> Mapping[str, Endpoint]:
         """See :class:`ServesEndpoints`."""
@@ -379,7 +365,7 @@ def _add_flags(parser: FlagGroup) -> None:
 COLLECTOR = CollectorSpec(
     name="nccl",
     help="Progress of collectives, from NCCL's RAS socket; their bandwidth, from the files of NCCL's Inspector.",
-    families=(*FAMILIES, *INSPECTOR_FAMILIES),
+    families=(*families.FAMILIES, *INSPECTOR_FAMILIES),
     build=NcclCollector,
     add_flags=_add_flags,
 )

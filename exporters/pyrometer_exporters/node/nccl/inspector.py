@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import NamedTuple, Protocol
 
-from pyrometer_exporters.framework.metrics import Down, Family, Sample
+from pyrometer_exporters.framework.metrics import Down, Families, Sample
 from pyrometer_exporters.framework.outcome import reason_of
 from pyrometer_exporters.node.nccl.families import JOB
 from pyrometer_exporters.node.nccl.inspector_files import (
@@ -42,48 +42,28 @@ MOST_LOG_BYTES = 8 * 1024 * 1024
 DEPARTS = 1.5
 MOST_DEPARTING = 16
 
+# fmt: off
+INSPECTOR_FAMILIES = Families()
 _KIND = (*JOB, "comm_ranks", "comm_nodes", "collective", "size_class")
-BANDWIDTH = Family(
-    "pyrometer_nccl_bus_bandwidth_bytes_per_second",
-    "gauge",
+BANDWIDTH = INSPECTOR_FAMILIES.gauge("pyrometer_nccl_bus_bandwidth_bytes_per_second",
     "Bus bandwidth of collectives by the size of their communicator and the class of their size, from the files of "
-    "NCCL's Inspector; stat is worst, median or best of this node's ranks.",
-    (*_KIND, "stat"),
-)
-SECONDS = Family(
-    "pyrometer_nccl_collective_seconds",
-    "gauge",
+    "NCCL's Inspector; stat is worst, median or best of this node's ranks.", *_KIND, "stat")
+SECONDS = INSPECTOR_FAMILIES.gauge("pyrometer_nccl_collective_seconds",
     "Mean time of a collective, waiting for other ranks included, from the files of NCCL's Inspector; stat is worst "
-    "(longest), median or best of this node's ranks.",
-    (*_KIND, "stat"),
-)
-RANK_BANDWIDTH = Family(
-    "pyrometer_nccl_rank_bus_bandwidth_bytes_per_second",
-    "gauge",
+    "(longest), median or best of this node's ranks.", *_KIND, "stat")
+RANK_BANDWIDTH = INSPECTOR_FAMILIES.gauge("pyrometer_nccl_rank_bus_bandwidth_bytes_per_second",
     "Bus bandwidth of a rank that departs from the median of its node by a factor of 1.5, in time or bandwidth.",
-    (*_KIND, "gpu", "rank"),
-)
-RANK_SECONDS = Family(
-    "pyrometer_nccl_rank_collective_seconds",
-    "gauge",
-    "Mean time of a collective on a rank that departs from the median of its node by a factor of 1.5 or more: the rank "
-    "that the others wait for has the shortest.",
-    (*_KIND, "gpu", "rank"),
-)
-GROUP_INFO = Family(
-    "pyrometer_nccl_group_info",
-    "gauge",
+    *_KIND, "gpu", "rank")
+RANK_SECONDS = INSPECTOR_FAMILIES.gauge("pyrometer_nccl_rank_collective_seconds",
+    "Mean time of a collective on a rank that departs from the median of its node by a factor of 1.5 or more: the "
+    "rank that the others wait for has the shortest.", *_KIND, "gpu", "rank")
+GROUP_INFO = INSPECTOR_FAMILIES.gauge("pyrometer_nccl_group_info",
     "1; the name that the job gave its communicators of this many ranks, from the files of NCCL's Inspector.",
-    (*JOB, "comm_ranks", "name"),
-)
-FILES = Family(
-    "pyrometer_nccl_inspector_files",
-    "gauge",
-    "Files of NCCL's Inspector in --collector.nccl.inspector-directory by state: read, stale (not written for 150 s), "
-    "torn (nothing whole in them yet), left_out (beyond 128).",
-    ("directory", "state"),
-)
-INSPECTOR_FAMILIES = (BANDWIDTH, SECONDS, RANK_BANDWIDTH, RANK_SECONDS, GROUP_INFO, FILES)
+    *JOB, "comm_ranks", "name")
+FILES = INSPECTOR_FAMILIES.gauge("pyrometer_nccl_inspector_files",
+    "Files of NCCL's Inspector in --collector.nccl.inspector-directory by state: read, stale (not written for 150 s),"
+    " torn (nothing whole in them yet), left_out (beyond 128).", "directory", "state")
+# fmt: on
 
 
 class Local(Protocol):

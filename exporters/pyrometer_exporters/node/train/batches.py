@@ -1,95 +1,110 @@
-"""The families of ``/batches``: one timestamped sample per batch."""
+"""A batch as a point of its run's curves, and the families of ``/batches``: one timestamped sample per batch."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
-from pyrometer_exporters.framework.metrics import Family, Series
-from pyrometer_exporters.node.train.points import LOSS, PendingPoints, RunKey
+from pyrometer_exporters.framework.metrics import Families, Series
 
-_RUN = ("run", "attempt")
-MFU = Family(
-    "pyrometer_train_batch_mfu_ratio",
-    "gauge",
-    "Model FLOPs utilisation of each batch, 0-1, timestamped with the batch's end; absent where the peak is unknown.",
-    _RUN,
-)
-FLOPS_PER_SECOND = Family(
-    "pyrometer_train_batch_flops_per_second",
-    "gauge",
-    "Model FLOP/s per GPU of each batch, timestamped; known even where the GPU's peak isn't.",
-    _RUN,
-)
-STEP_SECONDS = Family(
-    "pyrometer_train_batch_step_seconds", "gauge", "How long each batch took, timestamped with its end.", _RUN
-)
-STEP = Family("pyrometer_train_batch_step", "gauge", "Number of the step, timestamped with its end.", _RUN)
-LOSSES = Family(
-    "pyrometer_train_batch_loss",
-    "gauge",
-    "Loss that the job recorded for the batch, timestamped. In a pipeline whose rank 0 has none, that of a rank of a "
-    "later stage, from its node.",
-    _RUN,
-)
-GRAD_NORM = Family(
-    "pyrometer_train_batch_grad_norm", "gauge", "Gradient norm that the job recorded for the batch, timestamped.", _RUN
-)
-TAG = Family(
-    "pyrometer_train_batch_tag",
-    "gauge",
+# fmt: off
+FAMILIES = Families("run", "attempt")
+# By the attribute of a point.
+COLUMNS = {
+    "mfu": FAMILIES.gauge("pyrometer_train_batch_mfu_ratio",
+        "Model FLOPs utilisation of each batch, 0-1, timestamped with the batch's end; absent where the peak is "
+        "unknown."),
+    "flops_per_second": FAMILIES.gauge("pyrometer_train_batch_flops_per_second",
+        "Model FLOP/s per GPU of each batch, timestamped; known even where the GPU's peak isn't."),
+    "seconds": FAMILIES.gauge("pyrometer_train_batch_step_seconds",
+        "How long each batch took, timestamped with its end."),
+    "step": FAMILIES.gauge("pyrometer_train_batch_step", "Number of the step, timestamped with its end."),
+    "loss": FAMILIES.gauge("pyrometer_train_batch_loss",
+        "Loss that the job recorded for the batch, timestamped. In a pipeline whose rank 0 has none, that of a rank of "
+        "a later stage, from its node."),
+    "grad_norm": FAMILIES.gauge("pyrometer_train_batch_grad_norm",
+        "Gradient norm that the job recorded for the batch, timestamped."),
+    "steps": FAMILIES.gauge("pyrometer_train_batch_steps",
+        "How many steps a point is the mean of, timestamped: a log may have a line for ten, and a job that makes more "
+        "steps than a reply holds is served means. Absent where it is one step of a job that reports."),
+    "reported_mfu": FAMILIES.gauge("pyrometer_train_batch_reported_mfu_ratio",
+        "MFU as the trainer's own log has it, 0-1, in its own convention and against its own peak, timestamped."),
+    "reported_flops_per_second": FAMILIES.gauge("pyrometer_train_batch_reported_flops_per_second",
+        "FLOP/s per GPU as the trainer's own log has it, in the log's own convention, timestamped."),
+}
+TAG = FAMILIES.gauge("pyrometer_train_batch_tag",
     "1 at each batch that was tagged (checkpoint, eval, warmup, ramp, restart, skipped), timestamped; absent at "
-    "others.",
-    (*_RUN, "tag"),
-)
-STEPS = Family(
-    "pyrometer_train_batch_steps",
-    "gauge",
-    "How many steps a point is the mean of, timestamped: a log may have a line for ten, and a job that makes more "
-    "steps than a reply holds is served means. Absent where it is one step of a job that reports.",
-    _RUN,
-)
-REPORTED_MFU = Family(
-    "pyrometer_train_batch_reported_mfu_ratio",
-    "gauge",
-    "MFU as the trainer's own log has it, 0-1, in its own convention and against its own peak, timestamped.",
-    _RUN,
-)
-REPORTED_FLOPS_PER_SECOND = Family(
-    "pyrometer_train_batch_reported_flops_per_second",
-    "gauge",
-    "FLOP/s per GPU as the trainer's own log has it, in the log's own convention, timestamped.",
-    _RUN,
-)
-VALUE = Family(
-    "pyrometer_train_batch_value",
-    "gauge",
+    "others.", "tag")
+VALUE = FAMILIES.gauge("pyrometer_train_batch_value",
     "A metric that the job recorded for the batch by a name of its own, timestamped: run.record(lr=1e-4). At most 16.",
-    (*_RUN, "metric"),
-)
-FAMILIES = (
-    MFU,
-    FLOPS_PER_SECOND,
-    STEP_SECONDS,
-    STEP,
-    LOSSES,
-    GRAD_NORM,
-    STEPS,
-    REPORTED_MFU,
-    REPORTED_FLOPS_PER_SECOND,
-    TAG,
-    VALUE,
-)
-
-
-_BY_NAME = {
-    "mfu": MFU, "flops_per_second": FLOPS_PER_SECOND, "seconds": STEP_SECONDS, "step": STEP, "loss": LOSSES,
-    "grad_norm": GRAD_NORM, "steps": STEPS, "reported_mfu": REPORTED_MFU,
-    "reported_flops_per_second": REPORTED_FLOPS_PER_SECOND,
-}  # fmt: skip
-
-
+    "metric")
+# fmt: on
+RunKey = tuple[str, ...]
+"""Run and attempt; and LOSS for the batches of a rank of which only the loss is served."""
+LOSS = "loss"
 # Values that any rank of a step may have; times and MFU are those of the reporting rank.
 _JOINED = frozenset((LOSS, "grad_norm"))
+
+
+@dataclass(slots=True)  # not frozen, as that makes each at twice the cost
+class Point:
+    """One batch; None is unknown. Never changed.
+
+    ``timestamp`` is the end of the step in milliseconds since the epoch, ``sequence`` its number in the rank's ring
+    (``ring`` is that file's name), ``step`` its number in the run; ``steps`` is how many a log's line stands for.
+    """
+
+    timestamp: int
+    sequence: int
+    step: int
+    seconds: float
+    mfu: float | None
+    flops_per_second: float | None
+    loss: float | None
+    grad_norm: float | None
+    tags: tuple[str, ...]
+    ring: str = ""
+    steps: int | None = None
+    reported_mfu: float | None = None
+    reported_flops_per_second: float | None = None
+    metrics: tuple[tuple[str, float], ...] = ()
+
+    def columns(self) -> Iterator[tuple[str, float]]:
+        """Yield the values of this batch by the name of their series.
+
+        A tag is ``tag:checkpoint`` with value 1, a metric of the job's own ``value:lr``.
+        """
+        for name in COLUMNS:
+            value = getattr(self, name)
+            if value is not None:
+                yield name, value
+        for tag in self.tags:
+            yield f"tag:{tag}", 1.0
+        for name, value in self.metrics:
+            yield f"value:{name}", value
+
+
+@dataclass(frozen=True)
+class PendingPoints:
+    """The reply to a consumer for one run.
+
+    Attributes:
+        points: Those that it hasn't taken, after those that it asked for again.
+        again: The newest point of each other series, by its name.
+    """
+
+    points: tuple[Point, ...]
+    again: Mapping[str, Point]
+
+    def series(self) -> dict[str, list[tuple[float, int]]]:
+        """Return values and timestamps in ms, in order of time, by the name of their series."""
+        series: dict[str, list[tuple[float, int]]] = {}
+        for name, point in self.again.items():
+            series[name] = [(dict(point.columns())[name], point.timestamp)]
+        for point in self.points:
+            for name, value in point.columns():
+                series.setdefault(name, []).append((value, point.timestamp))
+        return series
 
 
 def series_of(pending: Mapping[RunKey, PendingPoints]) -> Iterator[Series]:
@@ -107,7 +122,7 @@ def series_of(pending: Mapping[RunKey, PendingPoints]) -> Iterator[Series]:
 
 
 def _series(key: RunKey, name: str, points: list[tuple[float, int]]) -> Series:
-    family = _BY_NAME.get(name)
+    family = COLUMNS.get(name)
     if family is not None:
         return Series(family, key, points)
     kind, _, label = name.partition(":")

@@ -20,46 +20,12 @@ from pyrometer_exporters.framework.collector import CollectorSpec, Context, Endp
 from pyrometer_exporters.framework.exposition import OPENMETRICS_CONTENT_TYPE, Renderer
 from pyrometer_exporters.framework.metrics import Down, Sample, new_sample
 from pyrometer_exporters.framework.outcome import PartError
+from pyrometer_exporters.node.train import families
 from pyrometer_exporters.node.train.batches import FAMILIES as BATCH_FAMILIES
 from pyrometer_exporters.node.train.batches import series_of
 from pyrometer_exporters.node.train.consumers import Consumers
 from pyrometer_exporters.node.train.cursor_file import CursorFile
 from pyrometer_exporters.node.train.description import MAX_TEXT
-from pyrometer_exporters.node.train.families import (
-    BATCHES_LEFT_OUT,
-    CONSUMERS_LEFT_OUT,
-    CURRENT_PART,
-    EXPECTED_MFU,
-    FAMILIES,
-    FLOPS,
-    GC_PAUSE_SECONDS,
-    GC_PAUSES,
-    GPUS_UNKNOWN,
-    LAST_GC_STEP,
-    LAST_STEP,
-    LAST_STEP_NUMBER,
-    LINK_INFO,
-    LONGEST_TICK,
-    MFU_SUSPECT,
-    MFU_UNKNOWN,
-    NAME_CLASH,
-    PART_SECONDS,
-    PEAK_FLOPS,
-    PEAK_UNKNOWN,
-    RANK_END,
-    RANK_EXIT,
-    RANK_INFO,
-    RANK_START,
-    RANK_UP,
-    RINGS_LEFT_OUT,
-    RUN_INFO,
-    RUN_TEXTS,
-    SKIPPED_STEPS,
-    STEP_SECONDS,
-    STEPS,
-    TIMING_INFO,
-    TOKENS,
-)
 from pyrometer_exporters.node.train.flight_recorder import FLIGHT_RECORDER_FAMILIES, FlightRecorder, Writer
 from pyrometer_exporters.node.train.flight_recorder import POLL_SECONDS as DUMP_SECONDS
 from pyrometer_exporters.node.train.halted import HALTED, Halted
@@ -121,7 +87,7 @@ class TrainCollector:
             if self._folder_down is not None:
                 samples.append(self._folder_down)
             for (run, attempt), asked in self._tracker.names.clashes.items():
-                samples.append(NAME_CLASH.sample(1, run, attempt, asked))
+                samples.append(families.NAME_CLASH.sample(1, run, attempt, asked))
             for rank in ranks:
                 samples.extend(rank_samples(rank, now, offset))
             samples.extend(self._descriptions.samples(ranks))
@@ -134,10 +100,10 @@ class TrainCollector:
     def _left_out(self) -> Iterator[Sample]:
         for reason, counts in self._tracker.left_out().items():
             for uid, count in counts.items():
-                yield RINGS_LEFT_OUT.sample(count, str(uid), reason)
-        yield BATCHES_LEFT_OUT.sample(self._tracker.future, "future")
-        yield BATCHES_LEFT_OUT.sample(self._store.shortened, "budget")
-        yield CONSUMERS_LEFT_OUT.sample(self._consumers.refused)
+                yield families.RINGS_LEFT_OUT.sample(count, str(uid), reason)
+        yield families.BATCHES_LEFT_OUT.sample(self._tracker.future, "future")
+        yield families.BATCHES_LEFT_OUT.sample(self._store.shortened, "budget")
+        yield families.CONSUMERS_LEFT_OUT.sample(self._consumers.refused)
 
     def endpoints(self) -> Mapping[str, Endpoint]:
         """See :class:`ServesEndpoints`."""
@@ -243,21 +209,21 @@ class TrainCollector:
 def rank_samples(rank: Rank, now: float, offset: float) -> Iterator[Sample]:
     """Yield the samples of a rank that change; ``now`` in monotonic seconds, ``offset`` the wall clock less that."""
     header, labels = rank.header, rank.labels
-    yield new_sample(STEPS, labels, header.steps)
-    yield new_sample(STEP_SECONDS, labels, header.step_total / 1e9)
-    yield new_sample(RANK_START, labels, header.created / 1e9 + offset)
+    yield new_sample(families.STEPS, labels, header.steps)
+    yield new_sample(families.STEP_SECONDS, labels, header.step_total / 1e9)
+    yield new_sample(families.RANK_START, labels, header.created / 1e9 + offset)
     yield from _shares(rank, labels)
     for part, nanoseconds in zip(PARTS, header.part_totals, strict=True):
         if nanoseconds:
-            yield new_sample(PART_SECONDS, (*labels, part), nanoseconds / 1e9)
+            yield new_sample(families.PART_SECONDS, (*labels, part), nanoseconds / 1e9)
     for reason, count in (("skipped", header.skipped), ("nan", rank.nan_losses)):
         if count:
-            yield new_sample(SKIPPED_STEPS, (*labels, reason), count)
+            yield new_sample(families.SKIPPED_STEPS, (*labels, reason), count)
     for number, nanoseconds in enumerate(header.named_part_totals):
         if nanoseconds and (name := rank.file.part_name(len(PARTS) + number)):
-            yield new_sample(PART_SECONDS, (*labels, name), nanoseconds / 1e9)
+            yield new_sample(families.PART_SECONDS, (*labels, name), nanoseconds / 1e9)
     if not header.closed:
-        yield new_sample(RANK_UP, labels, rank.ended_at is None)
+        yield new_sample(families.RANK_UP, labels, rank.ended_at is None)
         yield from _position(rank, labels, now, offset)
     yield from _pauses(rank, labels)
 
@@ -293,26 +259,26 @@ class Descriptions:
 def _description(rank: Rank) -> Iterator[Sample]:
     meta, header = rank.meta, rank.header
     info = (meta.texts[name] for name in ("gpu", "uuid", "stage", "replica"))
-    yield RANK_INFO.sample(1, *rank.labels, meta.local_rank, *info)
-    texts = (rank.text(name) for name in RUN_TEXTS)
-    yield RUN_INFO.sample(1, meta.run, meta.attempt, str(meta.world_size or ""), *texts, meta.source)
+    yield families.RANK_INFO.sample(1, *rank.labels, meta.local_rank, *info)
+    texts = (rank.text(name) for name in families.RUN_TEXTS)
+    yield families.RUN_INFO.sample(1, meta.run, meta.attempt, str(meta.world_size or ""), *texts, meta.source)
     if meta.expected_mfu is not None:
-        yield EXPECTED_MFU.sample(meta.expected_mfu, meta.run, meta.attempt)
+        yield families.EXPECTED_MFU.sample(meta.expected_mfu, meta.run, meta.attempt)
     for name, url in rank.links:
-        yield LINK_INFO.sample(1, meta.run, meta.attempt, name, url)
+        yield families.LINK_INFO.sample(1, meta.run, meta.attempt, name, url)
     if meta.reporting and meta.source == "client" and header.timing in TIMINGS:
-        yield TIMING_INFO.sample(1, meta.run, meta.attempt, TIMINGS[header.timing])
+        yield families.TIMING_INFO.sample(1, meta.run, meta.attempt, TIMINGS[header.timing])
     if meta.reporting:
         for reason in unknown_reasons(meta, header, rank.peak, rank.mfu_check):
-            yield MFU_UNKNOWN.sample(1, meta.run, meta.attempt, reason)
+            yield families.MFU_UNKNOWN.sample(1, meta.run, meta.attempt, reason)
         if rank.mfu_check.suspect:
-            yield MFU_SUSPECT.sample(1, meta.run, meta.attempt)
+            yield families.MFU_SUSPECT.sample(1, meta.run, meta.attempt)
     if not meta.world_size and (meta.flops_per_token is not None or header.flops_extra):
-        yield GPUS_UNKNOWN.sample(1, meta.run, meta.attempt)
+        yield families.GPUS_UNKNOWN.sample(1, meta.run, meta.attempt)
     if rank.peak is not None:
-        yield PEAK_FLOPS.sample(rank.peak, meta.run, meta.attempt)
+        yield families.PEAK_FLOPS.sample(rank.peak, meta.run, meta.attempt)
     elif meta.flops_per_token is not None or header.flops_extra:
-        yield PEAK_UNKNOWN.sample(1, meta.run, meta.attempt, meta.texts["gpu_model"], meta.texts["dtype"])
+        yield families.PEAK_UNKNOWN.sample(1, meta.run, meta.attempt, meta.texts["gpu_model"], meta.texts["dtype"])
 
 
 def _shares(rank: Rank, labels: tuple[str, ...]) -> Iterator[Sample]:
@@ -323,8 +289,8 @@ def _shares(rank: Rank, labels: tuple[str, ...]) -> Iterator[Sample]:
     """
     meta, header = rank.meta, rank.header
     for family, per_step, extra in (
-        (TOKENS, meta.tokens_per_step, header.tokens_extra),
-        (FLOPS, meta.flops_per_step, header.flops_extra),
+        (families.TOKENS, meta.tokens_per_step, header.tokens_extra),
+        (families.FLOPS, meta.flops_per_step, header.flops_extra),
     ):
         total = header.steps * (per_step or 0.0) + extra
         if (per_step is not None or extra) and 0.0 <= total < math.inf:
@@ -335,26 +301,26 @@ def _pauses(rank: Rank, labels: tuple[str, ...]) -> Iterator[Sample]:
     """Yield nothing where the client doesn't count pauses: zero would mean that there are none."""
     header = rank.header
     if header.part_totals[PARTS.index("gc")]:
-        yield new_sample(GC_PAUSES, labels, header.gc_pauses)
-        yield new_sample(GC_PAUSE_SECONDS, labels, header.gc_pause_total / 1e9)
+        yield new_sample(families.GC_PAUSES, labels, header.gc_pauses)
+        yield new_sample(families.GC_PAUSE_SECONDS, labels, header.gc_pause_total / 1e9)
     if header.gc_step > 0:
-        yield new_sample(LAST_GC_STEP, labels, rank.meta.first_step + header.gc_step - 1)
+        yield new_sample(families.LAST_GC_STEP, labels, rank.meta.first_step + header.gc_step - 1)
 
 
 def _position(rank: Rank, labels: tuple[str, ...], now: float, offset: float) -> Iterator[Sample]:
     header = rank.header
     if rank.last_end:
-        yield new_sample(LAST_STEP, labels, rank.last_end / 1e9 + offset)
-        yield new_sample(LAST_STEP_NUMBER, labels, rank.last_step)
+        yield new_sample(families.LAST_STEP, labels, rank.last_end / 1e9 + offset)
+        yield new_sample(families.LAST_STEP_NUMBER, labels, rank.last_step)
     if header.longest_tick > 0:
-        yield new_sample(LONGEST_TICK, labels, header.longest_tick / 1e9)
+        yield new_sample(families.LONGEST_TICK, labels, header.longest_tick / 1e9)
     if rank.ended_at is not None:  # its process is gone: it is in no part
-        yield new_sample(RANK_END, labels, rank.ended_at + offset)
+        yield new_sample(families.RANK_END, labels, rank.ended_at + offset)
         if rank.exit:
-            yield new_sample(RANK_EXIT, (*labels, rank.exit, rank.exit_part), 1)
+            yield new_sample(families.RANK_EXIT, (*labels, rank.exit, rank.exit_part), 1)
         return
     part, since = rank.position()
-    yield new_sample(CURRENT_PART, (*labels, part), max(0.0, now - since / 1e9))
+    yield new_sample(families.CURRENT_PART, (*labels, part), max(0.0, now - since / 1e9))
 
 
 def _add_flags(parser: FlagGroup) -> None:
@@ -371,7 +337,7 @@ def _add_flags(parser: FlagGroup) -> None:
 COLLECTOR = CollectorSpec(
     name="train",
     help="Training steps, from the rings that ranks write through the client.",
-    families=(*FAMILIES, STACK_INFO, HALTED, *FLIGHT_RECORDER_FAMILIES, *BATCH_FAMILIES),
+    families=(*families.FAMILIES, STACK_INFO, HALTED, *FLIGHT_RECORDER_FAMILIES, *BATCH_FAMILIES),
     build=TrainCollector,
     add_flags=_add_flags,
 )

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pyrometer_exporters.node.train.points import LOSS, Cursor, Cursors, RunKey
+from pyrometer_exporters.node.train.batches import LOSS, RunKey
+from pyrometer_exporters.node.train.points import Cursor, Cursors
 from pyrometer_exporters.node.train.run_names import Holder
 
 # Larger numbers are not timestamps.

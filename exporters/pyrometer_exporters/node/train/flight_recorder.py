@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pyrometer_exporters.framework.metrics import Down, Family, Sample
+from pyrometer_exporters.framework.metrics import Down, Families, Sample
 from pyrometer_exporters.framework.outcome import reason_of
 
 POLL_SECONDS = 10.0
@@ -33,21 +33,15 @@ MOST_ANSWER_BYTES = 8 * 1024 * 1024
 MOST_DOWNS = 8
 _NAME = re.compile(r"(\d{1,7})(?:\.json)?$")
 
-_RANK = ("run", "attempt", "rank")
-DUMP = Family(
-    "pyrometer_train_flight_recorder_dump_timestamp_seconds",
-    "gauge",
-    "When PyTorch's Flight Recorder wrote the rank's dump, in --collector.train.flight-recorder-directory.",
-    _RANK,
-)
-COLLECTIVE = Family(
-    "pyrometer_train_flight_recorder_collective",
-    "gauge",
+# fmt: off
+FLIGHT_RECORDER_FAMILIES = Families("run", "attempt", "rank")
+DUMP = FLIGHT_RECORDER_FAMILIES.gauge("pyrometer_train_flight_recorder_dump_timestamp_seconds",
+    "When PyTorch's Flight Recorder wrote the rank's dump, in --collector.train.flight-recorder-directory.")
+COLLECTIVE = FLIGHT_RECORDER_FAMILIES.gauge("pyrometer_train_flight_recorder_collective",
     "Number of the rank's latest collective in a group, from its Flight Recorder dump; state is finished or waiting, "
     "place is where in the job's code. A send or receive that it waits in has no group.",
-    (*_RANK, "group", "group_name", "group_ranks", "collective", "state", "place"),
-)
-FLIGHT_RECORDER_FAMILIES = (DUMP, COLLECTIVE)
+    "group", "group_name", "group_ranks", "collective", "state", "place")
+# fmt: on
 
 
 class Writer(NamedTuple):

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 
+from pyrometer_exporters.node.train.batches import Point
 from pyrometer_exporters.node.train.mfu import IMPOSSIBLE_MFU
-from pyrometer_exporters.node.train.point import Point
 
 
 def fold(points: Sequence[Point], limit: int) -> tuple[Point, ...]:

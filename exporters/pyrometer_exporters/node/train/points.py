@@ -19,9 +19,9 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, NamedTuple
 
+from pyrometer_exporters.node.train.batches import COLUMNS, PendingPoints, Point, RunKey
 from pyrometer_exporters.node.train.folding import falls_behind, fold
 from pyrometer_exporters.node.train.limits import MAX_POINTS_IN_ALL, MAX_RINGS, fair_shares
-from pyrometer_exporters.node.train.point import Point
 
 # Prometheus refuses points older than about an hour before its newest data.
 KEEP_SECONDS = 3000.0
@@ -48,35 +48,8 @@ AHEAD_SECONDS = 600.0
 # A packed point. The step is a float, as a ring may claim any number.
 _TIMESTAMP = struct.Struct("<q")
 _HEAD = struct.Struct("<qqddIH")
-_OPTIONAL = ("mfu", "flops_per_second", "loss", "grad_norm", "steps", "reported_mfu", "reported_flops_per_second")
+_OPTIONAL = tuple(name for name in COLUMNS if name not in ("seconds", "step"))
 _UNKNOWN: dict[str, Any] = dict.fromkeys(_OPTIONAL)
-
-RunKey = tuple[str, ...]
-"""Run and attempt; and LOSS for the batches of a rank of which only the loss is served."""
-LOSS = "loss"
-
-
-@dataclass(frozen=True)
-class PendingPoints:
-    """The reply to a consumer for one run.
-
-    Attributes:
-        points: Those that it hasn't taken, after those that it asked for again.
-        again: The newest point of each other series, by its name.
-    """
-
-    points: tuple[Point, ...]
-    again: Mapping[str, Point]
-
-    def series(self) -> dict[str, list[tuple[float, int]]]:
-        """Return values and timestamps in ms, in order of time, by the name of their series."""
-        series: dict[str, list[tuple[float, int]]] = {}
-        for name, point in self.again.items():
-            series[name] = [(dict(point.columns())[name], point.timestamp)]
-        for point in self.points:
-            for name, value in point.columns():
-                series.setdefault(name, []).append((value, point.timestamp))
-        return series
 
 
 @dataclass

@@ -10,11 +10,10 @@ from functools import cached_property
 from pathlib import Path
 
 from pyrometer import ring
+from pyrometer_exporters.node.train.batches import LOSS, Point, RunKey
 from pyrometer_exporters.node.train.description import Meta
 from pyrometer_exporters.node.train.mfu import MfuCheck
 from pyrometer_exporters.node.train.peaks import peak_flops
-from pyrometer_exporters.node.train.point import Point
-from pyrometer_exporters.node.train.points import LOSS, RunKey
 from pyrometer_exporters.node.train.rank_exit import HeldProcess, told
 from pyrometer_exporters.node.train.rings import Header, Record, RingFile
 from pyrometer_exporters.node.train.timing import LaunchSpan, Settling

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from pyrometer_exporters.node.train.batches import RunKey
 from pyrometer_exporters.node.train.description import MAX_TEXT, Meta
-from pyrometer_exporters.node.train.points import RunKey
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from pyrometer import ring
 from pyrometer_exporters.framework.metrics import Family, Sample
-from pyrometer_exporters.node.train.points import RunKey
+from pyrometer_exporters.node.train.batches import RunKey
 from pyrometer_exporters.node.train.rank import Rank
 from pyrometer_exporters.node.train.rank_exit import lock_holder
 from pyrometer_kit.clock import Clock

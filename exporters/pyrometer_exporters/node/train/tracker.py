@@ -12,6 +12,7 @@ from pathlib import Path
 from pyrometer import ring
 from pyrometer_exporters.framework.metrics import Down
 from pyrometer_exporters.framework.outcome import reason_of
+from pyrometer_exporters.node.train.batches import Point, RunKey
 from pyrometer_exporters.node.train.description import BadRingError, Meta
 from pyrometer_exporters.node.train.limits import (
     MAX_RECORDS_PER_POLL,
@@ -19,8 +20,7 @@ from pyrometer_exporters.node.train.limits import (
     MAX_RINGS_PER_USER,
     fair_shares,
 )
-from pyrometer_exporters.node.train.point import Point
-from pyrometer_exporters.node.train.points import PointStore, RunKey
+from pyrometer_exporters.node.train.points import PointStore
 from pyrometer_exporters.node.train.rank import Rank, choose_loss_ranks, end_of, learn_exit, peak_of
 from pyrometer_exporters.node.train.rank_exit import Ends, can_hold, hold
 from pyrometer_exporters.node.train.ring_folder import Listed, RingFolder

@@ -13,6 +13,7 @@ from pyrometer_exporters.framework.collector import Context
 from pyrometer_exporters.framework.gpu_models import GpuModels
 from pyrometer_exporters.framework.metrics import Sample
 from pyrometer_exporters.node.train import collector as module
+from pyrometer_exporters.node.train import families
 from pyrometer_exporters.node.train.collector import TrainCollector
 from pyrometer_exporters.node.train.rank_exit import HeldProcess
 
@@ -35,7 +36,7 @@ def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def peaks(collector: TrainCollector) -> list[float]:
     samples = collector.collect(time.monotonic() + 5)
-    return [s.value for s in samples if isinstance(s, Sample) and s.family is module.PEAK_FLOPS]
+    return [s.value for s in samples if isinstance(s, Sample) and s.family is families.PEAK_FLOPS]
 
 
 @pytest.mark.usefixtures("on_a_gpu")

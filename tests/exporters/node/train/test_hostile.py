@@ -17,8 +17,7 @@ from pyrometer import ring
 from pyrometer_exporters.framework.collector import Context
 from pyrometer_exporters.framework.exposition import Renderer
 from pyrometer_exporters.framework.metrics import Sample
-from pyrometer_exporters.node.train import collector as collector_module
-from pyrometer_exporters.node.train import limits
+from pyrometer_exporters.node.train import families, limits
 from pyrometer_exporters.node.train import points as points_module
 from pyrometer_exporters.node.train import ring_folder as folder_module
 from pyrometer_exporters.node.train import rings as rings_module
@@ -171,7 +170,7 @@ def test_who_was_first_is_known_after_a_restart(  # noqa: PLR0917  fixtures
         samples = [s for s in again.collect(time.monotonic() + 5) if isinstance(s, Sample)]
     finally:
         again.close()
-    told = [s for s in samples if s.family in {collector_module.NAME_CLASH, collector_module.RINGS_LEFT_OUT}]
+    told = [s for s in samples if s.family in {families.NAME_CLASH, families.RINGS_LEFT_OUT}]
     golden(Renderer().text(told).decode(), "golden/hostile.txt")
 
 

@@ -14,8 +14,9 @@ from pyrometer import ring
 from pyrometer_exporters.framework.collector import Context
 from pyrometer_exporters.framework.metrics import Sample
 from pyrometer_exporters.node.train import collector as module
+from pyrometer_exporters.node.train import families
+from pyrometer_exporters.node.train.batches import Point
 from pyrometer_exporters.node.train.collector import TrainCollector
-from pyrometer_exporters.node.train.point import Point
 from pyrometer_exporters.node.train.points import MAX_METRICS, PointStore
 from pyrometer_kit.clock import SystemClock
 from pyrometer_kit.http_message import Request
@@ -56,7 +57,7 @@ def test_a_description_of_an_earlier_client_is_not_taken_for_names(
     made.slot(ring.NAMED_PART_TOTALS_SLOT, 5_000_000_000)
     made.step(999, 1000)
     parts = {s.labels[3] for s in collector.collect(time.monotonic() + 5)
-             if isinstance(s, Sample) and s.family is module.PART_SECONDS}  # fmt: skip
+             if isinstance(s, Sample) and s.family is families.PART_SECONDS}  # fmt: skip
     assert parts == set()
 
 

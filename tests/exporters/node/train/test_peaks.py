@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyrometer_exporters.node.train.peak_table import PEAKS, Peak
-from pyrometer_exporters.node.train.peaks import peak_flops
+from pyrometer_exporters.node.train.peaks import PEAKS, Peak, peak_flops
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from pyrometer_exporters.node.train import cursor_file as cursor_file_module
 from pyrometer_exporters.node.train import points
+from pyrometer_exporters.node.train.batches import PendingPoints, Point
 from pyrometer_exporters.node.train.cursor_file import CursorFile, SavedCursors
-from pyrometer_exporters.node.train.point import Point
-from pyrometer_exporters.node.train.points import Cursor, PendingPoints, PointBuffer, PointStore
+from pyrometer_exporters.node.train.points import Cursor, PointBuffer, PointStore
 from pyrometer_exporters.node.train.run_names import Holder
 
 KEY = ("run", "0")

@@ -12,6 +12,7 @@ from pyrometer import ring
 from pyrometer_exporters.framework.collector import Context
 from pyrometer_exporters.framework.metrics import Sample
 from pyrometer_exporters.node.train import collector as module
+from pyrometer_exporters.node.train import families
 from pyrometer_exporters.node.train.collector import TrainCollector
 from pyrometer_exporters.node.train.description import links_of
 
@@ -34,7 +35,7 @@ def write(made: Any, text: str) -> None:
 
 def served(collector: TrainCollector) -> list[tuple[str, ...]]:
     samples = collector.collect(time.monotonic() + 5)
-    return [s.labels[2:] for s in samples if isinstance(s, Sample) and s.family is module.LINK_INFO]
+    return [s.labels[2:] for s in samples if isinstance(s, Sample) and s.family is families.LINK_INFO]
 
 
 def test_links_are_served_with_the_run(collector: TrainCollector, rings: Rings) -> None:

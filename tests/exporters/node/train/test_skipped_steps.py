@@ -12,6 +12,7 @@ from pyrometer import ring
 from pyrometer_exporters.framework.collector import Context
 from pyrometer_exporters.framework.metrics import Sample
 from pyrometer_exporters.node.train import collector as module
+from pyrometer_exporters.node.train import families
 from pyrometer_exporters.node.train.collector import TrainCollector
 from pyrometer_kit.http_message import Request
 
@@ -28,7 +29,7 @@ def collector(context: Context, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tra
 
 def skipped(collector: TrainCollector) -> dict[str, float]:
     samples = [s for s in collector.collect(time.monotonic() + 5) if isinstance(s, Sample)]
-    return {s.labels[3]: s.value for s in samples if s.family is module.SKIPPED_STEPS}
+    return {s.labels[3]: s.value for s in samples if s.family is families.SKIPPED_STEPS}
 
 
 def test_none_is_absent(collector: TrainCollector, rings: Rings) -> None:

@@ -13,6 +13,7 @@ from pyrometer import ring
 from pyrometer_exporters.framework.collector import Context
 from pyrometer_exporters.framework.metrics import Sample
 from pyrometer_exporters.node.train import collector as module
+from pyrometer_exporters.node.train import families
 from pyrometer_exporters.node.train.collector import TrainCollector
 from pyrometer_exporters.node.train.timing import PATIENCE_SECONDS
 from pyrometer_kit.http_message import Request
@@ -53,7 +54,7 @@ def served(collector: TrainCollector, name: str) -> list[float]:
 
 def timing(collector: TrainCollector) -> list[str]:
     samples = collector.collect(time.monotonic() + 5)
-    return [s.labels[2] for s in samples if isinstance(s, Sample) and s.family is module.TIMING_INFO]
+    return [s.labels[2] for s in samples if isinstance(s, Sample) and s.family is families.TIMING_INFO]
 
 
 def test_ten_steps_are_served_with_the_gpus_times(collector: TrainCollector, rings: Rings) -> None:
@@ -82,8 +83,8 @@ def test_the_latest_step_is_known_before_its_time_is(collector: TrainCollector, 
     made.slot(ring.TIMING_SLOT, ring.DEVICE_TIME)
     launched(made, 3)
     samples = [s for s in collector.collect(time.monotonic() + 5) if isinstance(s, Sample)]
-    assert [s.value for s in samples if s.family is module.LAST_STEP_NUMBER] == [102]
-    assert [s.value for s in samples if s.family is module.STEPS] == [3]
+    assert [s.value for s in samples if s.family is families.LAST_STEP_NUMBER] == [102]
+    assert [s.value for s in samples if s.family is families.STEPS] == [3]
 
 
 @pytest.mark.parametrize("end", ["crash", "close"])
@@ -133,7 +134,7 @@ def test_an_impossible_mfu_of_single_launches_is_no_reason_to_have_none(
     made.slot(ring.TIMING_SLOT, ring.LAUNCH_TIME)
     launched(made, 10, 900.0, last=9.9)
     samples = [s for s in collector.collect(time.monotonic() + 5) if isinstance(s, Sample)]
-    assert [s for s in samples if s.family is module.MFU_UNKNOWN] == []
+    assert [s for s in samples if s.family is families.MFU_UNKNOWN] == []
 
 
 def test_a_mean_has_the_tags_of_all_its_steps(collector: TrainCollector, rings: Rings) -> None:
