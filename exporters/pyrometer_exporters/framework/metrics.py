@@ -92,14 +92,14 @@ class Families:
 
     def gauge(self, name: str, text: str, *labels: str) -> Family:
         """Declare a gauge or an info metric; the shared labels come before its own."""
-        return self._declare(name, "gauge", text, labels)
+        return self.add(Family(name, "gauge", text, self._labels + labels))
 
     def counter(self, name: str, text: str, *labels: str) -> Family:
         """Declare a counter, ``_total`` included in its name; the shared labels come before its own."""
-        return self._declare(name, "counter", text, labels)
+        return self.add(Family(name, "counter", text, self._labels + labels))
 
-    def _declare(self, name: str, kind: MetricType, text: str, labels: tuple[str, ...]) -> Family:
-        family = Family(name, kind, text, self._labels + labels)
+    def add(self, family: Family) -> Family:
+        """Append a family whose labels are its own alone."""
         self._declared.append(family)
         return family
 

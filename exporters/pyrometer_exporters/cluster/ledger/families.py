@@ -5,67 +5,36 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from pyrometer_exporters.cluster.ledger.book import CLOSED, REWORK, STATES, USEFUL, Book
-from pyrometer_exporters.framework.metrics import Family, Sample
+from pyrometer_exporters.framework.metrics import Families, Sample
 
-SECONDS = Family(
-    "pyrometer_run_seconds_total",
-    "counter",
-    "Where a run's time went, over all its attempts, from its batches in Prometheus: useful (steps taken for the first "
-    "time), rework (taken again after a restart), checkpoint, eval, init (from a process's start to its first step), "
-    "down (no process), other (also: not known). The states sum to the time from the run's start to the settled time.",
-    ("run", "state"),
-)
-STARTED = Family(
-    "pyrometer_run_start_timestamp_seconds",
-    "gauge",
-    "When the run began; for a run older than the ledger, when the ledger first saw it.",
-    ("run",),
-)
-SETTLED = Family(
-    "pyrometer_run_settled_timestamp_seconds",
-    "gauge",
-    "Up to when the run's time is booked: a minute and a step behind, and constant after the run has ended.",
-    ("run",),
-)
-STEPS = Family("pyrometer_run_steps_total", "counter", "Steps of the run by state: useful or rework.", ("run", "state"))
-RESTARTS = Family("pyrometer_run_restarts_total", "counter", "How often the run was started again.", ("run",))
-LAST_CHECKPOINT = Family(
-    "pyrometer_run_last_checkpoint_timestamp_seconds",
-    "gauge",
-    "When the latest checkpoint was finished, by the batches' tags or else by rank 0's part; absent before the first.",
-    ("run",),
-)
-UNSAVED = Family(
-    "pyrometer_run_unsaved_seconds",
-    "gauge",
-    "Time in steps since the latest checkpoint: what a crash now would lose. Absent once the run has ended.",
-    ("run",),
-)
-INTERVAL = Family(
-    "pyrometer_run_checkpoint_interval_seconds",
-    "gauge",
-    "The usual time in steps between two checkpoints, the median of the latest eight; absent before there were three.",
-    ("run",),
-)
-TOKENS = Family(
-    "pyrometer_run_tokens_total",
-    "counter",
-    "Tokens trained on by useful steps; steps before the ledger knew the run count at the rate of that time.",
-    ("run",),
-)
-TARGET = Family(
-    "pyrometer_run_target_tokens", "gauge", "Tokens to train on, as given with --collector.ledger.target.", ("run",)
-)
-END = Family(
-    "pyrometer_run_estimated_end_timestamp_seconds",
-    "gauge",
+# fmt: off
+_ROWS = Families("run")
+SECONDS = _ROWS.counter("pyrometer_run_seconds_total",
+    "Where a run's time went, over all its attempts, from its batches in Prometheus: useful (steps taken for the "
+    "first time), rework (taken again after a restart), checkpoint, eval, init (from a process's start to its first "
+    "step), down (no process), other (also: not known). The states sum to the time from the run's start to the "
+    "settled time.", "state")
+STARTED = _ROWS.gauge("pyrometer_run_start_timestamp_seconds",
+    "When the run began; for a run older than the ledger, when the ledger first saw it.")
+SETTLED = _ROWS.gauge("pyrometer_run_settled_timestamp_seconds",
+    "Up to when the run's time is booked: a minute and a step behind, and constant after the run has ended.")
+STEPS = _ROWS.counter("pyrometer_run_steps_total", "Steps of the run by state: useful or rework.", "state")
+RESTARTS = _ROWS.counter("pyrometer_run_restarts_total", "How often the run was started again.")
+LAST_CHECKPOINT = _ROWS.gauge("pyrometer_run_last_checkpoint_timestamp_seconds",
+    "When the latest checkpoint was finished, by the batches' tags or else by rank 0's part; absent before the first.")
+UNSAVED = _ROWS.gauge("pyrometer_run_unsaved_seconds",
+    "Time in steps since the latest checkpoint: what a crash now would lose. Absent once the run has ended.")
+INTERVAL = _ROWS.gauge("pyrometer_run_checkpoint_interval_seconds",
+    "The usual time in steps between two checkpoints, the median of the latest eight; absent before there were three.")
+TOKENS = _ROWS.counter("pyrometer_run_tokens_total",
+    "Tokens trained on by useful steps; steps before the ledger knew the run count at the rate of that time.")
+TARGET = _ROWS.gauge("pyrometer_run_target_tokens",
+    "Tokens to train on, as given with --collector.ledger.target.")
+END = _ROWS.gauge("pyrometer_run_estimated_end_timestamp_seconds",
     "When the target will be reached: basis elapsed continues at the rate of the last day with all its losses, basis "
-    "training assumes no further losses.",
-    ("run", "basis"),
-)
-FAMILIES = (
-    SECONDS, STARTED, SETTLED, STEPS, RESTARTS, LAST_CHECKPOINT, UNSAVED, INTERVAL, TOKENS, TARGET, END,
-)  # fmt: skip
+    "training assumes no further losses.", "basis")
+# fmt: on
+FAMILIES = tuple(_ROWS)
 
 
 def book_samples(run: str, book: Book, targets: Mapping[str, float]) -> Iterator[Sample]:

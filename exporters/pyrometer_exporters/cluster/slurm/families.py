@@ -9,67 +9,36 @@ from pyrometer_exporters.cluster.slurm import jobs as job_states
 from pyrometer_exporters.cluster.slurm import nodes as node_states
 from pyrometer_exporters.cluster.slurm.jobs import Job, Queue, WatchedRun
 from pyrometer_exporters.cluster.slurm.nodes import UNAVAILABLE, Node
-from pyrometer_exporters.framework.metrics import Down, Family, Sample
+from pyrometer_exporters.framework.metrics import Down, Families, Sample
 
-RUN_JOBS = Family(
-    "pyrometer_slurm_run_jobs",
-    "gauge",
+# fmt: off
+_ROWS = Families()
+RUN_JOBS = _ROWS.gauge("pyrometer_slurm_run_jobs",
     "Jobs of a run that is watched (--collector.slurm.run), by state: running; queued; blocked, which won't start on "
-    "its own (held, a dependency that can't be met, suspended); ending; other. All 0: nothing is training and "
-    "nothing will.",
-    ("run", "state"),
-)
-RUN_JOB_INFO = Family(
-    "pyrometer_slurm_run_job_info",
-    "gauge",
+    "its own (held, a dependency that can't be met, suspended); ending; other. All 0: nothing is training and nothing "
+    "will.", "run", "state")
+RUN_JOB_INFO = _ROWS.gauge("pyrometer_slurm_run_job_info",
     "1 for each job of a watched run; reason is Slurm's, for one that doesn't run.",
-    ("run", "job_id", "job_name", "user", "partition", "state", "reason"),
-)
-JOB_INFO = Family(
-    "pyrometer_slurm_job_info",
-    "gauge",
+    "run", "job_id", "job_name", "user", "partition", "state", "reason")
+JOB_INFO = _ROWS.gauge("pyrometer_slurm_job_info",
     "1 for each running job, at most 2,000, with its name; joined by job_id with pyrometer_gpu_job_info.",
-    ("job_id", "job_name", "user", "partition"),
-)
-JOBS = Family(
-    "pyrometer_slurm_jobs",
-    "gauge",
+    "job_id", "job_name", "user", "partition")
+JOBS = _ROWS.gauge("pyrometer_slurm_jobs",
     "Jobs in the queue by partition (several, with commas, for a job that may start in each) and state.",
-    ("partition", "state"),
-)
-NODES = Family(
-    "pyrometer_slurm_nodes",
-    "gauge",
-    "Nodes by state, each once; idle ones are spare.",
-    ("state",),
-)
-PARTITION_NODES = Family(
-    "pyrometer_slurm_partition_nodes",
-    "gauge",
-    "Nodes by partition and state; a node is counted in each of its partitions.",
-    ("partition", "state"),
-)
-NODE_UNAVAILABLE = Family(
-    "pyrometer_slurm_node_unavailable_info",
-    "gauge",
+    "partition", "state")
+NODES = _ROWS.gauge("pyrometer_slurm_nodes", "Nodes by state, each once; idle ones are spare.", "state")
+PARTITION_NODES = _ROWS.gauge("pyrometer_slurm_partition_nodes",
+    "Nodes by partition and state; a node is counted in each of its partitions.", "partition", "state")
+NODE_UNAVAILABLE = _ROWS.gauge("pyrometer_slurm_node_unavailable_info",
     "1 for each node that gets no new job (maintenance, draining, drained, down), with its reason.",
-    ("node", "state", "reason", "user"),
-)
-NODE_SINCE = Family(
-    "pyrometer_slurm_node_unavailable_timestamp_seconds",
-    "gauge",
+    "node", "state", "reason", "user")
+NODE_SINCE = _ROWS.gauge("pyrometer_slurm_node_unavailable_timestamp_seconds",
     "When the reason was set for which the node gets no new job; absent if this release of Slurm has no such time.",
-    ("node",),
-)
-ANSWERED = Family(
-    "pyrometer_slurm_answer_timestamp_seconds",
-    "gauge",
-    "When the command (squeue or sinfo) last answered.",
-    ("command",),
-)
-FAMILIES = (
-    RUN_JOBS, RUN_JOB_INFO, JOB_INFO, JOBS, NODES, PARTITION_NODES, NODE_UNAVAILABLE, NODE_SINCE, ANSWERED,
-)  # fmt: skip
+    "node")
+ANSWERED = _ROWS.gauge("pyrometer_slurm_answer_timestamp_seconds",
+    "When the command (squeue or sinfo) last answered.", "command")
+# fmt: on
+FAMILIES = tuple(_ROWS)
 
 # A reason is free text by whoever drained the node; a label needs no more than this.
 MAX_REASON = 120

@@ -9,16 +9,15 @@ from dataclasses import dataclass
 
 from pyrometer_exporters.cluster.ufm.event_counts import Link
 from pyrometer_exporters.cluster.ufm.link_ends import LinkEnd
-from pyrometer_exporters.framework.metrics import Family, Sample
+from pyrometer_exporters.framework.metrics import Families, Sample
 from pyrometer_kit.prometheus import Prometheus
 
-PORT_INFO = Family(
-    "pyrometer_fabric_port_info",
-    "gauge",
+# fmt: off
+PORT_INFO = Families().gauge("pyrometer_fabric_port_info",
     "1 for each RDMA port of the cluster: its rail (its place among the node's ports, in the order of the devices' "
     "numbers), and the switch, switch port and cable at its other end, empty until an event names them.",
-    ("node", "device", "port", "rail", "switch", "switch_port", "cable"),
-)
+    "node", "device", "port", "rail", "switch", "switch_port", "cable")
+# fmt: on
 # A node that is down keeps its place in the fabric: that is when somebody looks for it.
 REMEMBERED = "6h"
 Place = tuple[str, str]

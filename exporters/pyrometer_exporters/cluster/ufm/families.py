@@ -7,61 +7,36 @@ from collections.abc import Iterator, Mapping
 from pyrometer_exporters.cluster.ufm.catalogue import LINK_DOWN, NAMES, name_of
 from pyrometer_exporters.cluster.ufm.event_counts import EventCounts
 from pyrometer_exporters.cluster.ufm.fabric import PORT_INFO
-from pyrometer_exporters.framework.metrics import Family, Sample
+from pyrometer_exporters.framework.metrics import Families, Family, Sample
 
-EVENTS = Family(
-    "pyrometer_ufm_events_total",
-    "counter",
+# fmt: off
+_ROWS = Families()
+EVENTS = _ROWS.counter("pyrometer_ufm_events_total",
     "Events in UFM's event log since the log was first followed, by UFM's number and our name for it.",
-    ("event", "event_id"),
-)
-PORT_EVENTS = Family(
-    "pyrometer_ufm_port_events_total",
-    "counter",
+    "event", "event_id")
+PORT_EVENTS = _ROWS.counter("pyrometer_ufm_port_events_total",
     "Events that someone may have to go to a port for, by where they happened: a host's link has both ends, one "
     "between switches counts at each end, a whole switch or host has no port. reason is that of port_unhealthy.",
-    ("event", "event_id", "reason", "node", "device", "port", "switch", "switch_port"),
-)
-CABLE_EVENTS = Family(
-    "pyrometer_ufm_cable_events_total",
-    "counter",
+    "event", "event_id", "reason", "node", "device", "port", "switch", "switch_port")
+CABLE_EVENTS = _ROWS.counter("pyrometer_ufm_cable_events_total",
     "The same by the cable's serial number: a fault that follows a cable to another port is the cable's.",
-    ("event", "event_id", "cable"),
-)
-LINES = Family(
-    "pyrometer_ufm_log_lines_total",
-    "counter",
+    "event", "event_id", "cable")
+LINES = _ROWS.counter("pyrometer_ufm_log_lines_total",
     "Lines of the event log: those that begin an event, those that continue one, and those that can't be parsed.",
-    ("result",),
-)
-GAPS = Family(
-    "pyrometer_ufm_log_gaps_total",
-    "counter",
-    "How often the file that was read last had disappeared when the exporter returned to it: events may be missing.",
-)
-UNREAD = Family(
-    "pyrometer_ufm_log_unread_bytes",
-    "gauge",
-    "Bytes of the event log not yet read: 0 when everything is counted.",
-)
-LEFT_OUT = Family(
-    "pyrometer_ufm_events_left_out_total",
-    "counter",
-    "Events beyond a limit, by what there are too many of: place (a port), cable, link or number. They are in no"
-    " count of that kind, and ports without an event are then absent rather than 0.",
-    ("what",),
-)
-LAST_EVENT = Family(
-    "pyrometer_ufm_last_event_timestamp_seconds",
-    "gauge",
-    "Time of the newest event, by the log's own stamps (see --collector.ufm.timezone).",
-)
-SUPPRESSED = Family(
-    "pyrometer_ufm_events_suppressed",
-    "gauge",
-    "1 while UFM drops events itself (its event 603, for an hour after the last one), and counts here are too low.",
-)
-FAMILIES = (EVENTS, PORT_EVENTS, CABLE_EVENTS, LINES, GAPS, UNREAD, LEFT_OUT, LAST_EVENT, SUPPRESSED, PORT_INFO)
+    "result")
+GAPS = _ROWS.counter("pyrometer_ufm_log_gaps_total",
+    "How often the file that was read last had disappeared when the exporter returned to it: events may be missing.")
+UNREAD = _ROWS.gauge("pyrometer_ufm_log_unread_bytes",
+    "Bytes of the event log not yet read: 0 when everything is counted.")
+LEFT_OUT = _ROWS.counter("pyrometer_ufm_events_left_out_total",
+    "Events beyond a limit, by what there are too many of: place (a port), cable, link or number. They are in no "
+    "count of that kind, and ports without an event are then absent rather than 0.", "what")
+LAST_EVENT = _ROWS.gauge("pyrometer_ufm_last_event_timestamp_seconds",
+    "Time of the newest event, by the log's own stamps (see --collector.ufm.timezone).")
+SUPPRESSED = _ROWS.gauge("pyrometer_ufm_events_suppressed",
+    "1 while UFM drops events itself (its event 603, for an hour after the last one), and counts here are too low.")
+# fmt: on
+FAMILIES = (*_ROWS, PORT_INFO)
 
 RESULTS = ("event", "continuation", "unparsed")
 LIMITED = ("number", "place", "cable", "link")

@@ -15,7 +15,7 @@ from pyrometer_exporters.cluster.ufm.fabric import HostPort, host_ports
 from pyrometer_exporters.cluster.ufm_telemetry.tables import rows
 from pyrometer_exporters.cluster.ufm_telemetry.temperatures import Temperatures, temperatures
 from pyrometer_exporters.framework.collector import CollectorSpec, Context, FlagGroup
-from pyrometer_exporters.framework.metrics import Down, Family, Sample
+from pyrometer_exporters.framework.metrics import Down, Families, Sample
 from pyrometer_exporters.framework.outcome import PartError
 from pyrometer_kit.clock import Clock
 from pyrometer_kit.http_get import HttpGetError, get
@@ -27,27 +27,19 @@ INTERVAL_SECONDS = 60.0
 ANSWER_SECONDS = 30.0
 FIRST_SECONDS = 2.0
 
-MODULE = Family(
-    "pyrometer_ufm_module_temperature_celsius",
-    "gauge",
+# fmt: off
+_ROWS = Families()
+MODULE = _ROWS.gauge("pyrometer_ufm_module_temperature_celsius",
     "Temperature of the module in a port, as UFM Telemetry reports it (Module_Temperature). A host's port has node, "
     "device and port, a switch's switch and switch_port (its label where UFM has one, else its number); a copper "
-    "cable has no sensor and no series.",
-    ("node", "device", "port", "switch", "switch_port"),
-)
-SENSOR = Family(
-    "pyrometer_ufm_switch_temperature_celsius",
-    "gauge",
+    "cable has no sensor and no series.", "node", "device", "port", "switch", "switch_port")
+SENSOR = _ROWS.gauge("pyrometer_ufm_switch_temperature_celsius",
     "Temperature of a switch's own sensor, such as asic, as UFM Telemetry reports it (temp_fields: register MTMP).",
-    ("switch", "sensor"),
-)
-NEWEST = Family(
-    "pyrometer_ufm_telemetry_last_sample_timestamp_seconds",
-    "gauge",
-    "Time of the newest row that UFM Telemetry served.",
-    ("source",),
-)
-FAMILIES = (MODULE, SENSOR, NEWEST)
+    "switch", "sensor")
+NEWEST = _ROWS.gauge("pyrometer_ufm_telemetry_last_sample_timestamp_seconds",
+    "Time of the newest row that UFM Telemetry served.", "source")
+# fmt: on
+FAMILIES = tuple(_ROWS)
 
 
 class UfmTelemetryCollector:

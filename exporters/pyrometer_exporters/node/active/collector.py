@@ -9,29 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pyrometer_exporters.framework.collector import CollectorSpec, Context
-from pyrometer_exporters.framework.metrics import Down, Family, Sample
+from pyrometer_exporters.framework.metrics import Down, Families, Sample
 from pyrometer_exporters.framework.outcome import reason_of
 from pyrometer_exporters.node.active import kept
 
-OK = Family(
-    "pyrometer_active_test_ok",
-    "gauge",
+# fmt: off
+_ROWS = Families("test")
+OK = _ROWS.gauge("pyrometer_active_test_ok",
     "1 if the active test passed when it last ran, 0 if it failed; absent where its answer could not be read. "
-    "docs/active-tests.md.",
-    ("test", "peer"),
-)
-RESULT = Family(
-    "pyrometer_active_test_result",
-    "gauge",
+    "docs/active-tests.md.", "peer")
+RESULT = _ROWS.gauge("pyrometer_active_test_result",
     "The latest measured value of an active test, in the unit of its label: the slowest GPU or link of this node.",
-    ("test", "unit", "peer"),
-)
-LAST_RUN = Family(
-    "pyrometer_active_test_timestamp_seconds",
-    "gauge",
-    "When the active test last ended, in s since the epoch, with whatever result.",
-    ("test", "peer"),
-)
+    "unit", "peer")
+LAST_RUN = _ROWS.gauge("pyrometer_active_test_timestamp_seconds",
+    "When the active test last ended, in s since the epoch, with whatever result.", "peer")
+# fmt: on
 
 
 class ActiveCollector:
@@ -90,6 +82,6 @@ def _down(error: OSError) -> Down:
 COLLECTOR = CollectorSpec(
     name="active",
     help="the latest results of pyrometer-test",
-    families=(OK, RESULT, LAST_RUN),
+    families=tuple(_ROWS),
     build=ActiveCollector,
 )

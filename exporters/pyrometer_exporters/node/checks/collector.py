@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from pyrometer_exporters.framework.collector import CollectorSpec, Context, FlagGroup
-from pyrometer_exporters.framework.metrics import Down, Family, Sample
+from pyrometer_exporters.framework.metrics import Down, Families, Sample
 from pyrometer_exporters.framework.outcome import LATE, PartError, reason_of
 from pyrometer_exporters.node.checks.config import chosen_file
 from pyrometer_kit.errors import UsageError
@@ -30,26 +30,17 @@ from pyrometer_kit.flags import number_between
 
 log = logging.getLogger(__name__)
 
-OK = Family(
-    "pyrometer_check_ok",
-    "gauge",
+# fmt: off
+_ROWS = Families("check")
+OK = _ROWS.gauge("pyrometer_check_ok",
     "1 if the check passed when it last ran, 0 if it failed; absent where it could not be run or doesn't apply here. "
-    "docs/checks.md lists them.",
-    ("check",),
-)
-REASON = Family(
-    "pyrometer_check_reason_info",
-    "gauge",
-    "1; why a check failed, or why it could not be run, in words; absent for checks that passed.",
-    ("check", "reason"),
-)
-LAST_RUN = Family(
-    "pyrometer_check_last_run_timestamp_seconds",
-    "gauge",
-    "When the check was last run, in s since the epoch, with whatever result.",
-    ("check",),
-)
-FAMILIES = (OK, REASON, LAST_RUN)
+    "docs/checks.md lists them.")
+REASON = _ROWS.gauge("pyrometer_check_reason_info",
+    "1; why a check failed, or why it could not be run, in words; absent for checks that passed.", "reason")
+LAST_RUN = _ROWS.gauge("pyrometer_check_last_run_timestamp_seconds",
+    "When the check was last run, in s since the epoch, with whatever result.")
+# fmt: on
+FAMILIES = tuple(_ROWS)
 
 CONFIG_FLAG: Final = "collector.checks.config"
 INTERVAL_FLAG: Final = "collector.checks.interval"

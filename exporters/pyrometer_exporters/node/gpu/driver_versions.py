@@ -14,24 +14,21 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from pyrometer_exporters.framework.metrics import Family, Sample
+from pyrometer_exporters.framework.metrics import Families, Sample
 from pyrometer_exporters.node.gpu.clock_events import version_numbers
 from pyrometer_exporters.node.gpu.driver import Driver
 
-DRIVER_INFO = Family(
-    "pyrometer_gpu_driver_info",
-    "gauge",
+# fmt: off
+_ROWS = Families()
+DRIVER_INFO = _ROWS.gauge("pyrometer_gpu_driver_info",
     "1; versions of the driver as NVML reports it, of the installed NVML library (the loaded one where that can't be "
     "seen), and of the loaded kernel module (from /proc/driver/nvidia/version); empty where unknown.",
-    ("driver", "library", "kernel_module"),
-)
-DRIVER_MISMATCH = Family(
-    "pyrometer_gpu_driver_mismatch",
-    "gauge",
+    "driver", "library", "kernel_module")
+DRIVER_MISMATCH = _ROWS.gauge("pyrometer_gpu_driver_mismatch",
     "1 if library and kernel module are of different drivers, else 0: the node needs a driver reload or a reboot, "
-    "though running jobs go on; absent where one of the two is unknown.",
-)
-FAMILIES = (DRIVER_INFO, DRIVER_MISMATCH)
+    "though running jobs go on; absent where one of the two is unknown.")
+# fmt: on
+FAMILIES = tuple(_ROWS)
 
 _MODULE = re.compile(r"^NVRM version:.*?Kernel Module\b.*?\s(\d+(?:\.\d+)+)\s", re.MULTILINE)
 _MAPPED = re.compile(r"\s(/.*)/libnvidia-ml\.so\.[\d.]+(?: \(deleted\))?$", re.MULTILINE)

@@ -11,15 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyrometer_exporters.framework.metrics import Columns, Family, MetricType, Sample, columns_of
-from pyrometer_exporters.node.gpu import families
+from pyrometer_exporters.framework.metrics import Columns, Family, Sample, columns_of
 from pyrometer_exporters.node.gpu.clock_events import version_numbers
+from pyrometer_exporters.node.gpu.families import SELDOM_SECONDS
 from pyrometer_exporters.node.gpu.nvml import FieldKey, optional
 from pyrometer_exporters.node.gpu.readings import MOST_COUNT
 from pyrometer_exporters.node.gpu.subject import BoundSamples, OpenGpu
-
-SELDOM_SECONDS = 60.0
-SELDOM_HELP = "read at most every 60 s"
 
 
 @dataclass(frozen=True)
@@ -125,17 +122,3 @@ def _bound(gpu: OpenGpu, defined: Iterable[FieldSample]) -> dict[FieldKey, Sampl
         entry.key: (gpu.dcgm if entry.family in gpu.context.dcgm else gpu.own)(entry.family, 0, *entry.labels)
         for entry in known
     }
-
-
-def dcgm_family(name: str, kind: MetricType, text: str, *, seldom: bool = False) -> Family:
-    """Define a DCGM family; ``seldom`` is mentioned in its help."""
-    return Family(name, kind, _help(text, seldom=seldom), families.DCGM_LABELS)
-
-
-def own_family(name: str, kind: MetricType, text: str, *labels: str, seldom: bool = False) -> Family:
-    """Define a family of ours about one GPU; ``labels`` beyond families.GPU_LABELS."""
-    return Family(name, kind, _help(text, seldom=seldom), (*families.GPU_LABELS, *labels))
-
-
-def _help(text: str, *, seldom: bool) -> str:
-    return f"{text.removesuffix('.')}; {SELDOM_HELP}." if seldom else text

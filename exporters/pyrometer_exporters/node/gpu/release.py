@@ -24,17 +24,16 @@ import threading
 import time
 from pathlib import Path
 
-from pyrometer_exporters.framework.metrics import Family
+from pyrometer_exporters.framework.metrics import Families
 from pyrometer_exporters.node.gpu.driver import Driver
 
 log = logging.getLogger(__name__)
 
-RELEASED = Family(
-    "pyrometer_gpu_released",
-    "gauge",
-    "1 while this exporter has released the GPUs because the file gpu-release in its state folder requests it, "
-    "else 0; GPUs are then down with the reason released, or releasing while a hanging call prevents the release.",
-)
+# fmt: off
+RELEASED = Families().gauge("pyrometer_gpu_released",
+    "1 while this exporter has released the GPUs because the file gpu-release in its state folder requests it, else "
+    "0; GPUs are then down with the reason released, or releasing while a hanging call prevents the release.")
+# fmt: on
 REQUEST, ANSWER = "gpu-release", "gpu-released"
 DEFAULT_LIMIT_SECONDS = 1800.0
 LOOK_SECONDS = 1.0

@@ -5,25 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from pyrometer_exporters.framework.metrics import Family
 from pyrometer_exporters.node.gpu.clock_events import version_numbers
-from pyrometer_exporters.node.gpu.families import GPU_LABELS
+from pyrometer_exporters.node.gpu.families import GpuFamilies
 from pyrometer_exporters.node.gpu.nvml import FieldKey
 
-PCIE_TRANSMITTED = Family(
-    "pyrometer_gpu_pcie_transmitted_bytes_total",
-    "counter",
+# fmt: off
+_ROWS = GpuFamilies()
+PCIE_TRANSMITTED = _ROWS.counter("pyrometer_gpu_pcie_transmitted_bytes_total",
     "Bytes that the GPU sent over PCIe: GPM metric 255 on R595 and newer, else NVML field 197 (driver 555 and newer), "
-    "from 4 GiB on.",
-    GPU_LABELS,
-)
-PCIE_RECEIVED = Family(
-    "pyrometer_gpu_pcie_received_bytes_total",
-    "counter",
+    "from 4 GiB on.")
+PCIE_RECEIVED = _ROWS.counter("pyrometer_gpu_pcie_received_bytes_total",
     "Bytes that the GPU received over PCIe: GPM metric 256 on R595 and newer, else NVML field 198 (driver 555 and "
-    "newer), from 4 GiB on.",
-    GPU_LABELS,
-)
+    "newer), from 4 GiB on.")
+# fmt: on
 
 ALL_LINKS = 0xFFFFFFFF  # the scope that sums up a GPU's NVLinks
 BYTES_PER_KIB = 1024

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pyrometer_exporters.framework.collector import CollectorSpec, Context
-from pyrometer_exporters.framework.metrics import Down, Family, Sample
+from pyrometer_exporters.framework.metrics import Down, Families, Sample
 from pyrometer_exporters.framework.scheduling import Worker
 from pyrometer_exporters.node.kernel.events import (
     KINDS,
@@ -29,48 +29,27 @@ from pyrometer_exporters.node.kernel.follow import Follower
 from pyrometer_exporters.node.kernel.kmsg import Record
 from pyrometer_kit.statefile import StateFile
 
-EVENTS = Family(
-    "pyrometer_kernel_events_total",
-    "counter",
-    "Events in the kernel's log (/dev/kmsg), each once, by kind; soft_lockup is any CPU or task detected as "
-    "stuck, link a "
-    "lost network link or bad cable, other what the kernel calls critical or worse.",
-    ("kind",),
-)
-UNCORRECTED = Family(
-    "pyrometer_kernel_uncorrected_events_total",
-    "counter",
+# fmt: off
+_ROWS = Families()
+EVENTS = _ROWS.counter("pyrometer_kernel_events_total",
+    "Events in the kernel's log (/dev/kmsg), each once, by kind; soft_lockup is any CPU or task detected as stuck, "
+    "link a lost network link or bad cable, other what the kernel calls critical or worse.", "kind")
+UNCORRECTED = _ROWS.counter("pyrometer_kernel_uncorrected_events_total",
     "Those of pyrometer_kernel_events_total that the hardware could not correct, of the kinds that report this.",
-    ("kind",),
-)
-LAST = Family(
-    "pyrometer_kernel_event_last_timestamp_seconds",
-    "gauge",
-    "When the latest event of a kind occurred, in s since the epoch, and what it was about (process, CPU, "
-    "device), where "
-    "the line says it; absent for kinds that never occurred.",
-    ("kind", "part"),
-)
-SXIDS = Family(
-    "pyrometer_nvswitch_sxid_errors_total",
-    "counter",
+    "kind")
+LAST = _ROWS.gauge("pyrometer_kernel_event_last_timestamp_seconds",
+    "When the latest event of a kind occurred, in s since the epoch, and what it was about (process, CPU, device), "
+    "where the line says it; absent for kinds that never occurred.", "kind", "part")
+SXIDS = _ROWS.counter("pyrometer_nvswitch_sxid_errors_total",
     "Errors of an NVSwitch by SXid code, from the kernel's log; severity is the driver's word, fatal or non_fatal; "
-    "link is the switch's port, empty where the error is of none.",
-    ("switch", "pci_bus_id", "sxid", "severity", "link"),
-)
-NVSWITCH_ERRORS = Family(
-    "pyrometer_nvswitch_errors_total",
-    "counter",
-    "The same by the driver's word alone, fatal or non_fatal, and exported from the start, so that the first "
-    "error shows as an increase.",
-    ("severity",),
-)
-LOST = Family(
-    "pyrometer_kernel_log_lost_records_total",
-    "counter",
-    "Records that the kernel overwrote before this exporter read them: events may be missing from the other counts.",
-)
-FAMILIES = (EVENTS, UNCORRECTED, LAST, SXIDS, NVSWITCH_ERRORS, LOST)
+    "link is the switch's port, empty where the error is of none.", "switch", "pci_bus_id", "sxid", "severity", "link")
+NVSWITCH_ERRORS = _ROWS.counter("pyrometer_nvswitch_errors_total",
+    "The same by the driver's word alone, fatal or non_fatal, and exported from the start, so that the first error "
+    "shows as an increase.", "severity")
+LOST = _ROWS.counter("pyrometer_kernel_log_lost_records_total",
+    "Records that the kernel overwrote before this exporter read them: events may be missing from the other counts.")
+# fmt: on
+FAMILIES = tuple(_ROWS)
 SEVERITIES = ("fatal", "non_fatal")
 
 PART = "kmsg"

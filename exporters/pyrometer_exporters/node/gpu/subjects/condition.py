@@ -9,32 +9,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from pyrometer_exporters.framework.metrics import Sample
-from pyrometer_exporters.node.gpu.field_subject import FieldSample, FieldSubject, own_family
+from pyrometer_exporters.node.gpu.families import GpuFamilies, seldom
+from pyrometer_exporters.node.gpu.field_subject import FieldSample, FieldSubject
 from pyrometer_exporters.node.gpu.nvml import FieldKey
 from pyrometer_exporters.node.gpu.subject import SubjectSpec
 
-RECOVERY_ACTION = own_family(
-    "pyrometer_gpu_recovery_action",
-    "gauge",
-    "Recovery action that the driver requests for the GPU, from NVML field 230 (driver 570 and newer): 0 "
-    "nothing, 1 GPU reset, "
-    "2 node reboot, 3 drain P2P traffic, 4 drain and reset, 5 recover the IMEX domain, 6 bus reset, 7 system reboot.",
-)
-REPAIR_PENDING = own_family(
-    "pyrometer_gpu_repair_pending",
-    "gauge",
-    "1 if a repair of a memory channel or of a processing cluster (tpc) waits for a reset, from "
-    "nvmlDeviceGetRepairStatus (driver 580 and newer).",
-    "repair",
-    seldom=True,
-)
-UNREPAIRABLE_MEMORY = own_family(
-    "pyrometer_gpu_unrepairable_memory",
-    "gauge",
-    "1 if the GPU has memory that can't be repaired, from nvmlDeviceGetUnrepairableMemoryFlag_v1 (driver 590 and "
-    "newer).",
-    seldom=True,
-)
+# fmt: off
+_ROWS = GpuFamilies()
+RECOVERY_ACTION = _ROWS.gauge("pyrometer_gpu_recovery_action",
+    "Recovery action that the driver requests for the GPU, from NVML field 230 (driver 570 and newer): 0 nothing, 1 "
+    "GPU reset, 2 node reboot, 3 drain P2P traffic, 4 drain and reset, 5 recover the IMEX domain, 6 bus reset, 7 "
+    "system reboot.")
+REPAIR_PENDING = _ROWS.gauge("pyrometer_gpu_repair_pending",
+    seldom("1 if a repair of a memory channel or of a processing cluster (tpc) waits for a reset, from "
+    "nvmlDeviceGetRepairStatus (driver 580 and newer)."), "repair")
+UNREPAIRABLE_MEMORY = _ROWS.gauge("pyrometer_gpu_unrepairable_memory",
+    seldom("1 if the GPU has memory that can't be repaired, from nvmlDeviceGetUnrepairableMemoryFlag_v1 (driver 590 "
+    "and newer)."))
+# fmt: on
 
 
 class _Condition(FieldSubject):
@@ -53,6 +45,6 @@ class _Condition(FieldSubject):
 
 SUBJECT = SubjectSpec(
     "condition",
-    (RECOVERY_ACTION, REPAIR_PENDING, UNREPAIRABLE_MEMORY),
+    tuple(_ROWS),
     _Condition,
 )

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from pyrometer_exporters.framework.metrics import Family, Sample
-from pyrometer_exporters.node.gpu.families import DCGM_LABELS
+from pyrometer_exporters.framework.metrics import Sample
+from pyrometer_exporters.node.gpu.families import GpuFamilies
 from pyrometer_exporters.node.gpu.nvml import FieldKey, optional
 from pyrometer_exporters.node.gpu.subject import OpenGpu, SubjectSpec
 
-VGPU_LICENSE_STATUS = Family(
-    "DCGM_FI_DEV_VGPU_LICENSE_STATUS",
-    "gauge",
-    "1 if this virtual GPU has its licence, else 0, also where none is needed; nvmlDeviceGetGridLicensableFeatures.",
-    DCGM_LABELS,
-)
+# fmt: off
+VGPU_LICENSE_STATUS = GpuFamilies().dcgm_gauge("DCGM_FI_DEV_VGPU_LICENSE_STATUS",
+    "1 if this virtual GPU has its licence, else 0, also where none is needed; nvmlDeviceGetGridLicensableFeatures.")
+# fmt: on
 _VGPU = 1  # NVML_GRID_LICENSE_FEATURE_CODE_VGPU
 # Licences come and go with leases of hours.
 REFRESH_SECONDS = 60.0

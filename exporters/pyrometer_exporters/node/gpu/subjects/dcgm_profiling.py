@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from pyrometer_exporters.framework.metrics import Columns, Family, Row, Sample, columns_of
 from pyrometer_exporters.node.gpu.clock_events import version_numbers
-from pyrometer_exporters.node.gpu.families import GPU_LABELS
+from pyrometer_exporters.node.gpu.families import GpuFamilies
 from pyrometer_exporters.node.gpu.gpm import Gpm
 from pyrometer_exporters.node.gpu.nvml import FieldKey
 from pyrometer_exporters.node.gpu.profiling import ENGINES, RATES, RATIOS
@@ -24,38 +24,21 @@ from pyrometer_exporters.node.gpu.throughput import (
     pcie_fields,
 )
 
-SM_CYCLES = Family(
-    "pyrometer_gpu_sm_cycles_total",
-    "counter",
-    "Cycles of the streaming multiprocessors since the node was booted, GPM metric 248; R595 and newer.",
-    GPU_LABELS,
-)
-SM_ACTIVE_CYCLES = Family(
-    "pyrometer_gpu_sm_active_cycles_total",
-    "counter",
-    "Cycles in which the streaming multiprocessors had work, GPM metric 249; divided by "
-    "pyrometer_gpu_sm_cycles_total it is the exact average over any time; R595 and newer.",
-    GPU_LABELS,
-)
-PIPE_ACTIVE_CYCLES = Family(
-    "pyrometer_gpu_pipe_active_cycles_total",
-    "counter",
+# fmt: off
+_ROWS = GpuFamilies()
+SM_CYCLES = _ROWS.counter("pyrometer_gpu_sm_cycles_total",
+    "Cycles of the streaming multiprocessors since the node was booted, GPM metric 248; R595 and newer.")
+SM_ACTIVE_CYCLES = _ROWS.counter("pyrometer_gpu_sm_active_cycles_total",
+    "Cycles in which the streaming multiprocessors had work, GPM metric 249; divided by pyrometer_gpu_sm_cycles_total "
+    "it is the exact average over any time; R595 and newer.")
+PIPE_ACTIVE_CYCLES = _ROWS.counter("pyrometer_gpu_pipe_active_cycles_total",
     "Cycles in which a pipe of the streaming multiprocessors was busy, GPM metrics 250 to 260; pipe=tensor is all of "
-    "the tensor cores' work, pipe=tensor_hmma and the like are its kinds; R595 and newer.",
-    (*GPU_LABELS, "pipe"),
-)
-NVLINK_LINK_TRANSMITTED = Family(
-    "pyrometer_gpu_nvlink_link_transmitted_bytes_total",
-    "counter",
-    "Bytes sent over one NVLink since the node was booted, GPM metrics from 262 on; R595 and newer.",
-    (*GPU_LABELS, "link"),
-)
-NVLINK_LINK_RECEIVED = Family(
-    "pyrometer_gpu_nvlink_link_received_bytes_total",
-    "counter",
-    "Bytes received over one NVLink since the node was booted, GPM metrics from 261 on; R595 and newer.",
-    (*GPU_LABELS, "link"),
-)
+    "the tensor cores' work, pipe=tensor_hmma and the like are its kinds; R595 and newer.", "pipe")
+NVLINK_LINK_TRANSMITTED = _ROWS.counter("pyrometer_gpu_nvlink_link_transmitted_bytes_total",
+    "Bytes sent over one NVLink since the node was booted, GPM metrics from 262 on; R595 and newer.", "link")
+NVLINK_LINK_RECEIVED = _ROWS.counter("pyrometer_gpu_nvlink_link_received_bytes_total",
+    "Bytes received over one NVLink since the node was booted, GPM metrics from 261 on; R595 and newer.", "link")
+# fmt: on
 
 BYTES_PER_MIB = 1 << 20
 _SM_CYCLES, _SM_ACTIVE_CYCLES = 248, 249
@@ -167,17 +150,6 @@ def _pcie_of(found: Mapping[int, float]) -> Traffic | None:
 
 SUBJECT = SubjectSpec(
     name="dcgm_profiling",
-    families=(
-        *RATIOS.values(),
-        *RATES.values(),
-        *ENGINES.values(),
-        SM_CYCLES,
-        SM_ACTIVE_CYCLES,
-        PIPE_ACTIVE_CYCLES,
-        NVLINK_LINK_TRANSMITTED,
-        NVLINK_LINK_RECEIVED,
-        PCIE_TRANSMITTED,
-        PCIE_RECEIVED,
-    ),
+    families=(*RATIOS.values(), *RATES.values(), *ENGINES.values(), *_ROWS, PCIE_TRANSMITTED, PCIE_RECEIVED),
     make=Profiling,
 )

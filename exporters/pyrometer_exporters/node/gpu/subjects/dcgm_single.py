@@ -7,111 +7,50 @@ from dataclasses import dataclass
 
 from pyrometer_exporters.framework.metrics import Columns, Family, Row, columns_of
 from pyrometer_exporters.node.gpu import number_calls
-from pyrometer_exporters.node.gpu.families import DCGM_LABELS
+from pyrometer_exporters.node.gpu.families import GpuFamilies
 from pyrometer_exporters.node.gpu.number_calls import NumberCall
 from pyrometer_exporters.node.gpu.nvml import FieldKey, NvmlError, number_or_none, optional
 from pyrometer_exporters.node.gpu.readings import MOST_CELSIUS, MOST_COUNT, MOST_MEGAHERTZ, MOST_PERCENT, MOST_WATTS
 from pyrometer_exporters.node.gpu.subject import OpenGpu, SubjectSpec
 
-VIDEO_CLOCK = Family(
-    "DCGM_FI_DEV_VIDEO_CLOCK",
-    "gauge",
-    "Clock of the video engines in MHz, from nvmlDeviceGetClockInfo(NVML_CLOCK_VIDEO).",
-    DCGM_LABELS,
-)
-MAX_SM_CLOCK = Family(
-    "DCGM_FI_DEV_MAX_SM_CLOCK",
-    "gauge",
-    "Highest clock of the streaming multiprocessors in MHz, from nvmlDeviceGetMaxClockInfo when the GPU was opened.",
-    DCGM_LABELS,
-)
-MAX_MEM_CLOCK = Family(
-    "DCGM_FI_DEV_MAX_MEM_CLOCK",
-    "gauge",
-    "Highest clock of the memory in MHz, from nvmlDeviceGetMaxClockInfo when the GPU was opened.",
-    DCGM_LABELS,
-)
-SLOWDOWN_TEMP = Family(
-    "DCGM_FI_DEV_SLOWDOWN_TEMP",
-    "gauge",
-    "Temperature at which the hardware slows down in degrees Celsius, from nvmlDeviceGetTemperatureThreshold.",
-    DCGM_LABELS,
-)
-SHUTDOWN_TEMP = Family(
-    "DCGM_FI_DEV_SHUTDOWN_TEMP",
-    "gauge",
-    "Temperature at which the GPU shuts down in degrees Celsius, from nvmlDeviceGetTemperatureThreshold.",
-    DCGM_LABELS,
-)
-PSTATE = Family(
-    "DCGM_FI_DEV_PSTATE",
-    "gauge",
-    "Performance state, 0 for the highest to 15, from nvmlDeviceGetPerformanceState; 32 where the driver can't say.",
-    DCGM_LABELS,
-)
-ENC_UTIL = Family(
-    "DCGM_FI_DEV_ENC_UTIL",
-    "gauge",
-    "Share of time in which the video encoders worked in %, from nvmlDeviceGetEncoderUtilization.",
-    DCGM_LABELS,
-)
-DEC_UTIL = Family(
-    "DCGM_FI_DEV_DEC_UTIL",
-    "gauge",
-    "Share of time in which the video decoders worked in %, from nvmlDeviceGetDecoderUtilization.",
-    DCGM_LABELS,
-)
-POWER_USAGE_INSTANT = Family(
-    "DCGM_FI_DEV_POWER_USAGE_INSTANT",
-    "gauge",
-    "Power drawn by the GPU at this moment in W, from NVML field 186; DCGM_FI_DEV_POWER_USAGE is a mean.",
-    DCGM_LABELS,
-)
-POWER_MGMT_LIMIT = Family(
-    "DCGM_FI_DEV_POWER_MGMT_LIMIT",
-    "gauge",
-    "Requested power limit in W, from NVML field 192 or nvmlDeviceGetPowerManagementLimit; the limit in force "
-    "is DCGM_FI_DEV_ENFORCED_POWER_LIMIT.",
-    DCGM_LABELS,
-)
-POWER_MGMT_LIMIT_MIN = Family(
-    "DCGM_FI_DEV_POWER_MGMT_LIMIT_MIN",
-    "gauge",
-    "Lowest power limit that can be set in W, from NVML field 187 or nvmlDeviceGetPowerManagementLimitConstraints.",
-    DCGM_LABELS,
-)
-POWER_MGMT_LIMIT_MAX = Family(
-    "DCGM_FI_DEV_POWER_MGMT_LIMIT_MAX",
-    "gauge",
-    "Highest power limit that can be set in W, from NVML field 188 or nvmlDeviceGetPowerManagementLimitConstraints.",
-    DCGM_LABELS,
-)
-POWER_MGMT_LIMIT_DEF = Family(
-    "DCGM_FI_DEV_POWER_MGMT_LIMIT_DEF",
-    "gauge",
+# fmt: off
+_ROWS = GpuFamilies()
+VIDEO_CLOCK = _ROWS.dcgm_gauge("DCGM_FI_DEV_VIDEO_CLOCK",
+    "Clock of the video engines in MHz, from nvmlDeviceGetClockInfo(NVML_CLOCK_VIDEO).")
+MAX_SM_CLOCK = _ROWS.dcgm_gauge("DCGM_FI_DEV_MAX_SM_CLOCK",
+    "Highest clock of the streaming multiprocessors in MHz, from nvmlDeviceGetMaxClockInfo when the GPU was opened.")
+MAX_MEM_CLOCK = _ROWS.dcgm_gauge("DCGM_FI_DEV_MAX_MEM_CLOCK",
+    "Highest clock of the memory in MHz, from nvmlDeviceGetMaxClockInfo when the GPU was opened.")
+SLOWDOWN_TEMP = _ROWS.dcgm_gauge("DCGM_FI_DEV_SLOWDOWN_TEMP",
+    "Temperature at which the hardware slows down in degrees Celsius, from nvmlDeviceGetTemperatureThreshold.")
+SHUTDOWN_TEMP = _ROWS.dcgm_gauge("DCGM_FI_DEV_SHUTDOWN_TEMP",
+    "Temperature at which the GPU shuts down in degrees Celsius, from nvmlDeviceGetTemperatureThreshold.")
+PSTATE = _ROWS.dcgm_gauge("DCGM_FI_DEV_PSTATE",
+    "Performance state, 0 for the highest to 15, from nvmlDeviceGetPerformanceState; 32 where the driver can't say.")
+ENC_UTIL = _ROWS.dcgm_gauge("DCGM_FI_DEV_ENC_UTIL",
+    "Share of time in which the video encoders worked in %, from nvmlDeviceGetEncoderUtilization.")
+DEC_UTIL = _ROWS.dcgm_gauge("DCGM_FI_DEV_DEC_UTIL",
+    "Share of time in which the video decoders worked in %, from nvmlDeviceGetDecoderUtilization.")
+POWER_USAGE_INSTANT = _ROWS.dcgm_gauge("DCGM_FI_DEV_POWER_USAGE_INSTANT",
+    "Power drawn by the GPU at this moment in W, from NVML field 186; DCGM_FI_DEV_POWER_USAGE is a mean.")
+POWER_MGMT_LIMIT = _ROWS.dcgm_gauge("DCGM_FI_DEV_POWER_MGMT_LIMIT",
+    "Requested power limit in W, from NVML field 192 or nvmlDeviceGetPowerManagementLimit; the limit in force is "
+    "DCGM_FI_DEV_ENFORCED_POWER_LIMIT.")
+POWER_MGMT_LIMIT_MIN = _ROWS.dcgm_gauge("DCGM_FI_DEV_POWER_MGMT_LIMIT_MIN",
+    "Lowest power limit that can be set in W, from NVML field 187 or nvmlDeviceGetPowerManagementLimitConstraints.")
+POWER_MGMT_LIMIT_MAX = _ROWS.dcgm_gauge("DCGM_FI_DEV_POWER_MGMT_LIMIT_MAX",
+    "Highest power limit that can be set in W, from NVML field 188 or nvmlDeviceGetPowerManagementLimitConstraints.")
+POWER_MGMT_LIMIT_DEF = _ROWS.dcgm_gauge("DCGM_FI_DEV_POWER_MGMT_LIMIT_DEF",
     "Default power limit of the board in W, from NVML field 189 or nvmlDeviceGetPowerManagementDefaultLimit; "
-    "DCGM_FI_DEV_ENFORCED_POWER_LIMIT below it means that the limit was lowered.",
-    DCGM_LABELS,
-)
-GPU_TEMP_LIMIT = Family(
-    "DCGM_FI_DEV_GPU_TEMP_LIMIT",
-    "gauge",
+    "DCGM_FI_DEV_ENFORCED_POWER_LIMIT below it means that the limit was lowered.")
+GPU_TEMP_LIMIT = _ROWS.dcgm_gauge("DCGM_FI_DEV_GPU_TEMP_LIMIT",
     "Degrees Celsius left until the GPU slows down, from nvmlDeviceGetMarginTemperature (driver 570 and newer); below "
-    "0 it is too hot.",
-    DCGM_LABELS,
-)
-FAN_SPEED = Family(
-    "DCGM_FI_DEV_FAN_SPEED",
-    "gauge",
-    "Speed that the fans are set to in %, from nvmlDeviceGetFanSpeed; boards cooled by the node have none.",
-    DCGM_LABELS,
-)
-PCIE_REPLAY_COUNTER = Family(
-    "DCGM_FI_DEV_PCIE_REPLAY_COUNTER",
-    "counter",
-    "PCIe packets that had to be sent again, from NVML field 94 or nvmlDeviceGetPcieReplayCounter.",
-    DCGM_LABELS,
-)
+    "0 it is too hot.")
+FAN_SPEED = _ROWS.dcgm_gauge("DCGM_FI_DEV_FAN_SPEED",
+    "Speed that the fans are set to in %, from nvmlDeviceGetFanSpeed; boards cooled by the node have none.")
+PCIE_REPLAY_COUNTER = _ROWS.dcgm_counter("DCGM_FI_DEV_PCIE_REPLAY_COUNTER",
+    "PCIe packets that had to be sent again, from NVML field 94 or nvmlDeviceGetPcieReplayCounter.")
+# fmt: on
 
 
 @dataclass(frozen=True)

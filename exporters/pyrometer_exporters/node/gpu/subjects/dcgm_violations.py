@@ -9,53 +9,28 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from pyrometer_exporters.framework.metrics import Columns, Family
-from pyrometer_exporters.node.gpu.families import DCGM_LABELS
+from pyrometer_exporters.node.gpu.families import GpuFamilies
 from pyrometer_exporters.node.gpu.nvml import FieldKey
 from pyrometer_exporters.node.gpu.readings import MOST_COUNT
 from pyrometer_exporters.node.gpu.subject import BoundSamples, OpenGpu, SubjectSpec
 
-POWER_VIOLATION = Family(
-    "DCGM_FI_DEV_POWER_VIOLATION",
-    "counter",
-    "Time in ns for which the power limit held the clocks down, NVML field 74; normal under full load.",
-    DCGM_LABELS,
-)
-THERMAL_VIOLATION = Family(
-    "DCGM_FI_DEV_THERMAL_VIOLATION",
-    "counter",
-    "Time in ns for which a temperature held the clocks down, NVML field 75.",
-    DCGM_LABELS,
-)
-SYNC_BOOST_VIOLATION = Family(
-    "DCGM_FI_DEV_SYNC_BOOST_VIOLATION",
-    "counter",
-    "Time in ns for which GPUs that boost together held the clocks down, NVML field 76.",
-    DCGM_LABELS,
-)
-BOARD_LIMIT_VIOLATION = Family(
-    "DCGM_FI_DEV_BOARD_LIMIT_VIOLATION",
-    "counter",
-    "Time in ns for which the board's current or voltage limit held the clocks down, NVML field 77.",
-    DCGM_LABELS,
-)
-LOW_UTIL_VIOLATION = Family(
-    "DCGM_FI_DEV_LOW_UTIL_VIOLATION",
-    "counter",
-    "Time in ns for which clocks were low because there was little to do, NVML field 78; grows on every idle GPU.",
-    DCGM_LABELS,
-)
-RELIABILITY_VIOLATION = Family(
-    "DCGM_FI_DEV_RELIABILITY_VIOLATION",
-    "counter",
-    "Time in ns for which the highest reliable voltage held the clocks down, NVML field 79.",
-    DCGM_LABELS,
-)
-TOTAL_BASE_CLOCKS_VIOLATION = Family(
-    "DCGM_FI_DEV_TOTAL_BASE_CLOCKS_VIOLATION",
-    "counter",
-    "Time in ns for which clocks were below the base clock for whatever reason, NVML field 81.",
-    DCGM_LABELS,
-)
+# fmt: off
+_ROWS = GpuFamilies()
+POWER_VIOLATION = _ROWS.dcgm_counter("DCGM_FI_DEV_POWER_VIOLATION",
+    "Time in ns for which the power limit held the clocks down, NVML field 74; normal under full load.")
+THERMAL_VIOLATION = _ROWS.dcgm_counter("DCGM_FI_DEV_THERMAL_VIOLATION",
+    "Time in ns for which a temperature held the clocks down, NVML field 75.")
+SYNC_BOOST_VIOLATION = _ROWS.dcgm_counter("DCGM_FI_DEV_SYNC_BOOST_VIOLATION",
+    "Time in ns for which GPUs that boost together held the clocks down, NVML field 76.")
+BOARD_LIMIT_VIOLATION = _ROWS.dcgm_counter("DCGM_FI_DEV_BOARD_LIMIT_VIOLATION",
+    "Time in ns for which the board's current or voltage limit held the clocks down, NVML field 77.")
+LOW_UTIL_VIOLATION = _ROWS.dcgm_counter("DCGM_FI_DEV_LOW_UTIL_VIOLATION",
+    "Time in ns for which clocks were low because there was little to do, NVML field 78; grows on every idle GPU.")
+RELIABILITY_VIOLATION = _ROWS.dcgm_counter("DCGM_FI_DEV_RELIABILITY_VIOLATION",
+    "Time in ns for which the highest reliable voltage held the clocks down, NVML field 79.")
+TOTAL_BASE_CLOCKS_VIOLATION = _ROWS.dcgm_counter("DCGM_FI_DEV_TOTAL_BASE_CLOCKS_VIOLATION",
+    "Time in ns for which clocks were below the base clock for whatever reason, NVML field 81.")
+# fmt: on
 
 # NVML_FI_DEV_PERF_POLICY_*; 80, below the application clocks, goes with those (deprecated by NVIDIA).
 _FIELDS: dict[FieldKey, Family] = {

@@ -11,54 +11,34 @@ import ctypes
 from collections.abc import Iterable, Mapping
 
 from pyrometer_exporters.framework.metrics import Columns, Sample
-from pyrometer_exporters.node.gpu.field_subject import FieldSample, FieldSubject, dcgm_family, own_family
+from pyrometer_exporters.node.gpu.families import GpuFamilies, seldom
+from pyrometer_exporters.node.gpu.field_subject import FieldSample, FieldSubject
 from pyrometer_exporters.node.gpu.nvml import FieldKey
 from pyrometer_exporters.node.gpu.subject import SubjectSpec
 
 CURRENT_FIELD, PENDING_FIELD = 1, 2
 
-ECC_CURRENT = dcgm_family(
-    "DCGM_FI_DEV_ECC_CURRENT", "gauge", "1 if ECC is on, from NVML field 1 or nvmlDeviceGetEccMode."
-)
-ECC_PENDING = dcgm_family(
-    "DCGM_FI_DEV_ECC_PENDING",
-    "gauge",
-    "1 if ECC is on after the next reset, from NVML field 2 or nvmlDeviceGetEccMode.",
-)
-SBE_VOLATILE = dcgm_family(
-    "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL",
-    "counter",
-    "Corrected memory errors since the driver was loaded or the GPU reset, from NVML field 3.",
-)
-DBE_VOLATILE = dcgm_family(
-    "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL",
-    "counter",
-    "Uncorrected memory errors since the driver was loaded or the GPU reset, from NVML field 4.",
-)
-SBE_AGGREGATE = dcgm_family(
-    "DCGM_FI_DEV_ECC_SBE_AGG_TOTAL", "counter", "Corrected memory errors of the GPU's life, from NVML field 5."
-)
-DBE_AGGREGATE = dcgm_family(
-    "DCGM_FI_DEV_ECC_DBE_AGG_TOTAL", "counter", "Uncorrected memory errors of the GPU's life, from NVML field 6."
-)
-BY_LOCATION = own_family(
-    "pyrometer_gpu_ecc_errors_total",
-    "counter",
-    "Memory errors by place, from NVML fields 7-28; for location sram, which is all memory on the chip and so contains "
-    "others, from nvmlDeviceGetMemoryErrorCounter. Counter volatile begins with the driver or a reset, aggregate with "
-    "the GPU.",
-    "counter",
-    "location",
-    "error",
-    seldom=True,
-)
-SRAM_EXCEEDED = own_family(
-    "pyrometer_gpu_sram_ecc_threshold_exceeded",
-    "gauge",
-    "1 if uncorrected errors of the SRAM have passed the limit for replacement, from nvmlDeviceGetSramEccErrorStatus; "
-    "absent where the driver lets only root see it.",
-    seldom=True,
-)
+# fmt: off
+_ROWS = GpuFamilies()
+ECC_CURRENT = _ROWS.dcgm_gauge("DCGM_FI_DEV_ECC_CURRENT", "1 if ECC is on, from NVML field 1 or nvmlDeviceGetEccMode.")
+ECC_PENDING = _ROWS.dcgm_gauge("DCGM_FI_DEV_ECC_PENDING",
+    "1 if ECC is on after the next reset, from NVML field 2 or nvmlDeviceGetEccMode.")
+SBE_VOLATILE = _ROWS.dcgm_counter("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL",
+    "Corrected memory errors since the driver was loaded or the GPU reset, from NVML field 3.")
+DBE_VOLATILE = _ROWS.dcgm_counter("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL",
+    "Uncorrected memory errors since the driver was loaded or the GPU reset, from NVML field 4.")
+SBE_AGGREGATE = _ROWS.dcgm_counter("DCGM_FI_DEV_ECC_SBE_AGG_TOTAL",
+    "Corrected memory errors of the GPU's life, from NVML field 5.")
+DBE_AGGREGATE = _ROWS.dcgm_counter("DCGM_FI_DEV_ECC_DBE_AGG_TOTAL",
+    "Uncorrected memory errors of the GPU's life, from NVML field 6.")
+BY_LOCATION = _ROWS.counter("pyrometer_gpu_ecc_errors_total",
+    seldom("Memory errors by place, from NVML fields 7-28; for location sram, which is all memory on the chip and so "
+    "contains others, from nvmlDeviceGetMemoryErrorCounter. Counter volatile begins with the driver or a "
+    "reset, aggregate with the GPU."), "counter", "location", "error")
+SRAM_EXCEEDED = _ROWS.gauge("pyrometer_gpu_sram_ecc_threshold_exceeded",
+    seldom("1 if uncorrected errors of the SRAM have passed the limit for replacement, from "
+    "nvmlDeviceGetSramEccErrorStatus; absent where the driver lets only root see it."))
+# fmt: on
 
 # NVML counts these fields on in the order of nvml.h; the control units (cbu) have no corrected errors.
 _PLACES = tuple(
@@ -112,15 +92,6 @@ class _Ecc(FieldSubject):
 
 SUBJECT = SubjectSpec(
     "ecc",
-    (
-        ECC_CURRENT,
-        ECC_PENDING,
-        SBE_VOLATILE,
-        DBE_VOLATILE,
-        SBE_AGGREGATE,
-        DBE_AGGREGATE,
-        BY_LOCATION,
-        SRAM_EXCEEDED,
-    ),
+    tuple(_ROWS),
     _Ecc,
 )

@@ -12,42 +12,27 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pyrometer_exporters.framework.metrics import Sample
-from pyrometer_exporters.node.gpu.field_subject import FieldSubject, own_family
+from pyrometer_exporters.node.gpu.families import GpuFamilies, seldom
+from pyrometer_exporters.node.gpu.field_subject import FieldSubject
 from pyrometer_exporters.node.gpu.nvml import FieldKey
 from pyrometer_exporters.node.gpu.subject import SubjectSpec
 
-STATE = own_family(
-    "pyrometer_gpu_fabric_state",
-    "gauge",
-    "How far the GPU's registration with the fabric manager is, from nvmlDeviceGetGpuFabricInfoV (driver 550 "
-    "and newer): 1 not started, 2 in progress, 3 completed; absent without a fabric.",
-    seldom=True,
-)
-STATUS = own_family(
-    "pyrometer_gpu_fabric_status",
-    "gauge",
-    "Result of the registration, an nvmlReturn_t: 0 success; only where the state is 3 (completed), from "
-    "nvmlDeviceGetGpuFabricInfoV (driver 550 and newer).",
-    seldom=True,
-)
-PROBLEM = own_family(
-    "pyrometer_gpu_fabric_problem",
-    "gauge",
-    "1 if the fabric manager reports this problem, else 0, from the health mask of nvmlDeviceGetGpuFabricInfoV (driver "
-    "550 and newer); incorrect_configuration gives the kind of mistake as nvml.h numbers it from 2 on. Absent where "
-    "the platform doesn't report it",
-    "problem",
-    seldom=True,
-)
-INFO = own_family(
-    "pyrometer_gpu_fabric_info",
-    "gauge",
-    "1; the NVLink domain and the clique in it that the GPU belongs to, from nvmlDeviceGetGpuFabricInfoV (driver 550 "
-    "and newer)",
-    "cluster_uuid",
-    "clique",
-    seldom=True,
-)
+# fmt: off
+_ROWS = GpuFamilies()
+STATE = _ROWS.gauge("pyrometer_gpu_fabric_state",
+    seldom("How far the GPU's registration with the fabric manager is, from nvmlDeviceGetGpuFabricInfoV (driver 550 "
+    "and newer): 1 not started, 2 in progress, 3 completed; absent without a fabric."))
+STATUS = _ROWS.gauge("pyrometer_gpu_fabric_status",
+    seldom("Result of the registration, an nvmlReturn_t: 0 success; only where the state is 3 (completed), from "
+    "nvmlDeviceGetGpuFabricInfoV (driver 550 and newer)."))
+PROBLEM = _ROWS.gauge("pyrometer_gpu_fabric_problem",
+    seldom("1 if the fabric manager reports this problem, else 0, from the health mask of "
+    "nvmlDeviceGetGpuFabricInfoV (driver 550 and newer); incorrect_configuration gives the kind of mistake as "
+    "nvml.h numbers it from 2 on. Absent where the platform doesn't report it"), "problem")
+INFO = _ROWS.gauge("pyrometer_gpu_fabric_info",
+    seldom("1; the NVLink domain and the clique in it that the GPU belongs to, from nvmlDeviceGetGpuFabricInfoV "
+    "(driver 550 and newer)"), "cluster_uuid", "clique")
+# fmt: on
 
 _COMPLETED = 3  # NVML_GPU_FABRIC_STATE_COMPLETED
 
@@ -97,4 +82,4 @@ def _problems(mask: int) -> Iterable[tuple[str, int]]:
         yield "incorrect_configuration", configuration if configuration > _CONFIGURATION_GOOD else 0
 
 
-SUBJECT = SubjectSpec("fabric", (STATE, STATUS, PROBLEM, INFO), _Fabric)
+SUBJECT = SubjectSpec("fabric", tuple(_ROWS), _Fabric)

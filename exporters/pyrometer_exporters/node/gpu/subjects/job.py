@@ -10,29 +10,24 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from pyrometer_exporters.framework.metrics import NO_SAMPLES, Columns, Family, Sample, columns_of
-from pyrometer_exporters.node.gpu.families import GPU_LABELS
+from pyrometer_exporters.framework.metrics import NO_SAMPLES, Columns, Sample, columns_of
+from pyrometer_exporters.node.gpu.families import GpuFamilies
 from pyrometer_exporters.node.gpu.jobs import Job
 from pyrometer_exporters.node.gpu.nvml import FieldKey, optional
 from pyrometer_exporters.node.gpu.pods import UNKNOWN
 from pyrometer_exporters.node.gpu.subject import OpenGpu, SubjectSpec
 
-INFO = Family(
-    "pyrometer_gpu_job_info",
-    "gauge",
+# fmt: off
+_ROWS = GpuFamilies()
+INFO = _ROWS.gauge("pyrometer_gpu_job_info",
     "1 for each job with a process on the GPU: the id of a job of Slurm, PBS, LSF or Flux, or a Kubernetes pod's uid, "
     "from the processes' cgroups. job_name (the workload), namespace and pod are those of pods, where "
-    "--collector.gpu.kubernetes-node is given; names of Slurm's jobs: pyrometer_slurm_job_info. gpu_instance is MIG's, "
-    "empty without.",
-    (*GPU_LABELS, "job_id", "user", "job_name", "namespace", "pod", "gpu_instance"),
-)
-PROCESSES = Family(
-    "pyrometer_gpu_processes",
-    "gauge",
+    "--collector.gpu.kubernetes-node is given; names of Slurm's jobs: pyrometer_slurm_job_info. gpu_instance is "
+    "MIG's, empty without.", "job_id", "user", "job_name", "namespace", "pod", "gpu_instance")
+PROCESSES = _ROWS.gauge("pyrometer_gpu_processes",
     "Processes that compute on the GPU, by what is known of them: attribution is job, none (of no job) or hidden (the "
-    "number can't be seen from here: another PID namespace, or --path.procfs isn't the host's).",
-    (*GPU_LABELS, "attribution"),
-)
+    "number can't be seen from here: another PID namespace, or --path.procfs isn't the host's).", "attribution")
+# fmt: on
 # nvml.h: NVML_VALUE_NOT_AVAILABLE of an unsigned int.
 NO_INSTANCE = 0xFFFFFFFF
 ATTRIBUTIONS = ("job", "none", "hidden")
@@ -99,4 +94,4 @@ def _attribution(gpu: OpenGpu, pid: int, instances: set[str], jobs: set[tuple[Jo
     return "none" if gpu.context.jobs.visible(pid) else "hidden"
 
 
-SUBJECT = SubjectSpec("job", (INFO, PROCESSES), JobSubject)
+SUBJECT = SubjectSpec("job", tuple(_ROWS), JobSubject)

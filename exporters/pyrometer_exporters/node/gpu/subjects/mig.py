@@ -17,7 +17,8 @@ from typing import NamedTuple, TypeVar
 
 from pyrometer_exporters.framework.metrics import Family, Sample
 from pyrometer_exporters.node.gpu import families, profiling
-from pyrometer_exporters.node.gpu.field_subject import FieldSubject, dcgm_family, own_family
+from pyrometer_exporters.node.gpu.families import GpuFamilies
+from pyrometer_exporters.node.gpu.field_subject import FieldSubject
 from pyrometer_exporters.node.gpu.gpm import Gpm
 from pyrometer_exporters.node.gpu.nvml import FieldKey, Handle, NvmlError
 from pyrometer_exporters.node.gpu.readings import BYTES_PER_MIB
@@ -28,19 +29,14 @@ T = TypeVar("T")
 # dcgm-exporter's labels for a GPU instance, beyond those of its GPU.
 INSTANCE_LABELS = (*families.DCGM_LABELS, "GPU_I_PROFILE", "GPU_I_ID")
 
-MODE = dcgm_family(
-    "DCGM_FI_DEV_MIG_MODE",
-    "gauge",
-    "1 if the GPU is in MIG mode, else 0, from nvmlDeviceGetMigMode; absent where it can't be.",
-)
-INFO = own_family(
-    "pyrometer_gpu_mig_instance_info",
-    "gauge",
+# fmt: off
+_ROWS = GpuFamilies()
+MODE = _ROWS.dcgm_gauge("DCGM_FI_DEV_MIG_MODE",
+    "1 if the GPU is in MIG mode, else 0, from nvmlDeviceGetMigMode; absent where it can't be.")
+INFO = _ROWS.gauge("pyrometer_gpu_mig_instance_info",
     "1; a MIG device: its GPU instance's id and profile, and the UUID under which CUDA and Kubernetes know it",
-    "GPU_I_ID",
-    "GPU_I_PROFILE",
-    "mig_uuid",
-)
+    "GPU_I_ID", "GPU_I_PROFILE", "mig_uuid")
+# fmt: on
 # The names of the whole GPU's families, as dcgm-exporter has it: series with GPU_I_ID are instances, the one without is
 # the GPU.
 FB_FREE = Family("DCGM_FI_DEV_FB_FREE", "gauge", families.FB_FREE.help, INSTANCE_LABELS)

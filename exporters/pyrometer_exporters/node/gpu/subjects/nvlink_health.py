@@ -15,7 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pyrometer_exporters.framework.metrics import NO_SAMPLES, Columns, Sample, columns_of
 from pyrometer_exporters.node.gpu.clock_events import version_numbers
-from pyrometer_exporters.node.gpu.field_subject import FieldSample, FieldSubject, dcgm_family, own_family
+from pyrometer_exporters.node.gpu.families import GpuFamilies, seldom
+from pyrometer_exporters.node.gpu.field_subject import FieldSample, FieldSubject
 from pyrometer_exporters.node.gpu.nvml import FieldKey
 from pyrometer_exporters.node.gpu.subject import OpenGpu, SubjectSpec
 
@@ -25,54 +26,29 @@ MOST_LINKS = 36  # NVML_NVLINK_MAX_LINKS
 ALL_LINKS = 0xFFFFFFFF
 NVLINK5_DRIVER = (560,)  # the first whose nvml.h has fields 201-222
 
-UP = own_family(
-    "pyrometer_gpu_nvlink_up",
-    "gauge",
+# fmt: off
+_ROWS = GpuFamilies()
+UP = _ROWS.gauge("pyrometer_gpu_nvlink_up",
     "1 if the NVLink is up, from NVML field 165 or nvmlDeviceGetNvLinkState; 0 also where nothing is connected to it.",
-    "link",
-)
-LINKS_UP = own_family(
-    "pyrometer_gpu_nvlinks_up",
-    "gauge",
-    "How many of the GPU's NVLinks are up, from NVML field 165 or nvmlDeviceGetNvLinkState; 18 on a healthy H100 SXM.",
-)
-CRC_FLIT = dcgm_family(
-    "DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL",
-    "counter",
-    "Flow-control units received over NVLink with a wrong checksum, up to Hopper, from NVML field 38.",
-)
-CRC_DATA = dcgm_family(
-    "DCGM_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL",
-    "counter",
-    "Data received over NVLink with a wrong checksum, up to Hopper, from NVML field 45.",
-)
-REPLAY = dcgm_family(
-    "DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL",
-    "counter",
-    "Retransmissions over NVLink, up to Hopper, from NVML field 52.",
-)
-RECOVERY = dcgm_family(
-    "DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL",
-    "counter",
-    "NVLinks that had to be trained again, up to Hopper, from NVML field 59.",
-)
-ERRORS = own_family(
-    "pyrometer_gpu_nvlink_errors_total",
-    "counter",
+    "link")
+LINKS_UP = _ROWS.gauge("pyrometer_gpu_nvlinks_up",
+    "How many of the GPU's NVLinks are up, from NVML field 165 or nvmlDeviceGetNvLinkState; 18 on a healthy H100 SXM.")
+CRC_FLIT = _ROWS.dcgm_counter("DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL",
+    "Flow-control units received over NVLink with a wrong checksum, up to Hopper, from NVML field 38.")
+CRC_DATA = _ROWS.dcgm_counter("DCGM_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL",
+    "Data received over NVLink with a wrong checksum, up to Hopper, from NVML field 45.")
+REPLAY = _ROWS.dcgm_counter("DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL",
+    "Retransmissions over NVLink, up to Hopper, from NVML field 52.")
+RECOVERY = _ROWS.dcgm_counter("DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL",
+    "NVLinks that had to be trained again, up to Hopper, from NVML field 59.")
+ERRORS = _ROWS.counter("pyrometer_gpu_nvlink_errors_total",
     "Errors of all NVLinks of the GPU together from NVLink 5 (Blackwell) on, from NVML fields 205-215, 219 and 221 "
-    "(driver 560 and newer).",
-    "error",
-)
-LINK_ERRORS = own_family(
-    "pyrometer_gpu_nvlink_link_errors_total",
-    "counter",
-    "Errors of one NVLink: replay, recovery and crc from NVML fields 161-163 up to Hopper, link_recovery_failed, "
-    "link_recovery and effective from fields 214, 215 and 219 from NVLink 5 on; absent for an error that no link of "
-    "the GPU has had",
-    "link",
-    "error",
-    seldom=True,
-)
+    "(driver 560 and newer).", "error")
+LINK_ERRORS = _ROWS.counter("pyrometer_gpu_nvlink_link_errors_total",
+    seldom("Errors of one NVLink: replay, recovery and crc from NVML fields 161-163 up to Hopper, "
+    "link_recovery_failed, link_recovery and effective from fields 214, 215 and 219 from NVLink 5 on; absent "
+    "for an error that no link of the GPU has had"), "link", "error")
+# fmt: on
 
 _HOPPER_LINK_ERRORS = {161: "replay", 162: "recovery", 163: "crc"}
 _NVLINK5_LINK_ERRORS = {214: "link_recovery_failed", 215: "link_recovery", 219: "effective"}
@@ -167,6 +143,4 @@ def _newer(driver: str) -> dict[int, str]:
     return _NVLINK5_LINK_ERRORS if version_numbers(driver) >= NVLINK5_DRIVER else {}
 
 
-SUBJECT = SubjectSpec(
-    "nvlink_health", (UP, LINKS_UP, CRC_FLIT, CRC_DATA, REPLAY, RECOVERY, ERRORS, LINK_ERRORS), _NvlinkHealth
-)
+SUBJECT = SubjectSpec("nvlink_health", tuple(_ROWS), _NvlinkHealth)

@@ -4,38 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from pyrometer_exporters.framework.metrics import Family, Sample
-from pyrometer_exporters.node.gpu.families import DCGM_LABELS, GPU_LABELS
+from pyrometer_exporters.framework.metrics import Sample
+from pyrometer_exporters.node.gpu.families import GpuFamilies
 from pyrometer_exporters.node.gpu.nvml import FieldKey
 from pyrometer_exporters.node.gpu.rate_window import RateWindow
 from pyrometer_exporters.node.gpu.subject import OpenGpu, SubjectSpec
 from pyrometer_exporters.node.gpu.throughput import ALL_LINKS, BYTES_PER_KIB, NvlinkCounters, Traffic, nvlink_fields
 
-TRANSMITTED = Family(
-    "pyrometer_gpu_nvlink_transmitted_bytes_total",
-    "counter",
-    "Bytes sent over all NVLinks since the driver was loaded, NVML field 138 (payload), from NVLink 5 on 202.",
-    GPU_LABELS,
-)
-RECEIVED = Family(
-    "pyrometer_gpu_nvlink_received_bytes_total",
-    "counter",
-    "Bytes received over all NVLinks since the driver was loaded, NVML field 139 (payload), from NVLink 5 on 204.",
-    GPU_LABELS,
-)
-BANDWIDTH_TOTAL = Family(
-    "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL",
-    "counter",
+# fmt: off
+_ROWS = GpuFamilies()
+TRANSMITTED = _ROWS.counter("pyrometer_gpu_nvlink_transmitted_bytes_total",
+    "Bytes sent over all NVLinks since the driver was loaded, NVML field 138 (payload), from NVLink 5 on 202.")
+RECEIVED = _ROWS.counter("pyrometer_gpu_nvlink_received_bytes_total",
+    "Bytes received over all NVLinks since the driver was loaded, NVML field 139 (payload), from NVLink 5 on 204.")
+BANDWIDTH_TOTAL = _ROWS.dcgm_counter("DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL",
     "Both directions of all NVLinks in 1000 KiB/s since an earlier scrape: a rate, though DCGM calls it a counter; "
-    "use rate() on pyrometer_gpu_nvlink_transmitted_bytes_total instead.",
-    DCGM_LABELS,
-)
-BANDWIDTH_L0 = Family(
-    "DCGM_FI_DEV_NVLINK_BANDWIDTH_L0",
-    "counter",
-    "Both directions of NVLink 0 in 1000 KiB/s since an earlier scrape: a rate, though DCGM calls it a counter.",
-    DCGM_LABELS,
-)
+    "use rate() on pyrometer_gpu_nvlink_transmitted_bytes_total instead.")
+BANDWIDTH_L0 = _ROWS.dcgm_counter("DCGM_FI_DEV_NVLINK_BANDWIDTH_L0",
+    "Both directions of NVLink 0 in 1000 KiB/s since an earlier scrape: a rate, though DCGM calls it a counter.")
+# fmt: on
 
 
 class NvlinkThroughput:
@@ -98,6 +85,6 @@ class _Rate:
 
 SUBJECT = SubjectSpec(
     name="nvlink_throughput",
-    families=(TRANSMITTED, RECEIVED, BANDWIDTH_TOTAL, BANDWIDTH_L0),
+    families=tuple(_ROWS),
     make=NvlinkThroughput,
 )

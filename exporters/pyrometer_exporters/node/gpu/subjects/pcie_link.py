@@ -10,37 +10,25 @@ from collections.abc import Callable, Iterable, Mapping
 
 from pyrometer_exporters.framework.metrics import Sample
 from pyrometer_exporters.node.gpu import number_calls
-from pyrometer_exporters.node.gpu.field_subject import FieldSample, FieldSubject, dcgm_family, own_family
+from pyrometer_exporters.node.gpu.families import GpuFamilies, seldom
+from pyrometer_exporters.node.gpu.field_subject import FieldSample, FieldSubject
 from pyrometer_exporters.node.gpu.nvml import FieldKey, NvmlError, number_or_none
 from pyrometer_exporters.node.gpu.subject import OpenGpu, SubjectSpec
 
-LINK_WIDTH = dcgm_family(
-    "DCGM_FI_DEV_PCIE_LINK_WIDTH", "gauge", "Lanes of the PCIe link in use, from nvmlDeviceGetCurrPcieLinkWidth."
-)
-LINK_GEN = dcgm_family(
-    "DCGM_FI_DEV_PCIE_LINK_GEN",
-    "gauge",
-    "Generation of PCIe in use, from nvmlDeviceGetCurrPcieLinkGeneration; lower while the GPU is idle, to save power.",
-)
-MAX_LINK_WIDTH = dcgm_family(
-    "DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH",
-    "gauge",
-    "Most lanes that GPU and slot can have, from nvmlDeviceGetMaxPcieLinkWidth.",
-    seldom=True,
-)
-MAX_LINK_GEN = dcgm_family(
-    "DCGM_FI_DEV_PCIE_MAX_LINK_GEN",
-    "gauge",
-    "Newest generation of PCIe that GPU and slot can have, from nvmlDeviceGetMaxPcieLinkGeneration.",
-    seldom=True,
-)
-ERRORS = own_family(
-    "pyrometer_gpu_pcie_errors_total",
-    "counter",
-    "Errors of the PCIe link as the GPU counts them, from NVML fields 169 and 173-183; l0_to_recovery are retrainings.",
-    "error",
-    seldom=True,
-)
+# fmt: off
+_ROWS = GpuFamilies()
+LINK_WIDTH = _ROWS.dcgm_gauge("DCGM_FI_DEV_PCIE_LINK_WIDTH",
+    "Lanes of the PCIe link in use, from nvmlDeviceGetCurrPcieLinkWidth.")
+LINK_GEN = _ROWS.dcgm_gauge("DCGM_FI_DEV_PCIE_LINK_GEN",
+    "Generation of PCIe in use, from nvmlDeviceGetCurrPcieLinkGeneration; lower while the GPU is idle, to save power.")
+MAX_LINK_WIDTH = _ROWS.dcgm_gauge("DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH",
+    seldom("Most lanes that GPU and slot can have, from nvmlDeviceGetMaxPcieLinkWidth."))
+MAX_LINK_GEN = _ROWS.dcgm_gauge("DCGM_FI_DEV_PCIE_MAX_LINK_GEN",
+    seldom("Newest generation of PCIe that GPU and slot can have, from nvmlDeviceGetMaxPcieLinkGeneration."))
+ERRORS = _ROWS.counter("pyrometer_gpu_pcie_errors_total",
+    seldom("Errors of the PCIe link as the GPU counts them, from NVML fields 169 and 173-183; l0_to_recovery are "
+    "retrainings."), "error")
+# fmt: on
 
 _ERRORS = {
     169: "l0_to_recovery",
@@ -84,4 +72,4 @@ class _PcieLink(FieldSubject):
         yield from self.dcgm_number(MAX_LINK_GEN, "nvmlDeviceGetMaxPcieLinkGeneration", _MOST_GENERATION)
 
 
-SUBJECT = SubjectSpec("pcie_link", (LINK_WIDTH, LINK_GEN, MAX_LINK_WIDTH, MAX_LINK_GEN, ERRORS), _PcieLink)
+SUBJECT = SubjectSpec("pcie_link", tuple(_ROWS), _PcieLink)

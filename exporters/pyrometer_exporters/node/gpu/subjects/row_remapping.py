@@ -10,77 +10,41 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from pyrometer_exporters.framework.metrics import Sample
-from pyrometer_exporters.node.gpu.field_subject import FieldSample, FieldSubject, dcgm_family, own_family
+from pyrometer_exporters.node.gpu.families import GpuFamilies, seldom
+from pyrometer_exporters.node.gpu.field_subject import FieldSample, FieldSubject
 from pyrometer_exporters.node.gpu.nvml import FieldKey
 from pyrometer_exporters.node.gpu.subject import SubjectSpec
 
-CORRECTABLE = dcgm_family(
-    "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS", "counter", "Rows remapped for corrected errors, from NVML field 142."
-)
-UNCORRECTABLE = dcgm_family(
-    "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS",
-    "counter",
-    "Rows remapped for uncorrected errors, from NVML field 143.",
-)
-PENDING = dcgm_family(
-    "DCGM_FI_DEV_ROW_REMAP_PENDING", "gauge", "1 if rows are waiting for a reset to be remapped, from NVML field 144."
-)
-FAILURE = dcgm_family(
-    "DCGM_FI_DEV_ROW_REMAP_FAILURE",
-    "gauge",
-    "1 if a row could not be remapped: the GPU qualifies for replacement; from NVML field 145.",
-)
-BANKS_MAX = dcgm_family(
-    "DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_MAX",
-    "gauge",
-    "Memory banks with all their spare rows, from nvmlDeviceGetRowRemapperHistogram.",
-    seldom=True,
-)
-BANKS_HIGH = dcgm_family(
-    "DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_HIGH",
-    "gauge",
-    "Memory banks with most of their spare rows, from nvmlDeviceGetRowRemapperHistogram.",
-    seldom=True,
-)
-BANKS_PARTIAL = dcgm_family(
-    "DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_PARTIAL",
-    "gauge",
-    "Memory banks with a part of their spare rows, from nvmlDeviceGetRowRemapperHistogram.",
-    seldom=True,
-)
-BANKS_LOW = dcgm_family(
-    "DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_LOW",
-    "gauge",
-    "Memory banks with few spare rows, from nvmlDeviceGetRowRemapperHistogram.",
-    seldom=True,
-)
-BANKS_NONE = dcgm_family(
-    "DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_NONE",
-    "gauge",
-    "Memory banks without a spare row: the next error there can't be remapped; from nvmlDeviceGetRowRemapperHistogram.",
-    seldom=True,
-)
-INACTIVE = own_family(
-    "pyrometer_gpu_inactive_row_remappings",
-    "gauge",
-    "Rows that will be remapped at the next reset, from NVML fields 301 and 302 (driver 610 and newer).",
-    "error",
-    seldom=True,
-)
-BANK_REMAPPINGS = own_family(
-    "pyrometer_gpu_bank_remappings",
-    "gauge",
-    "Whole memory banks remapped, now (active) and from the next reset on (inactive), from NVML fields 303 and 304 "
-    "(driver 615 and newer).",
-    "state",
-    seldom=True,
-)
-BANK_REMAPPING_PENDING = own_family(
-    "pyrometer_gpu_bank_remapping_pending",
-    "gauge",
-    "1 if a memory bank is waiting for a reset to be remapped, from NVML field 307 (driver 615 and newer).",
-    seldom=True,
-)
+# fmt: off
+_ROWS = GpuFamilies()
+CORRECTABLE = _ROWS.dcgm_counter("DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS",
+    "Rows remapped for corrected errors, from NVML field 142.")
+UNCORRECTABLE = _ROWS.dcgm_counter("DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS",
+    "Rows remapped for uncorrected errors, from NVML field 143.")
+PENDING = _ROWS.dcgm_gauge("DCGM_FI_DEV_ROW_REMAP_PENDING",
+    "1 if rows are waiting for a reset to be remapped, from NVML field 144.")
+FAILURE = _ROWS.dcgm_gauge("DCGM_FI_DEV_ROW_REMAP_FAILURE",
+    "1 if a row could not be remapped: the GPU qualifies for replacement; from NVML field 145.")
+BANKS_MAX = _ROWS.dcgm_gauge("DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_MAX",
+    seldom("Memory banks with all their spare rows, from nvmlDeviceGetRowRemapperHistogram."))
+BANKS_HIGH = _ROWS.dcgm_gauge("DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_HIGH",
+    seldom("Memory banks with most of their spare rows, from nvmlDeviceGetRowRemapperHistogram."))
+BANKS_PARTIAL = _ROWS.dcgm_gauge("DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_PARTIAL",
+    seldom("Memory banks with a part of their spare rows, from nvmlDeviceGetRowRemapperHistogram."))
+BANKS_LOW = _ROWS.dcgm_gauge("DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_LOW",
+    seldom("Memory banks with few spare rows, from nvmlDeviceGetRowRemapperHistogram."))
+BANKS_NONE = _ROWS.dcgm_gauge("DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_NONE",
+    seldom("Memory banks without a spare row: the next error there can't be remapped; from "
+    "nvmlDeviceGetRowRemapperHistogram."))
+INACTIVE = _ROWS.gauge("pyrometer_gpu_inactive_row_remappings",
+    seldom("Rows that will be remapped at the next reset, from NVML fields 301 and 302 (driver 610 and newer)."),
+    "error")
+BANK_REMAPPINGS = _ROWS.gauge("pyrometer_gpu_bank_remappings",
+    seldom("Whole memory banks remapped, now (active) and from the next reset on (inactive), from NVML fields 303 "
+    "and 304 (driver 615 and newer)."), "state")
+BANK_REMAPPING_PENDING = _ROWS.gauge("pyrometer_gpu_bank_remapping_pending",
+    seldom("1 if a memory bank is waiting for a reset to be remapped, from NVML field 307 (driver 615 and newer)."))
+# fmt: on
 _HISTOGRAM = {
     "max": BANKS_MAX,
     "high": BANKS_HIGH,
@@ -117,15 +81,6 @@ class _RowRemapping(FieldSubject):
 
 SUBJECT = SubjectSpec(
     "row_remapping",
-    (
-        CORRECTABLE,
-        UNCORRECTABLE,
-        PENDING,
-        FAILURE,
-        *_HISTOGRAM.values(),
-        INACTIVE,
-        BANK_REMAPPINGS,
-        BANK_REMAPPING_PENDING,
-    ),
+    tuple(_ROWS),
     _RowRemapping,
 )

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from pyrometer_exporters.framework.metrics import Family, Sample
-from pyrometer_exporters.node.gpu.families import GPU_LABELS
+from pyrometer_exporters.framework.metrics import Sample
+from pyrometer_exporters.node.gpu.families import GpuFamilies
 from pyrometer_exporters.node.gpu.nvml import FieldKey, optional
 from pyrometer_exporters.node.gpu.subject import OpenGpu, SubjectSpec
 
-VERSIONS = Family(
-    "pyrometer_gpu_versions_info",
-    "gauge",
+# fmt: off
+VERSIONS = GpuFamilies().gauge("pyrometer_gpu_versions_info",
     "1; versions of NVML (nvmlSystemGetNVMLVersion) and of the board's InfoROM (nvmlDeviceGetInforomImageVersion, "
     "nvmlDeviceGetInforomVersion), and the brand (nvmlDeviceGetBrand); empty where there is none.",
-    (*GPU_LABELS, "nvml", "brand", "inforom_image", "inforom_oem", "inforom_ecc", "inforom_power"),
-)
+    "nvml", "brand", "inforom_image", "inforom_oem", "inforom_ecc", "inforom_power")
+# fmt: on
 _OEM, _ECC, _POWER = 0, 1, 2  # nvml.h, nvmlInforomObject_t
 
 # nvml.h, nvmlBrandType_t, in its order.
