@@ -3,8 +3,8 @@
     python -m tools.packages dist [--format deb] [--arch amd64]
 
 The package has its libraries with it, in the versions and with the hashes of compose/requirements/exporters.txt, and
-runs on any Python from 3.10 on: bcrypt has one file for all of them, and of PyYAML the part in C, which is optional, is
-left out.
+runs on any Python from 3.10 on: bcrypt has one file for all of them, and of PyYAML and charset-normalizer the parts in
+C, which are optional, are left out.
 """
 
 from __future__ import annotations
@@ -51,8 +51,9 @@ def stage(into: Path, ours: Sequence[Path], machine: str) -> None:
     fixed = ["--only-binary=:all:", "--python-version=3.10", f"--target={library}", "--no-deps", "--no-compile"]
     _run(*_PIP, "install", *fixed, *platforms, "--require-hashes", "--requirement", str(requirements))
     _run(*_PIP, "install", *fixed[:3], "--no-deps", "--no-compile", "--no-index", "--upgrade", *map(str, ours))
-    # Others brought along: the compiled part of PyYAML, scripts, an example.
-    for path in (*library.glob("yaml/_yaml*.so"), *library.glob("bin"), *library.glob("example.py")):
+    # Others brought along: the compiled parts of PyYAML and charset-normalizer, scripts, an example.
+    left_out = ("yaml/_yaml*.so", "charset_normalizer/*.so", "*__mypyc*.so", "bin", "example.py")
+    for path in (path for pattern in left_out for path in library.glob(pattern)):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     for path in library.rglob("*.so"):
         if ".abi3." not in path.name:

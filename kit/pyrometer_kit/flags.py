@@ -6,7 +6,10 @@ import argparse
 import math
 import re
 from collections.abc import Callable
-from typing import NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+
+if TYPE_CHECKING:
+    from urllib.parse import SplitResult
 
 
 class Flags(argparse.ArgumentParser):
@@ -22,6 +25,11 @@ class Flags(argparse.ArgumentParser):
 
 # Names under which no other host can reach this one.
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+def place(url: SplitResult) -> str:
+    """Return host and port of an address, without a password."""
+    return url.netloc.rpartition("@")[2]
 
 
 class Address(NamedTuple):

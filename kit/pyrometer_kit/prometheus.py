@@ -1,33 +1,20 @@
-"""A client for Prometheus' HTTP API, on the standard library; any server with that API works."""
+"""A client for Prometheus' HTTP API; any server with that API works."""
 
 from __future__ import annotations
 
 import argparse
-import errno
-import http.client
 import json
 import math
-import os
-import socket
-import ssl
-import time
-import weakref
-from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
-from urllib.parse import SplitResult, unquote, urlencode, urlsplit
+from urllib.parse import urlencode, urlsplit
 
-from pyrometer_kit.answer_body import TooLargeError, read_whole
-from pyrometer_kit.flags import LOOPBACK
+from pyrometer_kit.errors import HttpError
 
 DEFAULT_URL = "http://127.0.0.1:9090"
 QUERY_SECONDS = 10.0
-MAX_ANSWER_BYTES = 32 << 20
-# A kept connection that the server has closed in the meantime.
-_STALE = (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError)
-# The numbers of name-resolution and TLS errors are not errno's.
-_NUMBERS = {socket.gaierror: "eai", ssl.SSLError: "tls"}
+_FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
 
 class PrometheusError(Exception):
@@ -67,18 +54,14 @@ class Prometheus(Protocol):
 
 
 class HttpPrometheus:
-    """POST to ``<url>/api/v1``: a query that names 500 nodes does not fit into a URL. Safe in several threads.
-
-    The URL may have a user and a password; proxies come from the environment, except for loopback addresses.
-    """
+    """POST to ``<url>/api/v1``: a query that names 500 nodes does not fit into a URL. Safe in several threads."""
 
     def __init__(self, url: str, seconds: float = QUERY_SECONDS) -> None:
         """Ask the server at ``url``; ``seconds`` is the deadline of a whole answer."""
-        self._url = urlsplit(url.rstrip("/"))
-        self._seconds = seconds
-        self._idle: list[http.client.HTTPConnection] = []
-        weakref.finalize(self, _close, self._idle)
-        self._headers = {"Content-Type": "application/x-www-form-urlencoded", **basic_credentials(self._url)}
+        from pyrometer_kit.http_client import HttpClient  # noqa: PLC0415  only where a question is asked
+
+        self._client = HttpClient(url.rstrip("/"), seconds, repeat=True)
+        self._timeout = f"{seconds:g}s"
 
     def instant(self, query: str, at: float) -> list[Series]:
         """See :class:`Prometheus`."""
@@ -91,65 +74,15 @@ class HttpPrometheus:
 
     def close(self) -> None:
         """Close the connections that were kept open."""
-        _close(self._idle)
+        self._client.close()
 
     def _ask(self, path: str, form: Mapping[str, str]) -> list[Series]:
-        form = {**form, "timeout": f"{self._seconds:g}s"}
+        body = urlencode({**form, "timeout": self._timeout}).encode()
         try:
-            return answer(*self._post(path, urlencode(form)))
-        except TimeoutError:
-            raise PrometheusError(f"Prometheus did not answer within {self._seconds:g} s", "deadline") from None
-        except TooLargeError:
-            most = f"{MAX_ANSWER_BYTES >> 20} MiB"
-            raise PrometheusError(f"Prometheus' answer is larger than {most}", "too_large") from None
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            raise PrometheusError(f"Prometheus at {place(self._url)}: {error}", _reason(error)) from None
-
-    def _post(self, path: str, form: str) -> tuple[bytes, int]:
-        """Return the body and the status of the answer, over a kept connection if one is still usable."""
-        until = time.monotonic() + self._seconds
-        while self._idle:
-            try:
-                return self._exchange(self._idle.pop(), path, form, until)
-            except (*_STALE, IndexError):  # IndexError: another thread took the last one
-                continue
-        return self._exchange(self._connection(), path, form, until)
-
-    def _exchange(
-        self, connection: http.client.HTTPConnection, path: str, form: str, until: float
-    ) -> tuple[bytes, int]:
-        try:
-            if connection.sock is not None:
-                connection.sock.settimeout(max(0.001, until - time.monotonic()))
-            connection.request("POST", self._target(connection, path), form, self._headers)
-            with connection.getresponse() as response:
-                body = read_whole(response, MAX_ANSWER_BYTES, until)
-                reusable = not response.will_close
-        except BaseException:
-            connection.close()
-            raise
-        if reusable:
-            self._idle.append(connection)
-        else:
-            connection.close()
-        return body, response.status
-
-    def _target(self, connection: http.client.HTTPConnection, path: str) -> str:
-        plain_proxy = self._url.scheme == "http" and connection.host != self._url.hostname
-        return f"http://{place(self._url)}{self._url.path}{path}" if plain_proxy else self._url.path + path
-
-    def _connection(self) -> http.client.HTTPConnection:
-        host, port = self._url.hostname or "", self._url.port
-        proxy = _proxy(self._url)
-        if proxy is not None:
-            host, port = proxy.hostname or "", proxy.port
-        if self._url.scheme == "http":
-            return http.client.HTTPConnection(host, port, timeout=self._seconds)
-        context = ssl.create_default_context()
-        connection = http.client.HTTPSConnection(host, port, timeout=self._seconds, context=context)
-        if proxy is not None:
-            connection.set_tunnel(self._url.hostname or "", self._url.port)
-        return connection
+            with self._client.ask("POST", path, body, _FORM) as reply:
+                return answer(reply.read(), reply.status)
+        except HttpError as error:
+            raise PrometheusError(f"Prometheus at {error}", error.reason) from None
 
 
 def answer(body: bytes, status: int = 200) -> list[Series]:
@@ -197,38 +130,3 @@ def _series(item: Mapping[str, Any]) -> Series:
         msg = "a label is not text, or a time is not a number"
         raise ValueError(msg)
     return Series(labels, points)
-
-
-def _close(connections: list[http.client.HTTPConnection]) -> None:
-    while connections:
-        connections.pop().close()
-
-
-def basic_credentials(url: SplitResult) -> dict[str, str]:
-    """Return the header of basic authentication for an address with a user; empty without one."""
-    if url.username is None:
-        return {}
-    pair = f"{unquote(url.username)}:{unquote(url.password or '')}"
-    return {"Authorization": f"Basic {b64encode(pair.encode()).decode()}"}
-
-
-def place(url: SplitResult) -> str:
-    """Return host and port, without a password."""
-    return url.netloc.rpartition("@")[2]
-
-
-def _proxy(url: SplitResult) -> SplitResult | None:
-    if url.hostname in LOOPBACK or not any(name.lower().endswith("_proxy") for name in os.environ):
-        return None
-    from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415  only where the environment names a proxy
-
-    proxy = getproxies().get(url.scheme)
-    return urlsplit(proxy) if proxy and not proxy_bypass(place(url)) else None
-
-
-def _reason(error: Exception) -> str:
-    for kind, reason in _NUMBERS.items():
-        if isinstance(error, kind):
-            return reason
-    number = getattr(error, "errno", None)
-    return errno.errorcode.get(number, "").lower() if number else type(error).__name__.lower()

@@ -17,7 +17,10 @@ _TRICKLE_SECONDS = 0.05
 
 
 class StrangeServer(ThreadingHTTPServer):
-    """Listens on loopback between ``with`` and its end; ``asked`` has the headers of each request."""
+    """Listens on loopback between ``with`` and its end.
+
+    ``asked`` has the headers of each request, its ``:path``, its ``:body`` and its client's ``:port``.
+    """
 
     daemon_threads = True
     block_on_close = False
@@ -52,8 +55,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer."""
-        self.server.asked.append({name.lower(): value for name, value in self.headers.items()})
-        self.rfile.read(int(self.headers.get("Content-Length", "0")))
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        body = self.rfile.read(int(self.headers.get("Content-Length", "0"))).decode("latin-1")
+        self.server.asked.append({**headers, ":path": self.path, ":port": str(self.client_address[1]), ":body": body})
         with suppress(OSError):  # they hung up
             self.server.answer(self)
 
@@ -70,11 +74,11 @@ class Handler(BaseHTTPRequestHandler):
         """Log nothing."""
 
 
-def says(body: bytes) -> Answer:
+def says(body: bytes, status: int = 200, **headers: str) -> Answer:
     """Return an answer that is one."""
 
     def answer(handler: Handler) -> None:
-        handler.begin(Content_Length=str(len(body)))
+        handler.begin(status, Content_Length=str(len(body)), **headers)
         handler.wfile.write(body)
 
     return answer
@@ -83,6 +87,17 @@ def says(body: bytes) -> Answer:
 def leads_to(location: str, status: int = 302) -> Answer:
     """Return a redirect."""
     return lambda handler: handler.begin(status, Location=location, Content_Length="0")
+
+
+def begins_without_end() -> Answer:
+    """Return an answer whose header comes byte by byte."""
+
+    def answer(handler: Handler) -> None:
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\nX: ")
+        while not handler.server.ended.wait(_TRICKLE_SECONDS):
+            handler.wfile.write(b"a")
+
+    return answer
 
 
 def trickles(status: int = 200) -> Answer:

@@ -33,5 +33,5 @@ def test_the_node_exporter_loads_nothing_that_it_needs_only_elsewhere() -> None:
     assert "pyrometer_exporters.node.gpu.collector" in loaded
     # Together some 8 MB of what an exporter may take (docs/design.md: 40 MB).
     heavy = {"importlib.metadata", "email", "http.client", "zipfile", "yaml", "bcrypt", "prometheus_client"}
-    heavy |= {"hmac", "hashlib", "html"}
+    heavy |= {"hmac", "hashlib", "html", "requests", "urllib3", "slack_sdk"}
     assert not heavy & set(loaded)

@@ -8,22 +8,31 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import closing
+from email.message import Message as Headers
 from http import HTTPStatus
-from http.client import HTTPException
+from io import BytesIO
 from typing import Any, NamedTuple, Protocol
 from urllib.error import URLError
 from urllib.parse import urlsplit
-from urllib.request import build_opener, install_opener
+from urllib.request import (
+    BaseHandler,
+    HTTPDefaultErrorHandler,
+    HTTPErrorProcessor,
+    OpenerDirector,
+    Request,
+    install_opener,
+)
+from urllib.response import addinfourl
 
-import requests
 from slack_sdk import WebClient
 from slack_sdk.errors import SlackApiError, SlackClientError
 from slack_sdk.web import SlackResponse
 
 from pyrometer_alerting.channel.failure import DeliveryFailure, Trouble
 from pyrometer_alerting.model.message import Message
-from pyrometer_kit.flags import LOOPBACK
-from pyrometer_kit.http_get import NoRedirects
+from pyrometer_kit.errors import HttpError
+from pyrometer_kit.http_client import HttpClient
 
 # Well above the time of any normal answer: beyond this the connection is dead and a lookup decides.
 TIMEOUT_SECONDS = 10
@@ -140,18 +149,49 @@ def classify(code: str) -> Trouble:
     return next((trouble for trouble, codes in _CLASSES.items() if code in codes), Trouble.PAYLOAD)
 
 
+class _Response(addinfourl):
+    """An answer as urllib's handlers read it."""
+
+    msg = ""
+
+
+class _OurClient(BaseHandler):
+    """Sends urllib's requests with our own client, so that slack_sdk's calls have the limits of all others."""
+
+    def https_open(self, request: Request) -> addinfourl:
+        """Return the whole answer.
+
+        Raises:
+            URLError: there was none, or not all of it.
+        """
+        body = request.data if isinstance(request.data, bytes) else None
+        headers = Headers()
+        try:
+            client = HttpClient(request.full_url, TIMEOUT_SECONDS)
+            with closing(client), client.ask(request.get_method(), "", body, dict(request.header_items())) as answer:
+                for name, value in answer.headers.items():
+                    headers[name] = value
+                return _Response(BytesIO(answer.read()), headers, request.full_url, answer.status)
+        except HttpError as error:
+            raise URLError(error) from None
+
+    http_open = https_open
+
+
 class WebSlack:
     """Slack's Web API through slack_sdk; `base_url` ends in `/api/`, every method raises SlackFailure."""
 
     def __init__(self, token: str, base_url: str) -> None:
-        install_opener(build_opener(NoRedirects()))  # slack_sdk calls urlopen
+        opener = OpenerDirector()
+        for handler in (_OurClient(), HTTPErrorProcessor(), HTTPDefaultErrorHandler()):
+            opener.add_handler(handler)
+        install_opener(opener)  # slack_sdk calls urlopen
         quiet = logging.getLogger("pyrometer_alerting.slack_sdk")
         quiet.setLevel(logging.WARNING)  # at DEBUG slack_sdk logs message bodies
         self._client = WebClient(
             token=token, base_url=base_url, timeout=TIMEOUT_SECONDS, retry_handlers=[], logger=quiet
         )
-        if urlsplit(base_url).hostname in LOOPBACK:
-            self._client.proxy = None  # a proxy from the environment cannot reach our loopback
+        self._client.proxy = None  # with one, it would not use the opener
 
     def post(
         self, channel: str, message: Message, metadata: Mapping[str, str], thread_ts: str | None
@@ -298,13 +338,13 @@ class WebSlack:
         if host != ours and not (address.startswith("https://") and host.endswith(".slack.com")):
             raise SlackFailure(Trouble.PAYLOAD, "upload_to_a_strange_host")
         try:
-            with requests.Session() as session:
-                session.trust_env = host not in LOOPBACK  # a proxy from the environment cannot reach our loopback
-                answer = session.post(address, data=content, timeout=TIMEOUT_SECONDS, allow_redirects=False)
-        except requests.RequestException as error:
-            raise SlackFailure(Trouble.SAFE, type(error).__name__) from None
-        if answer.status_code != HTTPStatus.OK:
-            raise SlackFailure(Trouble.SAFE, f"upload_http_{answer.status_code}")
+            client = HttpClient(address, TIMEOUT_SECONDS)
+            with closing(client), client.ask("POST", "", content) as answer:
+                status = answer.status
+        except HttpError as error:
+            raise SlackFailure(Trouble.SAFE, error.reason) from None
+        if status != HTTPStatus.OK:
+            raise SlackFailure(Trouble.SAFE, f"upload_http_{status}")
 
     def _call(self, call: Callable[[], SlackResponse]) -> SlackResponse:
         try:
@@ -312,8 +352,10 @@ class WebSlack:
         except SlackApiError as error:
             raise _failure(error) from None
         except URLError as error:
-            raise SlackFailure(*_unreachable(error.reason)) from None
-        except (OSError, HTTPException, SlackClientError, ValueError) as error:
+            if isinstance(error.reason, HttpError) and not error.reason.sent:
+                raise SlackFailure(Trouble.SAFE, "unreachable") from None
+            raise SlackFailure(Trouble.AMBIGUOUS, getattr(error.reason, "reason", "URLError")) from None
+        except (OSError, SlackClientError, ValueError) as error:
             raise SlackFailure(Trouble.AMBIGUOUS, type(error).__name__) from None
 
 
@@ -338,13 +380,6 @@ def _retry_after(headers: Mapping[str, Any]) -> float:
         return min(max(float(value[0] if isinstance(value, list) else value), 1.0), LONGEST_WAIT_SECONDS)
     except (TypeError, ValueError, IndexError):
         return 30.0  # Slack sends a time with every 429; without one, half a minute is its usual value
-
-
-def _unreachable(reason: object) -> tuple[Trouble, str]:
-    """Return SAFE if nothing was sent (refused, unresolved), AMBIGUOUS for any later error."""
-    if isinstance(reason, ConnectionRefusedError) or type(reason).__name__ == "gaierror":
-        return Trouble.SAFE, "unreachable"
-    return Trouble.AMBIGUOUS, type(reason).__name__
 
 
 def _metadata(payload: Mapping[str, str]) -> dict[str, Any]:

@@ -7,8 +7,8 @@ import logging
 import socket
 import threading
 from collections.abc import Mapping
-from http.client import HTTPException
 from typing import Any
+from urllib.parse import urlsplit
 
 from slack_sdk import WebClient
 from slack_sdk.errors import SlackApiError, SlackClientError
@@ -24,6 +24,7 @@ from pyrometer_alerting.channel.interactions import Interactions
 from pyrometer_alerting.channel.slack import SlackFailure
 from pyrometer_alerting.incidents.storage.store import StoreError
 from pyrometer_kit.clock import Clock
+from pyrometer_kit.flags import LOOPBACK
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ class _Client(SocketModeClient):
         """Call apps.connections.open.
 
         Raises:
-            SlackClientError, OSError, HTTPException: it failed, or Slack is away and was not called.
+            SlackClientError, OSError: it failed, or Slack is away and was not called.
         """
         now = self.clock.wall()
         if now < self.breaker.open_until:
@@ -49,7 +50,7 @@ class _Client(SocketModeClient):
             address = super().issue_new_wss_url()
         except SlackApiError:
             raise  # Slack is there, and refuses
-        except (SlackClientError, OSError, HTTPException) as error:
+        except (SlackClientError, OSError) as error:
             self.breaker.record(SlackFailure(Trouble.SAFE, type(error).__name__), now)
             raise
         self.breaker.close()
@@ -84,7 +85,8 @@ class Listener:
         quiet = logging.getLogger("pyrometer_alerting.slack_sdk")
         client = _Client(self._app_token, logger=quiet, web_client=self._web, concurrency=4)
         client.breaker, client.clock = self._breaker, self._clock
-        client.proxy = self._web.proxy
+        if urlsplit(self._web.base_url).hostname in LOOPBACK:
+            client.proxy = None  # a proxy from the environment cannot reach our loopback
         client.socket_mode_request_listeners.append(self._on_request)
         self._client = client
         while not self._stopping.is_set() and not client.is_connected():

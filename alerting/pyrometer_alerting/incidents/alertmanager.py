@@ -13,16 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any, Protocol
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
-import requests
-from urllib3.exceptions import HTTPError
-
-from pyrometer_kit.answer_body import TooLargeError, read_whole
-from pyrometer_kit.flags import LOOPBACK
+from pyrometer_kit.errors import HttpError
+from pyrometer_kit.http_client import HttpClient
 
 ANSWER_SECONDS = 5.0
-MAX_ANSWER_BYTES = 64 << 20  # enough for tens of thousands of alerts with annotations
 
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(\.\d+)?(?:Z|([+-])(\d\d):(\d\d))")
 
@@ -95,11 +91,7 @@ class HttpAlertmanager:
     """One Alertmanager by its address."""
 
     def __init__(self, url: str) -> None:
-        self._url = url.rstrip("/")
-        self._session = requests.Session()
-        self._session.headers["Accept-Encoding"] = "identity"  # bodies are read as they come
-        if urlsplit(url).hostname in LOOPBACK:
-            self._session.trust_env = False  # a proxy from the environment cannot reach our loopback
+        self._client = HttpClient(url, ANSWER_SECONDS)
 
     def alerts(self, matchers: Sequence[Matcher] = ()) -> list[ActiveAlert]:
         """Call GET /api/v2/alerts.
@@ -155,31 +147,20 @@ class HttpAlertmanager:
 
     def close(self) -> None:
         """Close open connections."""
-        self._session.close()
+        self._client.close()
 
     def _ask(self, method: str, path: str, document: object = None) -> Any:  # noqa: ANN401 - JSON
+        body = None if document is None else json.dumps(document).encode()
         try:
-            body = self._body(method, path, document)
-            return json.loads(body) if body else None
-        except (requests.RequestException, HTTPError) as error:
-            raise AlertmanagerError(f"Alertmanager did not answer ({type(error).__name__})") from None
+            with self._client.ask(method, path, body, {"Content-Type": "application/json"}) as answer:
+                content = answer.read()
+            if answer.status >= 300:
+                raise AlertmanagerError(f"Alertmanager refused: HTTP {answer.status}")
+            return json.loads(content) if content else None
+        except HttpError as error:
+            raise AlertmanagerError(f"Alertmanager did not answer ({error.reason})") from None
         except ValueError:
             raise AlertmanagerError("Alertmanager's answer could not be read") from None
-
-    def _body(self, method: str, path: str, document: object) -> bytes:
-        """Read the whole answer, bounded in time and size (requests' own timeout is per read); follow no redirect."""
-        deadline = time.monotonic() + ANSWER_SECONDS
-        address = self._url + path
-        with self._session.request(
-            method, address, json=document, timeout=ANSWER_SECONDS, stream=True, allow_redirects=False
-        ) as answer:
-            try:
-                body = read_whole(answer.raw, MAX_ANSWER_BYTES, deadline)
-            except (TimeoutError, TooLargeError):
-                raise AlertmanagerError("Alertmanager's answer came too slowly or is too large") from None
-            if answer.status_code >= 300:
-                raise AlertmanagerError(f"Alertmanager refused: HTTP {answer.status_code}")
-            return body
 
 
 def _active_alert(item: Mapping[str, Any]) -> ActiveAlert:

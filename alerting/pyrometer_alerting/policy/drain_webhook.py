@@ -5,16 +5,17 @@ Whoever knows the id already has done it, and answers with a 2xx again: so a POS
 
 from __future__ import annotations
 
-import requests
+import json
+from contextlib import closing
 
 from pyrometer_alerting.incidents.storage.actions import Action
 from pyrometer_alerting.policy.rules import WebhookSettings
 from pyrometer_alerting.policy.schedulers import RefusedError, SchedulerError
+from pyrometer_kit.errors import HttpError
+from pyrometer_kit.http_client import HttpClient
 
 # Request timeout, too early, too many requests (RFC 9110, 8470, 6585): a later one may be taken.
 _LATER = (408, 425, 429)
-# The share of `seconds` for the connection: 2.5 s of 10 s, with room for one lost SYN (sent again after 1 s, RFC 6298).
-_CONNECTING = 0.25
 
 
 def post(settings: WebhookSettings, action: Action) -> None:
@@ -24,7 +25,7 @@ def post(settings: WebhookSettings, action: Action) -> None:
         RefusedError: the receiver said no.
         SchedulerError: it is not known whether it took it, or it was not reached.
     """
-    headers = {"Idempotency-Key": action.id}
+    headers = {"Idempotency-Key": action.id, "Content-Type": "application/json"}
     if settings.token_file is not None:
         try:
             headers["Authorization"] = f"Bearer {settings.token_file.read_text('ascii').strip()}"
@@ -34,15 +35,13 @@ def post(settings: WebhookSettings, action: Action) -> None:
         "id": action.id, "action": "drain", "cluster": action.cluster, "node": action.node, "reason": action.reason,
         "rule": action.rule, "incident": action.incident_id,
     }  # fmt: skip
-    # The two waits are added: both together take no longer than `seconds`.
-    waits = (settings.seconds * _CONNECTING, settings.seconds * (1 - _CONNECTING))
+    body = json.dumps(document).encode()
     try:
-        with requests.post(
-            settings.url, json=document, headers=headers, timeout=waits, allow_redirects=False, stream=True
-        ) as answer:
-            status = answer.status_code
-    except (requests.RequestException, OSError) as error:
-        raise SchedulerError(f"the webhook did not answer ({type(error).__name__})") from None
+        client = HttpClient(settings.url, settings.seconds)
+        with closing(client), client.ask("POST", "", body, headers) as answer:
+            status = answer.status
+    except HttpError as error:
+        raise SchedulerError(f"the webhook did not answer ({error.reason})") from None
     if 300 <= status < 500 and status not in _LATER:
         raise RefusedError(f"the webhook refused: HTTP {status}")
     if not 200 <= status < 300:

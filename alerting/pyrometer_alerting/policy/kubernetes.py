@@ -1,6 +1,6 @@
 """Kubernetes through its API: cordon, taint, and an annotation that is the action's mark, all in one patch.
 
-Three calls (list, get and patch of nodes) over `requests`, which the service has already. The official client would
+Three calls (list, get and patch of nodes) over our own client. The official client would
 bring 30 MB of generated models and several packages for them, which somebody must keep free of known faults; what it is
 good at (watches, leader election, every kind of resource) is not needed here.
 """
@@ -8,25 +8,21 @@ good at (watches, leader election, every kind of resource) is not needed here.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
-import requests
-from urllib3.exceptions import HTTPError
-
 from pyrometer_alerting.model import text
 from pyrometer_alerting.policy.rules import KubernetesSettings
 from pyrometer_alerting.policy.schedulers import NodeState, RefusedError, SchedulerError
-from pyrometer_kit.answer_body import TooLargeError, read_whole
+from pyrometer_kit.errors import HttpError
+from pyrometer_kit.http_client import HttpClient
 
 TAINT = "pyrometer.io/unfit"
 _CORDON = "node.kubernetes.io/unschedulable"
 MARK = "pyrometer.io/policy-action"
 REASON = "pyrometer.io/policy-reason"
-MAX_ANSWER_BYTES = 64 << 20  # a node is some 20 kB: images and conditions
-_PAGE = 500  # the API's own clients ask for so many at once
+_PAGE = 500  # the API's own clients ask for so many at once; a node is some 20 kB: images and conditions
 _MERGE = "application/merge-patch+json"
 _CONFLICT = 409
 
@@ -38,9 +34,8 @@ class Kubernetes:
 
     def __init__(self, settings: KubernetesSettings) -> None:
         self._settings = settings
-        self._session = requests.Session()
-        self._session.headers["Accept-Encoding"] = "identity"  # bodies are read as they come
-        self._session.trust_env = False  # no proxy and no .netrc between a service account and its own API server
+        # No proxy between a service account and its own API server.
+        self._client = HttpClient(settings.url, settings.seconds, ca_file=str(settings.ca_file), use_proxies=False)
 
     def nodes(self) -> Mapping[str, NodeState]:
         """List the nodes.
@@ -103,20 +98,12 @@ class Kubernetes:
         except (OSError, ValueError):
             raise RefusedError(f"the token in {settings.token_file} can't be read") from None
         headers = {"Authorization": f"Bearer {token}", "Accept": "application/json", "Content-Type": _MERGE}
-        body = None if document is None else json.dumps(document)
-        until = time.monotonic() + settings.seconds
+        body = None if document is None else json.dumps(document).encode()
         try:
-            with self._session.request(
-                method, settings.url + path, data=body, headers=headers, timeout=settings.seconds,
-                verify=str(settings.ca_file), stream=True, allow_redirects=False,
-            ) as answer:  # fmt: skip
-                content = read_whole(answer.raw, MAX_ANSWER_BYTES, until)
-                status = answer.status_code
-        except TooLargeError:
-            raise SchedulerError("Kubernetes' answer is too large") from None
-        except (requests.RequestException, HTTPError, OSError) as error:
-            raise SchedulerError(f"Kubernetes did not answer ({type(error).__name__})") from None
-        return _read(status, content)
+            with self._client.ask(method, path, body, headers) as answer:
+                return _read(answer.status, answer.read())
+        except HttpError as error:
+            raise SchedulerError(f"Kubernetes did not answer ({error.reason})") from None
 
 
 def _read(status: int, content: bytes) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import requests
 from alerting_fakes import FakeClock
 from alerting_policy_fakes import CLUSTER, FileScheduler, Findings, policy, worker_of
 
@@ -217,20 +216,6 @@ def test_a_policy_that_is_switched_off_posts_no_more(
     assert len(desk.requests) == 1
     assert ended(store) == [("n3", "unknown")]
     assert details(store) == ["the policy no longer posts"]
-
-
-def test_to_connect_and_to_wait_for_the_answer_take_no_longer_than_the_webhooks_seconds(
-    worker: PolicyWorker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    waits: list[tuple[float, float]] = []
-
-    def unreachable(_url: str, *, timeout: tuple[float, float], **_rest: object) -> None:
-        waits.append(timeout)
-        raise requests.ConnectionError
-
-    monkeypatch.setattr(requests, "post", unreachable)
-    worker.step()
-    assert [sum(each) for each in waits] == [WAITS]
 
 
 def test_the_token_is_in_the_header_and_nowhere_else(

@@ -18,8 +18,9 @@ from pyrometer_exporters.framework.collector import CollectorSpec, Context, Flag
 from pyrometer_exporters.framework.metrics import Down, Families, Sample
 from pyrometer_exporters.framework.outcome import PartError
 from pyrometer_kit.clock import Clock
-from pyrometer_kit.http_get import HttpGetError, get
-from pyrometer_kit.prometheus import HttpPrometheus, Prometheus, place, prometheus_url
+from pyrometer_kit.errors import HttpError
+from pyrometer_kit.flags import place
+from pyrometer_kit.prometheus import HttpPrometheus, Prometheus, prometheus_url
 
 # The secondary telemetry looks at the fabric every 300 s: asked each minute, what it saw is known within one.
 INTERVAL_SECONDS = 60.0
@@ -86,10 +87,11 @@ class _Source:
         Raises:
             PartError: no answer, or none with a table of ports or switches.
         """
-        query = urlsplit(self._url).query
+        from pyrometer_kit.http_client import get  # noqa: PLC0415  only where an address is given
+
         try:
-            body = get(self._url, f"?{query}" if query else "", seconds=ANSWER_SECONDS)
-        except HttpGetError as error:
+            body = get(self._url, "", seconds=ANSWER_SECONDS)
+        except HttpError as error:
             raise PartError(f"http_{error.status}" if error.status else "no_answer", str(error)) from None
         now = self._clock.wall()
         found = temperatures(rows(body), self._hosts(now), now)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pyrometer_exporters import node
-from pyrometer_exporters.commands.doctor import field_report, nvidia_smi, stack
+from pyrometer_exporters.commands.doctor import field_report, nvidia_smi
 from pyrometer_exporters.commands.doctor.examine import examine, gpus_read
 from pyrometer_exporters.commands.doctor.report import render
 from pyrometer_exporters.framework import service
@@ -106,6 +106,8 @@ def _stack(flags: argparse.Namespace) -> int:
             raise UsageError(f"--{flag}: expected an address such as http://127.0.0.1:9090")
     if not chosen["prometheus.url"]:
         raise UsageError("--stack needs --prometheus.url, such as http://127.0.0.1:9090")
+    from pyrometer_exporters.commands.doctor import stack  # noqa: PLC0415  the HTTP client: 10 MB that no node needs
+
     findings = []
     for finding in stack.check(
         stack.Stack(

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from pyrometer_kit.errors import HttpError
 from pyrometer_kit.finding import Finding
-from pyrometer_kit.http_get import HttpGetError, get, get_json
+from pyrometer_kit.http_client import get, get_json
 from pyrometer_kit.prometheus import PrometheusError, answer
 
 # As many names as fit into a line.
@@ -63,7 +64,7 @@ def check(stack: Stack, now: Callable[[], float] = time.time) -> Iterator[Findin
 def _asked(ask: Callable[[], Iterator[Finding]], name: str) -> Iterator[Finding]:
     try:
         yield from ask()
-    except HttpGetError as error:
+    except HttpError as error:
         yield Finding("missing", f"{name}: {error}", _access(error.status))
     except PrometheusError as error:
         yield Finding("missing", f"{name}: {error}")
