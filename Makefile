@@ -18,7 +18,7 @@ help:
 	@echo "make test-compose  the same scenario in containers (9 minutes; root, or an engine that runs)"
 	@echo "make test-integrations    the hooks with the real PyTorch, Hugging Face, Lightning, Composer, Ray, torchtune, verl and others (11 GB)"
 	@echo "make test-scale  several clusters, two Prometheus servers and VictoriaMetrics; what is skipped says how to get it (minutes)"
-	@echo "make test-systems    demo and smoke tests in chroots of Debian and Ubuntu, as root (SYSTEMS_FLAGS=--help for the choices)"
+	@echo "make test-systems    demo and smoke tests in containers of Debian and Ubuntu, as root (SYSTEMS_FLAGS=--help for the choices)"
 	@echo "make test-wheels    every distribution, installed alone on the oldest and the newest Python"
 	@echo "make test-pythons   the unit tests on Python 3.10 to 3.14, as far as they are installed (PYTHONS=\"3.10 newest\" TESTS=tests/client)"
 	@echo "make wheels  the distributions, in dist/"
@@ -165,7 +165,7 @@ unit: $(STAMP) stack
 	@echo ">> tests"; $(BIN)/pytest $(SPREAD)
 
 # What differs between systems: the stack, the demo's parts, the kernel log, the client's hooks into Python's own exit. Floods
-# of the log are about speed, which the chroots of a busy machine say nothing about.
+# of the log are about speed, which the containers of a busy machine say nothing about.
 SMOKE := tests/simulator/stack tests/simulator/demo tests/simulator/systems tests/simulator/test_engine.py \
 	tests/exporters/node/kernel tests/client/test_*.py tests/test_make.py --ignore=tests/exporters/node/kernel/test_follow_flood.py
 smoke: $(STAMP) stack
@@ -173,7 +173,7 @@ smoke: $(STAMP) stack
 
 # As root: debootstrapped Debian 12 and 13, Ubuntu 22.04 and 24.04. SYSTEMS_FLAGS=--help for the choices.
 test-systems: $(STAMP)
-	@echo ">> demo and smoke tests in chroots"; $(BIN)/python -m pyrometer_simulator.systems $(SYSTEMS_FLAGS)
+	@echo ">> demo and smoke tests on other systems"; $(BIN)/python -m pyrometer_simulator.systems $(SYSTEMS_FLAGS)
 
 # They mostly sleep, so three processes. By file, as the tests of one share what takes minutes.
 E2E := tests/e2e tests/simulator/incidents tests/dashboards tests/alerting/test_three_alertmanagers.py

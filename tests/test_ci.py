@@ -18,11 +18,16 @@ case $1 in test) exit $TESTS;; test-pythons) exit $OTHERS;; test-systems) echo "
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """The script, with a make that does nothing, and a debootstrap."""
+    """The script, with a make that does nothing, a debootstrap and an engine."""
     (tmp_path / ".ci").mkdir()
     (tmp_path / ".venv").mkdir()
     shutil.copy(ROOT / ".ci/run", tmp_path / ".ci")
-    for name, text in {"make": MAKE, "debootstrap": "#!/bin/sh\n", "apt-get": "#!/bin/sh\nexit 100\n"}.items():
+    for name, text in {
+        "make": MAKE,
+        "debootstrap": "#!/bin/sh\n",
+        "dockerd": "#!/bin/sh\n",
+        "apt-get": "#!/bin/sh\nexit 100\n",
+    }.items():
         program(tmp_path, name, text)
     return tmp_path
 
@@ -65,15 +70,12 @@ def test_a_failure_on_another_python_fails_the_whole(checkout: Path) -> None:
     assert "ci: failed: the tests on other Pythons" in answer.stderr
 
 
-def test_without_debootstrap_it_fails_instead_of_skipping_the_trial(checkout: Path) -> None:
-    (checkout / "bin/debootstrap").unlink()
+@pytest.mark.parametrize("missing", ["debootstrap", "dockerd"])
+def test_without_what_the_trial_needs_it_is_installed_or_the_whole_fails(checkout: Path, missing: str) -> None:
+    (checkout / "bin" / missing).unlink()
     answer = run(checkout)
     assert answer.returncode == 2
-    assert "ci: no debootstrap, and apt-get can't install it" in answer.stderr
+    assert f"ci: no {missing}, and apt-get can't install it" in answer.stderr
     assert "make test" not in answer.stdout
-
-
-def test_debootstrap_is_installed_where_it_is_missing(checkout: Path) -> None:
-    (checkout / "bin/debootstrap").unlink()
     program(checkout, "apt-get", "#!/bin/sh\nexit 0\n")
     assert run(checkout).returncode == 0

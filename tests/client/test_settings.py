@@ -79,5 +79,5 @@ def test_help_and_completion_show_every_setting(function: Any) -> None:
 
 
 def test_every_setting_is_documented() -> None:
-    documented = re.findall(r"^        (\w+): ", str(pyrometer.start.__doc__), re.MULTILINE)
+    documented = re.findall(r"^    (\w+): ", str(inspect.getdoc(pyrometer.start)), re.MULTILINE)
     assert documented == ["run", *StartSettings.__annotations__]

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pyrometer_simulator.engine import compose, daemon, standins, wheelhouse
-from pyrometer_simulator.engine.compose import Compose, ComposeError, version
-from pyrometer_simulator.engine.daemon import Docker, EngineError
+from pyrometer_simulator.engine import compose, daemon, wheelhouse
+from pyrometer_simulator.engine.daemon import EngineError
 
 
 def program(folder: Path, name: str, script: str) -> Path:
@@ -16,19 +15,6 @@ def program(folder: Path, name: str, script: str) -> Path:
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
     return path
-
-
-@pytest.mark.parametrize(
-    ("said", "expected"),
-    [("2.40.3-3", (2, 40)), ("v2.24.0", (2, 24)), ("1.29.2", (1, 29)), ("", None), ("no such command", None)],
-)
-def test_the_version_of_compose_is_read(tmp_path: Path, said: str, expected: tuple[int, int] | None) -> None:
-    assert version(program(tmp_path, "docker-compose", f"echo '{said}'")) == expected
-
-
-def test_a_program_that_does_not_start_has_no_version(tmp_path: Path) -> None:
-    assert version(tmp_path / "missing") is None
-    assert version(program(tmp_path, "broken", "exit 1")) is None
 
 
 def test_the_machines_own_compose_is_taken_if_it_is_new_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,20 +25,6 @@ def test_the_machines_own_compose_is_taken_if_it_is_new_enough(tmp_path: Path, m
     assert compose.find_compose(lambda _: None) == found
     program(tmp_path, "docker-compose", "echo 2.23.9")
     assert compose.find_compose(lambda _: None) == Path("/from/debian/docker-compose")
-
-
-def test_compose_gets_files_profiles_and_only_the_environment_it_is_given(tmp_path: Path) -> None:
-    script = program(tmp_path, "compose", 'echo "$@"; /usr/bin/env | /usr/bin/sort | /bin/grep -v ^_ ')
-    found = Compose(script, tmp_path, ["a.yaml"], env={"A": "1"}, project="p", profiles=["x"]).run("config")
-    assert found.splitlines()[0] == "--project-name p --file a.yaml --profile x config"
-    assert "A=1" in found
-    assert "HOME" not in found
-
-
-def test_what_compose_complains_about_is_the_error(tmp_path: Path) -> None:
-    script = program(tmp_path, "compose", "echo 'no such service' >&2; exit 1")
-    with pytest.raises(ComposeError, match="up: no such service"):
-        Compose(script, tmp_path, [], env={}).run("up")
 
 
 @pytest.mark.parametrize(
@@ -80,23 +52,6 @@ def test_an_engine_that_does_not_start_tells_its_last_words(tmp_path: Path, monk
         daemon.engine(tmp_path, [], lambda _: None),
     ):
         pass
-
-
-def test_without_debootstrap_one_line_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(EngineError, match="debootstrap not found: install it"):
-        standins.build(Docker({}), ["prom/prometheus:v3.5.3"], lambda _: None)
-
-
-def test_grafana_is_that_of_its_folder_or_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("GRAFANA_HOME", raising=False)
-    assert not standins.has_grafana()
-    monkeypatch.setenv("GRAFANA_HOME", str(tmp_path))
-    assert not standins.has_grafana()
-    (tmp_path / "bin").mkdir()
-    program(tmp_path / "bin", "grafana", "exit 0")
-    assert standins.has_grafana()
 
 
 def test_the_wheelhouse_follows_the_constraints_of_the_images_python(tmp_path: Path) -> None:

@@ -65,28 +65,6 @@ def test_what_is_played_is_what_was_recorded(tmp_path: Path, driver: str) -> Non
     assert any(name == "DCGM_FI_PROF_SM_ACTIVE" and value > 0 for (name, _labels), value in played.items())
 
 
-def test_lists_of_processes_can_be_played_more_often_than_they_were_recorded(tmp_path: Path) -> None:
-    gpus = SimulatedGpus(tmp_path / "gpus", count=1)
-    gpus[0].set(processes=[[4711, 100], [4712, 100]])
-    with installed(gpus.path) as library:
-        recorder = Recorder(library)
-        with under_pynvml(recorder):
-            scraped(tmp_path, StillClock())
-    recorder.save(tmp_path / "recording.json")
-    with under_pynvml(recording.load(tmp_path / "recording.json")):
-        played = [scraped(tmp_path, StillClock()) for _ in range(2)][-1]
-    assert played["pyrometer_gpu_processes", ("0", gpus[0].uuid, "hidden")] == 2
-
-
-def test_what_was_never_asked_is_not_supported(tmp_path: Path) -> None:
-    (tmp_path / "recording.json").write_text('{"version": 1, "calls": {"nvmlShutdown()@MainThread": [[0]]}}')
-    library = recording.load(tmp_path / "recording.json")
-    assert library.nvmlShutdown() == 0
-    assert library.nvmlShutdown(7) == 3
-    with pytest.raises(AttributeError):
-        library.nvmlDeviceGetName  # noqa: B018
-
-
 def test_record_here_and_play_there_give_the_same_report(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,8 +6,6 @@ import secrets
 import socket
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -92,51 +90,8 @@ def test_a_program_that_ended_is_started_anew_on_another_port(tmp_path: Path) ->
     assert port != starter.started[0][1]
 
 
-@pytest.fixture
-def answering(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Something else answers on whatever port is chosen."""
-
-    class Fine(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the base class names it so
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Fine) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        monkeypatch.setattr(ports, "free_port", lambda: server.server_port)
-        yield
-        server.shutdown()
-
-
-@pytest.mark.usefixtures("answering")
-def test_what_answers_in_place_of_a_program_that_ended_is_not_taken_for_it(tmp_path: Path) -> None:
-    def start(port: int) -> subprocess.Popen[Any]:
-        process = starter(port)
-        process.wait()
-        return process
-
-    starter = Starter(tmp_path, ENDS, ENDS, ENDS)
-    with pytest.raises(StackError, match="ended with status 1, 3 times"):
-        ports.serving(start, "/")
-    assert len(starter.started) == 3
-
-
 def test_a_program_that_never_answers_is_ended(tmp_path: Path) -> None:
     starter = Starter(tmp_path, SILENT)
     with pytest.raises(StackError, match="did not answer within 0 s"):
         ports.serving(starter, "/", seconds=0.1)
-    assert starter.started[0][0].returncode is not None
-
-
-def test_an_interrupt_while_a_program_comes_up_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(_url: str) -> bool:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(ports, "answers", interrupted)
-    starter = Starter(tmp_path, SILENT)
-    with pytest.raises(KeyboardInterrupt):
-        ports.serving(starter)
     assert starter.started[0][0].returncode is not None

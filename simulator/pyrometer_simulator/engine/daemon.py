@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 START_SECONDS = 60.0
 END_SECONDS = 90.0  # it stops its containers first
@@ -26,11 +27,11 @@ class Docker:
         self.env = dict(env)
         self.ours = ours
 
-    def run(self, *arguments: str, stdin: bytes | None = None, seconds: float = 300.0) -> str:
+    def run(self, *arguments: str, stdin: IO[bytes] | None = None, seconds: float = 300.0) -> str:
         """Run a docker command and return what it prints. Raises EngineError with its complaint."""
         try:
             answer = subprocess.run(
-                ["docker", *arguments], env=self.env, input=stdin, capture_output=True, timeout=seconds, check=False
+                ["docker", *arguments], env=self.env, stdin=stdin, capture_output=True, timeout=seconds, check=False
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             msg = f"docker {' '.join(arguments[:2])}: {error}"

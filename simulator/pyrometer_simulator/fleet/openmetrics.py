@@ -7,13 +7,11 @@ from collections.abc import Iterator, Sequence
 from typing import TextIO
 
 from pyrometer_simulator.fleet.collective_metrics import collective_families
-from pyrometer_simulator.fleet.detail_metrics import detail_families
-from pyrometer_simulator.fleet.host_metrics import host_families
+from pyrometer_simulator.fleet.host_metrics import host_families, state_families
 from pyrometer_simulator.fleet.node_metrics import NodeMetrics
 from pyrometer_simulator.fleet.plan import Plan
 from pyrometer_simulator.fleet.series import Family, flatten
 from pyrometer_simulator.fleet.service_metrics import service_families
-from pyrometer_simulator.fleet.state_metrics import state_families
 from pyrometer_simulator.fleet.training_metrics import batches, rank_families
 
 # Constant series need a sample within Prometheus' lookback of 5 minutes, not more often.
@@ -23,12 +21,9 @@ SLOW_EVERY = 4
 def all_families(plan: Plan) -> list[Family]:
     """Return all families of a planned cluster except the batches."""
     nodes = NodeMetrics(plan)
-    ranks = rank_families(plan, nodes.targets, nodes.dead)
-    of_nodes = flatten(nodes.exporters(), nodes.dcgm(), nodes.gpus(), nodes.ports(), ranks)
-    more = flatten(
-        *(each(plan, nodes.targets, nodes.dead) for each in (state_families, detail_families, host_families))
-    )
-    return of_nodes + more + flatten(collective_families(plan, nodes.targets)) + service_families(plan)
+    of_nodes = nodes.exporters(), nodes.dcgm(), nodes.gpus(), nodes.ports(), state_families(nodes), host_families(nodes)
+    of_runs = rank_families(plan, nodes.targets, nodes.dead), collective_families(plan, nodes.targets)
+    return [*flatten(*of_nodes, *of_runs), *service_families(plan)]
 
 
 def write_history(plan: Plan, start: float, end: float, step: float, file: TextIO) -> int:

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field, replace
 # When counters started: any fixed time before the earliest history that is written.
 EPOCH = 1_700_000_000.0
 CLUSTER = "atlas"
-MODEL = "NVIDIA H100 80GB HBM3"
-DRIVER = "580.82.07"
 REASONS = ("gpu_idle", "power_cap", "hw_thermal", "sw_thermal", "hw_power_brake", "hw_slowdown", "sync_boost")
 PARTS = {"data": 0.02, "forward": 0.27, "backward": 0.52, "optimizer": 0.07, "wait": 0.06, "gc": 0.005}
 # The factor on a step's time while all ranks wait for one.

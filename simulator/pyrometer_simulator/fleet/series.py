@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from pyrometer_simulator.fleet.plan import EPOCH
+from pyrometer_simulator.vocabulary import text
 
 Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
@@ -37,6 +38,19 @@ def family(name: str, labels: Sequence[str], values: Values | Array, *, slow: bo
     return Family(
         name, [f"{name}{{{each}}}" for each in labels], values if callable(values) else constant(values), slow
     )
+
+
+def rows(
+    labels: Sequence[str], values: Mapping[str, Values | Array | float], *, slow: bool = False
+) -> Iterator[Family]:
+    """Yield families with the same labels, by their names."""
+    for name, value in values.items():
+        yield family(name, labels, np.full(len(labels), value) if isinstance(value, float) else value, slow=slow)
+
+
+def with_labels(labels: Sequence[str], **more: str) -> list[str]:
+    """Return the labels of series with further ones."""
+    return [f"{each},{text(more)}" for each in labels]
 
 
 def constant(value: Array) -> Values:

@@ -7,9 +7,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from pyrometer_simulator import vocabulary
 from pyrometer_simulator.fleet.plan import Plan, Run
 from pyrometer_simulator.fleet.series import Family, Values, counter, counter_with_turn, event_counter, family, flatten
 from pyrometer_simulator.fleet.training_metrics import CHECKPOINT_SECONDS
+from pyrometer_simulator.vocabulary import text
 
 # Shares of a run's time in the goodput ledger.
 _LEDGER = {
@@ -134,8 +136,7 @@ def _fabric(plan: Plan, names: Sequence[str]) -> Iterator[Family]:
     """Yield the switch of each port: one leaf per rail and 32 nodes."""
     where = _cluster_exporter(plan)
     labels = [
-        f'{where},node="{name}",device="mlx5_{port}",port="1",rail="{port}",switch="leaf-{port}-{node // 32:02d}",'
-        f'switch_port="{node % 32 + 1}",cable=""'
+        f"{where},{text(vocabulary.fabric_port(name, port, f'leaf-{port}-{node // 32:02d}', str(node % 32 + 1)))}"
         for node, name in enumerate(names)
         for port in range(plan.ports)
     ]

@@ -7,8 +7,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from pyrometer_simulator.fleet.plan import DROP, EPOCH, MODEL, PARTS, Plan, Run
+from pyrometer_simulator import vocabulary
+from pyrometer_simulator.fleet.plan import DROP, EPOCH, PARTS, Plan, Run
 from pyrometer_simulator.fleet.series import Array, Family, Values, counter_with_turn, family, nan_where
+from pyrometer_simulator.vocabulary import text
 
 _TOKENS = 4_194_304
 _STAGES = 4
@@ -27,14 +29,16 @@ def rank_families(plan: Plan, targets: Sequence[str], dead: int) -> Iterator[Fam
     """
     for number, run in enumerate(plan.runs()):
         where = [(run.first + rank // plan.gpus, rank % plan.gpus) for rank in range(run.nodes * plan.gpus)]
-        named = [f'{targets[node]},run="{run.name}",attempt="1",rank="{rank}"' for rank, (node, _) in enumerate(where)]
+        named = [f"{targets[node]},{text(vocabulary.rank(run.name, 1, rank))}" for rank, (node, _) in enumerate(where)]
         here = nan_where(np.array([node == dead for node, _ in where]), 1.0)
         stopped = plan.stopped(run)
         yield from _counters(run, named, here, stopped)
         yield from _parts(plan, run, named, here)
         yield from _current_part(plan, run, named, here)
         yield from _identity(named, where, here)
-        yield _configuration(run, targets[run.first], len(where), 4711 + number)
+        source = "log:torchtitan" if run.line else "client"
+        configured = text(vocabulary.run_info(run.name, 1, len(where), vocabulary.JOB + number, source))
+        yield family("pyrometer_train_run_info", [f"{targets[run.first]},{configured}"], np.ones(1), slow=True)
         yield from _elsewhere(run, targets[run.first])
         if run.line:  # a log whose first lines have steps of no time: such batches have no MFU
             reason = f'{targets[run.first]},run="{run.name}",attempt="1",reason="implausible"'
@@ -100,20 +104,10 @@ def _checkpoint_seconds(at: float) -> float:
 
 def _identity(named: list[str], where: list[tuple[int, int]], here: Array) -> Iterator[Family]:
     info = [
-        f'{each},local_rank="{gpu}",gpu="{gpu}",uuid="GPU-{node:08x}-0000-4000-8000-{gpu:012x}",'
-        f'stage="{rank * _STAGES // len(named)}",replica="{rank % _STAGES}"'
+        f"{each},{text(vocabulary.rank_place(node, gpu, rank * _STAGES // len(named), rank % _STAGES))}"
         for rank, (each, (node, gpu)) in enumerate(zip(named, where, strict=True))
     ]
     yield family("pyrometer_train_rank_info", info, here, slow=True)
-
-
-def _configuration(run: Run, target: str, world: int, job: int) -> Family:
-    labels = (
-        f'{target},run="{run.name}",attempt="1",world_size="{world}",model="{run.name}",convention="palm",dtype="bf16",'
-        f'gpu_model="{MODEL}",global_batch_size="1024",micro_batch_size="1",sequence_length="4096",recompute="none",'
-        f'job_id="{job}",source="{"log:torchtitan" if run.line else "client"}"'
-    )
-    return family("pyrometer_train_run_info", [labels], np.ones(1), slow=True)
 
 
 def _elsewhere(run: Run, target: str) -> Iterator[Family]:

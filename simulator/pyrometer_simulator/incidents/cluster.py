@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pyrometer_simulator import vocabulary
+
 GPUS = 8
 RACK_NODES = 4
 LEAF_NODES = 16
@@ -100,15 +102,8 @@ class Layout:
 
     def target(self, node: int, job: str = "node") -> dict[str, str]:
         """Return the labels of a node's target."""
-        name = self.names[node]
-        port = {"node": 9935, "batches": 9935, "host": 9100}[job]
-        return {
-            "cluster": self.cluster,
-            "node": name,
-            "rack": self.rack(node),
-            "instance": f"{name}:{port}",
-            "job": job,
-        }
+        port = 9100 if job == "host" else 9935
+        return vocabulary.target(self.cluster, self.names[node], self.rack(node), port, job)
 
 
 def draw(random: np.random.Generator, cluster: str, interval: float, nodes: int | None = None) -> Layout:

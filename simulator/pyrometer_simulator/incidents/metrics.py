@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pyrometer_simulator.incidents.cluster import GPUS, LEAF_NODES, Layout
+from pyrometer_simulator import vocabulary
+from pyrometer_simulator.incidents.cluster import GPUS, LEAF_NODES
 from pyrometer_simulator.incidents.remote_write import Batch
 from pyrometer_simulator.incidents.training import CHECKPOINT, EVAL, GC, PARTS, WAIT, Attempt, simulate
 from pyrometer_simulator.incidents.world import REASONS, RESOURCES, World
 
 Floats = npt.NDArray[np.float64]
 Column = tuple[dict[str, str], Floats]
-MODEL, DRIVER = "NVIDIA H100 80GB HBM3", "580.82.07"
 CRITICAL_XIDS = ("48", "74", "79", "95")
 EVENT_KINDS = ("oom_kill", "machine_check", "pcie_aer", "sxid", "nvme", "link", "soft_lockup", "other")
 
@@ -60,15 +60,7 @@ def _own(world: World, node: int) -> Iterator[Column]:
     for lost, gpu, reason, begin, end in world.down_reasons:
         if lost == node:
             labels = {"collector": "gpu", "part": str(gpu), "reason": reason}
-            yield (
-                {"__name__": "pyrometer_down_reason_info", **labels},
-                np.where(world.between(node, begin, end), 1.0, np.nan),
-            )
-
-
-def uuid(node: int, gpu: int) -> str:
-    """Return the UUID of a GPU."""
-    return f"GPU-{node:08x}-0000-4000-8000-{gpu:012x}"
+            yield {"__name__": "pyrometer_down_reason_info", **labels}, _where(world.between(node, begin, end), 1.0)
 
 
 def _gpus(world: World, node: int) -> Iterator[Column]:
@@ -82,12 +74,7 @@ def _gpus(world: World, node: int) -> Iterator[Column]:
 def _gpu(world: World, node: int, gpu: int) -> Iterator[Column]:
     ones = np.ones(len(world.grid))
     elapsed = world.times[:, node] - world.begin
-    own = {"gpu": str(gpu), "uuid": uuid(node, gpu)}
-    dcgm = {
-        "gpu": str(gpu), "UUID": own["uuid"], "pci_bus_id": f"00000000:{0x18 + 16 * gpu:02X}:00.0",
-        "device": f"nvidia{gpu}", "modelName": MODEL, "Hostname": world.layout.names[node],
-        "DCGM_FI_DRIVER_VERSION": DRIVER,
-    }  # fmt: skip
+    own, dcgm = vocabulary.gpu(node, gpu), vocabulary.dcgm(node, gpu, world.layout.names[node])
     here = np.s_[:, node, gpu]
     gauges = {
         "DCGM_FI_DEV_SM_CLOCK": world.clock[here], "DCGM_FI_DEV_GPU_TEMP": world.celsius[here],
@@ -98,15 +85,11 @@ def _gpu(world: World, node: int, gpu: int) -> Iterator[Column]:
     }  # fmt: skip
     yield from (({"__name__": name, **dcgm}, values) for name, values in gauges.items())
     yield {"__name__": "pyrometer_gpu_up", **own}, world.gpu_up[here]
-    info = {"pci_bus_id": f"0000:{0x18 + 16 * gpu:02x}:00.0", "model": MODEL, "serial": f"{node:05d}{gpu}"}
-    yield {"__name__": "pyrometer_gpu_info", **own, **info, "vbios": "96.00", "driver": DRIVER}, ones
-    job = {"job_id": "4711" if node in world.layout.members else "815", "user": "ml", "job_name": ""}
-    yield {"__name__": "pyrometer_gpu_job_info", **own, **job}, ones
-    for reason in REASONS:
-        yield (
-            {"__name__": "pyrometer_gpu_clock_event_seconds_total", **own, "reason": reason},
-            np.round(world.held[reason][here], 3),
-        )
+    yield {"__name__": "pyrometer_gpu_info", **vocabulary.gpu_info(node, gpu)}, ones
+    job = vocabulary.JOB if node in world.layout.members else 815
+    yield {"__name__": "pyrometer_gpu_job_info", **vocabulary.gpu_job(node, gpu, job)}, ones
+    clocks = {**own, "__name__": "pyrometer_gpu_clock_event_seconds_total"}
+    yield from (({**clocks, "reason": reason}, np.round(world.held[reason][here], 3)) for reason in REASONS)
     yield {"__name__": "pyrometer_gpu_nvlinks_up", **own}, world.nvlinks[here]
     yield {"__name__": "pyrometer_gpu_recovery_action", **own}, world.recovery[here]
     yield {"__name__": "pyrometer_gpu_energy_joules_total", **own}, np.round(630 * elapsed)
@@ -130,7 +113,7 @@ def _ports(world: World, node: int) -> Iterator[Column]:
     state, elapsed = world.ports, world.times[:, node] - world.begin
     busy = 14e9 if node in world.layout.members else 3e9
     for port in range(world.layout.ports):
-        where = {"device": f"mlx5_{port}", "port": "1"}
+        where = vocabulary.port(port)
         here = np.s_[:, node, port]
         up = state.up[here]
         values = {
@@ -148,11 +131,7 @@ def _ports(world: World, node: int) -> Iterator[Column]:
             "pyrometer_nic_port_data_transmitted_bytes_total": np.round(busy * elapsed),
         }
         yield from (({"__name__": name, **where}, column) for name, column in values.items())
-        rest = {
-            "netdev": f"ib{port}", "pci_bus_id": f"0000:{0x1A + 16 * port:02x}:00.0", "guid": f"{node:04x}:{port}",
-            "link_layer": "InfiniBand", "driver": "mlx5_core", "firmware": "28.39", "board": "MT_0000000838",
-        }  # fmt: skip
-        yield {"__name__": "pyrometer_nic_info", **where, **rest}, np.ones(len(up))
+        yield {"__name__": "pyrometer_nic_info", **vocabulary.nic_info(node, port)}, np.ones(len(up))
 
 
 def _kernel(world: World, node: int) -> Iterator[Column]:
@@ -177,9 +156,8 @@ def _fabric(batch: Batch, world: World) -> None:
     series = []
     for node, name in enumerate(layout.names):
         for port in range(layout.ports):
-            labels = {"node": name, "device": f"mlx5_{port}", "port": "1", "rail": str(port)}
-            if layout.fabric:
-                labels |= {"switch": layout.switch(node, port), "switch_port": str(node % LEAF_NODES + 1)}
+            switch = (layout.switch(node, port), str(node % LEAF_NODES + 1)) if layout.fabric else ()
+            labels = vocabulary.fabric_port(name, port, *switch)
             series.append({"__name__": "pyrometer_fabric_port_info", **target, **labels})
     batch.add_target(series, world.grid, np.ones((len(world.grid), len(series))))
 
@@ -195,21 +173,16 @@ def _ranks(world: World, attempt: Attempt, node: int) -> list[Column]:
     columns: list[Column] = []
     for gpu in range(GPUS):
         rank = place * GPUS + gpu
-        labels = {"run": layout.run, "attempt": str(attempt.number), "rank": str(rank)}
+        labels = vocabulary.rank(layout.run, attempt.number, rank)
         columns += _rank(scrapes, labels, sums[:, gpu])
-        info = {"local_rank": str(gpu), "gpu": str(gpu), "uuid": uuid(node, gpu)}
-        places = {"stage": str(layout.stage(rank)), "replica": str(layout.replica(rank))}
-        columns.append(({"__name__": "pyrometer_train_rank_info", **labels, **info, **places}, _where(alive, 1.0)))
+        place_of = vocabulary.rank_place(node, gpu, layout.stage(rank), layout.replica(rank))
+        columns.append(({"__name__": "pyrometer_train_rank_info", **labels, **place_of}, _where(alive, 1.0)))
         columns += _current(scrapes, labels, rank)
     if place == 0:
         columns += _configurations(world, attempt, at, alive)
         if world.script.given:
-            given = {
-                "__name__": "pyrometer_train_expected_mfu_ratio",
-                "run": layout.run,
-                "attempt": str(attempt.number),
-            }
-            columns.append((given, _where(alive, layout.mfu)))
+            given = {"run": layout.run, "attempt": str(attempt.number)}
+            columns.append(({"__name__": "pyrometer_train_expected_mfu_ratio", **given}, _where(alive, layout.mfu)))
     return columns
 
 
@@ -289,18 +262,9 @@ def _current(scrapes: _Scrapes, labels: dict[str, str], rank: int) -> list[Colum
     return columns
 
 
-def run_info(layout: Layout, attempt: int) -> dict[str, str]:
-    """Return the labels of a run's configuration."""
-    return {
-        "__name__": "pyrometer_train_run_info", "run": layout.run, "attempt": str(attempt), "model": layout.run,
-        "world_size": str(layout.ranks), "convention": "palm", "dtype": "bf16", "gpu_model": MODEL,
-        "global_batch_size": "1024", "micro_batch_size": "1", "sequence_length": "4096",
-        "recompute": "none", "job_id": "4711", "source": "client",
-    }  # fmt: skip
-
-
 def _configurations(world: World, attempt: Attempt, at: Floats, alive: npt.NDArray[np.bool_]) -> Iterator[Column]:
-    labels = run_info(world.layout, attempt.number)
+    info = vocabulary.run_info(world.layout.run, attempt.number, world.layout.ranks)
+    labels = {"__name__": "pyrometer_train_run_info", **info}
     changed, news = world.configured or (np.inf, {})
     yield labels, _where(alive & (at < changed), 1.0)
     if news:

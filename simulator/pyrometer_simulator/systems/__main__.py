@@ -5,19 +5,19 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 
+from pyrometer_simulator.engine.daemon import Docker, EngineError, check, engine
 from pyrometer_simulator.stack.cache import cache_folder
 from pyrometer_simulator.stack.errors import StackError
-from pyrometer_simulator.systems import chroots, releases, table, trials
-from pyrometer_simulator.systems.chroots import USERS
-from pyrometer_simulator.systems.profiles import PROFILES
+from pyrometer_simulator.systems import images, releases, table, trials
+from pyrometer_simulator.systems.profiles import PROFILES, USERS
 from pyrometer_simulator.systems.releases import RELEASES, SIMULATED, Release
-from pyrometer_simulator.systems.trials import COMMANDS, Plan, Result, ResultBook
+from pyrometer_simulator.systems.trials import COMMANDS, Place, Plan, Result
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -32,10 +32,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = [release for release in RELEASES if release.suite in (flags.system or [release.suite])]
     try:
         if os.geteuid() != 0:
-            raise StackError("only root can build and enter chroots: sudo make test-systems")
+            raise StackError("only root can install other systems: sudo make test-systems")
         releases.require_tools()
+        check()
         return _try_all(chosen, plan, flags)
-    except StackError as error:
+    except (StackError, EngineError) as error:
         print(f"systems: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -56,48 +57,46 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--reuse", action="store_true", help="set up once per user instead of once per profile")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="systems at the same time (default: 1)")
     parser.add_argument(
-        "--folder", type=Path, metavar="DIR", help="for chroots and logs (default: beside the stack's cache)"
+        "--folder", type=Path, metavar="DIR", help="for systems and logs (default: beside the stack's cache)"
     )
     parser.add_argument(
-        "--write", type=Path, metavar="PAGE", help="put all results so far into this page's table, where others stay"
+        "--write", type=Path, metavar="PAGE", help="put the results into this page's table, where others stay"
     )
     return parser
 
 
 def _try_all(chosen: Sequence[Release], plan: Plan, flags: argparse.Namespace) -> int:
     folder = flags.folder or cache_folder().with_name("systems")
-    book = ResultBook(folder / "results.json")
-    with ThreadPoolExecutor(flags.jobs) as pool:
-        done = [result for results in pool.map(partial(_try, plan, folder, book), chosen) for result in results]
+    with (
+        tempfile.TemporaryDirectory(prefix="pym-") as scratch,
+        engine(Path(scratch), [], _say) as docker,
+        ThreadPoolExecutor(flags.jobs) as pool,
+    ):
+        trials_of = pool.map(lambda release: list(_trials(release, plan, docker, folder)), chosen)
+        done = [result for results in trials_of for result in results]
     print(table.render(done))
     print(f"logs: {folder / 'logs'}")
     if flags.write is not None:
-        table.write(book.load(), flags.write)
+        table.write(done, flags.write)
     return 1 if any(_is_bad(result) for result in done) else 0
 
 
-def _try(plan: Plan, folder: Path, book: ResultBook, release: Release) -> list[Result]:
-    """Return the results on one system, or on what is simulated in its place where its archive is out of reach."""
-    done = []
-    for result in _trials(release, plan, folder):
-        book.add(result)
-        done.append(result)
-    return done
-
-
-def _trials(release: Release, plan: Plan, folder: Path) -> Iterator[Result]:
+def _trials(release: Release, plan: Plan, docker: Docker, folder: Path) -> Iterator[Result]:
+    """Yield the results on one system, or on what is simulated in its place where its archive is out of reach."""
     if not (folder / release.suite).is_dir() and not releases.is_reachable(release):
         yield from plan.not_run(release.name, "archive not reachable")
         if release.name in SIMULATED:
-            yield from _trials(SIMULATED[release.name], plan, folder)
+            yield from _trials(SIMULATED[release.name], plan, docker, folder)
         return
     try:
-        root = chroots.build(release, folder, _say)
-    except StackError as error:
+        image = images.build(docker, release, folder, _say)
+    except (StackError, EngineError) as error:
         _say(f"{release.name}: {error}")
         yield from plan.not_run(release.name, str(error))
         return
-    yield from trials.run_all(release, root, plan, folder / "logs", _say)
+    yield from trials.run_all(release, Place(docker, image, folder), plan, _say)
+    if not docker.ours:
+        docker.run("image", "rm", image)
 
 
 def _is_bad(result: Result) -> bool:

@@ -1,52 +1,59 @@
-"""The rights that a machine grants: the kernel's log readable, forbidden or absent, and what a default container lacks.
-
-Each is brought about for real, by the kernel: by the capabilities that the command has, by the device nodes that are
-there, and by a filter of system calls.
-"""
+"""What a machine allows a user: the kernel's log readable, forbidden or absent, and what a default container lacks."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 KernelLog = Literal["readable", "forbidden", "absent"]
 
-_DMESG_RESTRICT = Path("/proc/sys/kernel/dmesg_restrict")
 
-# Docker leaves these to root: https://docs.docker.com/engine/containers/run/#runtime-privilege-and-linux-capabilities
-_DOCKER_CAPABILITIES = (
-    "chown", "dac_override", "fowner", "fsetid", "kill", "setgid", "setuid", "setpcap", "net_bind_service", "net_raw",
-    "sys_chroot", "mknod", "audit_write", "setfcap",
-)  # fmt: skip
+@dataclass(frozen=True)
+class User:
+    """Somebody who types the commands."""
+
+    name: str
+    uid: int
+    home: str
+
+
+ROOT = User("root", 0, "/root")
+ORDINARY = User("newcomer", 4711, "/home/newcomer")
+USERS = {"root": ROOT, "ordinary": ORDINARY}
+# The device's node without its permission in the container's control group: the kernel refuses to open it.
+_LOG_FLAGS: dict[KernelLog, list[str]] = {
+    "readable": ["--device=/dev/kmsg"], "forbidden": ["--volume=/dev/kmsg:/dev/kmsg"], "absent": [],
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Profile:
-    """The conditions that a command runs under."""
+    """The conditions that a command runs under; a ``container`` has what Docker grants by default and no more."""
 
     name: str
     title: str
     kernel_log: KernelLog
     container: bool = False
-    """Without CAP_SYS_ADMIN, and with the system calls forbidden that a container engine forbids by default."""
 
-    def setpriv_flags(self, uid: int) -> list[str]:
-        """Return the flags of setpriv(1) that start a command of this user with the capabilities of this profile."""
-        flags = [f"--reuid={uid}", f"--regid={uid}", "--clear-groups"]
+    def flags(self, user: User) -> list[str]:
+        """Return the flags of ``docker run``."""
+        log = _LOG_FLAGS[self.kernel_log]
         if self.container:
-            return [*flags, f"--bounding-set=-all,{_added(*_DOCKER_CAPABILITIES)}", "--inh-caps=-all"]
-        if self.kernel_log == "forbidden":
-            return [*flags, "--bounding-set=-syslog,-sys_admin", "--inh-caps=-all"]
-        if uid != 0 and self.kernel_log == "readable":
-            # As for an ordinary user where kernel.dmesg_restrict is 0, without changing that for everybody.
-            return [*flags, "--inh-caps=-all,+syslog", "--ambient-caps=-all,+syslog"]
-        return flags
+            return [*log, f"--user={user.uid}:{user.uid}"]
+        if user is ROOT:
+            added = ["SYS_PTRACE", "NET_ADMIN", *([] if self.kernel_log == "forbidden" else ["SYS_ADMIN", "SYSLOG"])]
+            open_paths = "--security-opt=apparmor=unconfined", "--security-opt=systempaths=unconfined"
+            return [*log, *(f"--cap-add={name}" for name in added), *open_paths]
+        # As where kernel.dmesg_restrict is 0: by setpriv (below), since --user takes all capabilities away.
+        return [*log, "--cap-add=SYSLOG"] if self.kernel_log == "readable" else [*log, f"--user={user.uid}:{user.uid}"]
 
-    @property
-    def needs_closed_node(self) -> bool:
-        """True if the device itself must be closed, as this kernel lets everybody read the log."""
-        return self.kernel_log == "forbidden" and not _is_restricted()
+    def command(self, user: User, script: str) -> list[str]:
+        """Return the command in the container that runs a shell script as this user."""
+        shell = ["sh", "-c", script]
+        if user is ROOT or self.container or self.kernel_log != "readable":
+            return shell
+        become = [f"--reuid={user.uid}", f"--regid={user.uid}", "--clear-groups"]
+        return ["setpriv", *become, "--inh-caps=-all,+syslog", "--ambient-caps=-all,+syslog", *shell]
 
 
 PROFILES = (
@@ -55,14 +62,3 @@ PROFILES = (
     Profile("absent", "log absent", "absent"),
     Profile("container", "default container", "absent", container=True),
 )
-
-
-def _added(*capabilities: str) -> str:
-    return ",".join(f"+{name}" for name in capabilities)
-
-
-def _is_restricted() -> bool:
-    try:
-        return _DMESG_RESTRICT.read_text(encoding="ascii").strip() != "0"
-    except OSError:
-        return False

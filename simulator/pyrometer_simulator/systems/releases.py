@@ -90,7 +90,6 @@ def keyring(release: Release, scratch: Path) -> Path:
 
 
 def require_tools() -> None:
-    """Raise StackError, naming the package, unless debootstrap and the tools of util-linux are installed."""
-    for tool, package in {"debootstrap": "debootstrap", "unshare": "util-linux", "mount": "mount"}.items():
-        if shutil.which(tool) is None:
-            raise StackError(f"{tool} not found: apt-get install {package}")
+    """Raise StackError, naming the package, unless debootstrap is installed."""
+    if shutil.which("debootstrap") is None:
+        raise StackError("debootstrap not found: apt-get install debootstrap")

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pyrometer_simulator.stack.errors import StackError
-from pyrometer_simulator.systems.chroots import USERS
-from pyrometer_simulator.systems.profiles import PROFILES
+from pyrometer_simulator.systems.profiles import PROFILES, USERS
 from pyrometer_simulator.systems.releases import RELEASES
 from pyrometer_simulator.systems.trials import COMMANDS, Result
 

@@ -1,20 +1,20 @@
-"""Runs the commands in a chroot, profile by profile, and keeps what came of each."""
+"""Runs the commands in containers of a release, profile by profile; tells what came of each."""
 
 from __future__ import annotations
 
 import json
 import shutil
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-from pyrometer_simulator.stack.errors import StackError
-from pyrometer_simulator.systems import chroots, inside, seccomp
-from pyrometer_simulator.systems.profiles import Profile
+from pyrometer_simulator.engine.daemon import Docker, EngineError
+from pyrometer_simulator.systems import images
+from pyrometer_simulator.systems.profiles import USERS, Profile, User
 from pyrometer_simulator.systems.releases import Release
 
 COMMANDS = {
@@ -23,8 +23,12 @@ COMMANDS = {
     "test": "make test",
 }
 LIMIT_SECONDS = 3600.0
+# How this machine reaches the registry; PIP_FIND_LINKS is a folder of its own.
+_PASSED_ON = (
+    "http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "PIP_INDEX_URL", "PIP_CERT",
+)  # fmt: skip
 
-# Asked of the chroot's own Python before anything else: does the profile forbid what it should?
+# Asked of the container's own Python before anything else: does the profile forbid what it should?
 _PROBE = """
 import ctypes, json, os
 try: os.close(os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)); log = "readable"
@@ -51,7 +55,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Plan:
-    """The commands to run in each chroot."""
+    """The commands to run on each system."""
 
     users: Sequence[str]
     profiles: Sequence[Profile]
@@ -70,91 +74,87 @@ class Plan:
                 yield Result(system, user, profile.name, command, "not run", note=reason, date=_today())
 
 
-def run_all(
-    release: Release, root: Path, plan: Plan, logs: Path, progress: Callable[[str], object]
-) -> Iterator[Result]:
-    """Run the plan in a chroot: each user and profile from nothing, that is with a fresh checkout and no cache."""
+@dataclass(frozen=True)
+class Place:
+    """Where trials of a system run: an image of an engine, with a folder of this machine as the user's home.
+
+    Attributes:
+        docker: the engine.
+        image: of the system.
+        folder: for home folders and logs.
+    """
+
+    docker: Docker
+    image: str
+    folder: Path
+
+    def home(self, user: User) -> Path:
+        """Return the user's home folder on this machine."""
+        return self.folder / "homes" / self.image / user.name
+
+    def command(self, name: str, profile: Profile, user: User, script: str) -> list[str]:
+        """Return the command that runs a shell script in a container of this name, in the user's checkout."""
+        settings = {"HOME": user.home, "USER": user.name, "LANG": "C.UTF-8", "TERM": "dumb"}
+        env = [f"--env={key}={value}" for key, value in settings.items()] + [f"--env={key}" for key in _PASSED_ON]
+        place = [f"--volume={self.home(user)}:{user.home}", f"--workdir={user.home}/pyrometer", "--shm-size=4g"]
+        run = ["docker", "run", "--rm", "--init", "--network=host", f"--name={name}", *place, *env]
+        return [*run, *profile.flags(user), self.image, *profile.command(user, script)]
+
+
+def run_all(release: Release, place: Place, plan: Plan, progress: Callable[[str], object]) -> Iterator[Result]:
+    """Run the plan on a system: each user and profile from nothing, that is with a fresh checkout and no cache."""
     set_up: set[str] = set()
-    for user, profile in plan.each():
-        note = "set up before" if user in set_up and plan.reuse else ""
+    for key, profile in plan.each():
+        user = USERS[key]
+        note = "set up before" if key in set_up and plan.reuse else ""
         if not note:
-            chroots.lay_out_project(root, chroots.USERS[user])
-        objection = probe(root, profile, user)
+            images.lay_out_project(place.home(user), user)
+        objection = probe(place, profile, user)
         for command in plan.commands:
-            label = f"{release.name}, {chroots.USERS[user].name}, {profile.title}: {COMMANDS[command]}"
+            label = f"{release.name}, {user.name}, {profile.title}: {COMMANDS[command]}"
             if objection:
-                result = Result(release.name, user, profile.name, command, "not run", note=objection, date=_today())
+                result = Result(release.name, key, profile.name, command, "not run", note=objection, date=_today())
             else:
                 progress(label)
-                log = logs / f"{root.name}-{user}-{profile.name}-{command}.log"
-                outcome, seconds, complaint = _run(inside.command(root, profile, user, COMMANDS[command]), log)
-                result = Result(
-                    release.name, user, profile.name, command, outcome, seconds, complaint or note, _today()
-                )
-                set_up.add(user)
+                outcome, seconds, complaint = _run(place, profile, key, command)
+                result = Result(release.name, key, profile.name, command, outcome, seconds, complaint or note, _today())
+                set_up.add(key)
             progress(f"{label}: {result.outcome} after {result.seconds:.0f} s {result.note}".rstrip())
             yield result
-    for user in plan.users:
-        shutil.rmtree(root / chroots.USERS[user].home.lstrip("/") / "pyrometer", ignore_errors=True)
+    for key in plan.users:
+        shutil.rmtree(place.home(USERS[key]), ignore_errors=True)
 
 
-def probe(root: Path, profile: Profile, user: str) -> str:
+def probe(place: Place, profile: Profile, user: User) -> str:
     """Return why the profile can't be brought about on this machine, in one line; empty where it was."""
-    if profile.container and not seccomp.SUPPORTED:
-        return "no filter of system calls for this architecture"
-    asked = inside.command(root, profile, user, f"python3 -c '{_PROBE}'")
-    answer = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=60)
+    asked = place.command(f"{place.image}-probe", profile, user, f"python3 -c '{_PROBE}'")
+    answer = subprocess.run(asked, env=place.docker.env, capture_output=True, text=True, check=False, timeout=60)
     try:
         state = json.loads(answer.stdout)
     except ValueError:
         lines = answer.stderr.strip().splitlines()
-        return f"cannot enter the chroot: {lines[-1] if lines else 'no output'}"
+        return f"no container: {lines[0] if lines else 'no output'}"
     if state["log"] != profile.kernel_log:
         return f"the kernel log is {state['log']} and not {profile.kernel_log}"
-    if profile.container and state["namespaces"]:
-        return "namespaces can still be made"
-    return ""
+    return "namespaces can still be made" if profile.container and state["namespaces"] else ""
 
 
-class ResultBook:
-    """The results of all trials so far, in a file; a new one takes the place of an earlier one of the same trial."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._lock = threading.Lock()
-
-    def add(self, result: Result) -> None:
-        """Add a result. Raises StackError where the file is damaged."""
-        with self._lock:
-            known = {_trial(each): each for each in [*self.load(), result]}
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._path.write_text(json.dumps([vars(each) for each in known.values()], indent=1), encoding="utf-8")
-
-    def load(self) -> list[Result]:
-        """Return the results in the file; none where there is no file.
-
-        Raises:
-            StackError: it is damaged.
-        """
-        try:
-            return [Result(**fields) for fields in json.loads(self._path.read_text(encoding="utf-8"))]
-        except FileNotFoundError:
-            return []
-        except (ValueError, TypeError):
-            raise StackError(f"{self._path} is damaged: remove it") from None
-
-
-def _run(command: list[str], log: Path) -> tuple[str, float, str]:
+def _run(place: Place, profile: Profile, user: str, command: str) -> tuple[str, float, str]:
+    name = f"{place.image}-{user}-{profile.name}-{command}"
+    log = place.folder / "logs" / f"{name}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
     with log.open("wb") as output:
         try:
             done = subprocess.run(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, check=False, timeout=LIMIT_SECONDS
-            )
+                place.command(name, profile, USERS[user], COMMANDS[command]), env=place.docker.env,
+                stdin=subprocess.DEVNULL, stdout=output, stderr=output, check=False, timeout=LIMIT_SECONDS,
+            )  # fmt: skip
             status = f"status {done.returncode}" if done.returncode else ""
         except subprocess.TimeoutExpired:
             status = f"no end after {LIMIT_SECONDS:.0f} s"
+            with suppress(EngineError):
+                place.docker.run("rm", "--force", name)
     seconds = time.monotonic() - started
     return ("failed", seconds, f"{status}: {_complaint(log)}") if status else ("ok", seconds, "")
 
@@ -165,10 +165,6 @@ def _complaint(log: Path) -> str:
     telling = [line for line in lines if line.startswith(("FAILED", "ERROR")) or "WRONG:" in line]
     last = [line for line in lines if not line.startswith("make")][-1:]
     return next(iter(telling or last), "no output")
-
-
-def _trial(result: Result) -> tuple[str, ...]:
-    return result.system, result.user, result.profile, result.command
 
 
 def _today() -> str:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import threading
-import urllib.error
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ import pytest
 
 from pyrometer_simulator.demo import containers
 from pyrometer_simulator.demo.containers import Room, main
-from pyrometer_simulator.demo.observe import RemoteSlack, get_json
+from pyrometer_simulator.demo.observe import RemoteSlack
 from pyrometer_simulator.demo.topology import CHANNEL, NODES
 from pyrometer_simulator.slack import FakeSlack
 
@@ -69,9 +67,3 @@ def test_the_director_sees_the_channel_of_a_slack_elsewhere() -> None:
         assert len(seen.calls) == len(slack.calls) == 1  # looking is no call
         slack.down()
         assert [found["text"] for found in seen.messages(CHANNEL)] == ["hello"]
-
-
-def test_a_channel_that_does_not_exist_is_404() -> None:
-    with FakeSlack() as slack, pytest.raises(urllib.error.HTTPError, match="404") as error:
-        get_json(f"{slack.page_url}channels/nobody.json")
-    assert json.load(error.value) == {"error": "channel_not_found"}

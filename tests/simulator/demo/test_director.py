@@ -76,7 +76,3 @@ def test_a_run_that_others_slow_down_has_a_true_drop_and_is_waited_for(
 
 def test_without_an_answer_of_prometheus_nothing_is_slow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert waited(monkeypatch, tmp_path, pace=None) == pytest.approx(scenario.RESOLVE_SECONDS, abs=1)
-
-
-def test_a_message_that_has_not_come_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert waited(monkeypatch, tmp_path, pace=3.0, named=False) == pytest.approx(scenario.POST_SECONDS, abs=1)

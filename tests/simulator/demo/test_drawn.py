@@ -106,11 +106,6 @@ def test_variables_are_filled_in(drawn: str, prometheus: tuple[Prometheus, str])
     assert not any("%24cluster" in query or "%24%7B" in query for query in prometheus[0].asked)
 
 
-def test_an_unknown_board_is_not_found(drawn: str) -> None:
-    with pytest.raises(urllib.error.HTTPError, match="404"):
-        page(f"{drawn}/d/other")
-
-
 def series(value: float, **labels: str) -> Series:
     return Series(labels, ((0.0, value),))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -75,16 +74,6 @@ def test_the_container_has_the_boards_and_no_password_in_its_command(tmp_path: P
     assert len(password) >= 32
     assert password not in " ".join(command)
     assert {f"--env={name}" for name in settings} <= set(command)
-
-
-def test_the_container_is_removed_although_its_client_was_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program(tmp_path / "bin/docker", f'echo "$@" >> {tmp_path}/asked')
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
-    container = grafana.InDocker("image")
-    container.clean_up()
-    assert (tmp_path / "asked").read_text() == f"rm --force {container.name}\n"
 
 
 def test_the_image_is_that_of_compose_or_of_the_environment(tmp_path: Path) -> None:

@@ -56,15 +56,6 @@ def test_a_hot_gpu_is_wrong_where_it_began_late_ended_early_slowed_nothing_or_no
     }
 
 
-def test_a_silence_is_wrong_where_the_run_goes_on() -> None:
-    assert broken(example("node_silent", SILENT))["fell silent while the run goes on"] == {"began_with_drop": 1.0}
-
-
-def test_an_alert_on_a_switch_is_wrong_where_the_run_lost_no_link() -> None:
-    (features,) = broken(example("", {})).values()
-    assert features == {"untouched": 1.0}
-
-
 def test_a_wrong_candidate_has_no_twin() -> None:
     assert broken(example("hw_thermal", HOT, right=False)) == {}
 
@@ -86,10 +77,6 @@ def test_a_run_that_names_no_parts_has_the_same_candidates_without_waits() -> No
     assert (pcie.features, pcie.right, pcie.incident) == ({}, False, hot.incident)
 
 
-def test_a_look_whose_culprit_is_known_by_the_waits_alone_has_none_without_them() -> None:
-    assert list(without_waits([example("least_wait", HOT), example("hw_thermal", {}, right=False)])) == []
-
-
 def test_a_rival_is_a_link_that_is_quiet_since() -> None:
     same, link = rivals([example("hw_thermal", HOT)])
     assert (same.kind, same.right, same.features) == ("hw_thermal", True, HOT)
@@ -97,11 +84,6 @@ def test_a_rival_is_a_link_that_is_quiet_since() -> None:
     assert link.features == {name: value for name, value in HOT.items() if name != "waited_for"} | {
         "quiet_since_drop": 1.0
     }
-
-
-def test_what_is_over_itself_has_no_rival() -> None:
-    (alone,) = rivals([example("link_flap", {"quiet_since_drop": 1.0})])
-    assert alone.right
 
 
 @pytest.mark.parametrize(

@@ -34,10 +34,6 @@ def asked(faults: Faults, times: int) -> tuple[float, int]:
     return clock.now, disturbed.failed
 
 
-def test_without_faults_nothing_changes() -> None:
-    assert asked(Faults(), 100) == (0.0, 0)
-
-
 def test_the_clock_goes_on_while_a_query_takes_long() -> None:
     seconds, failed = asked(Faults(delay=0.5), 400)
     assert seconds == pytest.approx(200, rel=0.2)
@@ -53,7 +49,3 @@ def test_what_takes_longer_than_the_service_waits_has_no_answer() -> None:
     seconds, failed = asked(Faults(delay=QUERY_SECONDS), 400)
     assert failed == pytest.approx(400 / 2.718, rel=0.3)
     assert seconds <= 400 * QUERY_SECONDS
-
-
-def test_the_same_seed_is_the_same_trouble() -> None:
-    assert asked(Faults(1.0, 0.1), 50) == asked(Faults(1.0, 0.1), 50)

@@ -73,15 +73,6 @@ def test_all_ranks_of_a_step_take_equally_long_and_the_slow_one_waits_least() ->
     assert waits[slow] <= waits.min() + 0.02 * world.layout.step
 
 
-def test_the_same_seed_is_the_same_incident_and_another_is_not() -> None:
-    def samples(seed: int) -> bytes:
-        batch, _attempts = series_of(incidents.build(case("flapping_link", seed, interval=15.0))[0])
-        return b"".join(batch.chunks())
-
-    assert samples(1) == samples(1)
-    assert samples(1) != samples(2)
-
-
 @given(st.binary(max_size=300))
 def test_a_literal_is_what_snappy_reads(data: bytes) -> None:
     framed = snappy_literal(data)

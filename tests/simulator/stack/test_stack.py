@@ -120,11 +120,6 @@ def test_a_machine_without_a_debian_source_asks_debian_itself(tmp_path: Path) ->
     assert sources.debian_uris(tmp_path / "nowhere") == [sources.DEFAULT_URI]
 
 
-def test_a_cloud_images_mirror_list_counts_as_debian(tmp_path: Path) -> None:
-    text = "Types: deb\nURIs: mirror+file:///etc/apt/mirrors/debian.list\nSuites: trixie\nComponents: main\n"
-    assert sources.debian_uris(_etc_apt(tmp_path / "apt", deb822=text))[0].startswith("mirror+file:")
-
-
 def test_the_cache_follows_xdg_only_where_it_is_absolute(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache.cache_folder() == tmp_path / "pyrometer/stack"
@@ -190,13 +185,6 @@ def test_a_package_that_does_not_start_is_not_kept(tmp_path: Path) -> None:
     with pytest.raises(StackError, match="too old"):
         cache.fill(tmp_path, ["a"], refuse, lambda _: None)
     assert cache.missing(tmp_path, ["a"]) == ["a"]
-
-
-@pytest.mark.usefixtures("fake_apt")
-def test_what_a_killed_run_left_behind_is_swept_away(tmp_path: Path) -> None:
-    (tmp_path / ".filling-old/unpacked").mkdir(parents=True)
-    cache.fill(tmp_path, ["a"], _usable, lambda _: None)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "a"]
 
 
 @pytest.mark.usefixtures("fake_apt")

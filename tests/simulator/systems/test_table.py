@@ -35,22 +35,6 @@ def page_with(folder: Path, text: str) -> Path:
     return page
 
 
-def test_the_table_takes_the_place_of_the_one_between_the_marks(tmp_path: Path) -> None:
-    page = page_with(tmp_path, table.render([dataclasses.replace(OK, seconds=999.0)]))
-    table.write([OK], page)
-    text = page.read_text()
-    assert "999" not in text
-    assert text.startswith("# Systems\n\n")
-    assert text.endswith(f"{table.END}\n\nMore.\n")
-    assert text.count("| Debian 12 |") == text.count("ok, 231 s") == 1
-
-
-def test_the_first_table_of_a_page(tmp_path: Path) -> None:
-    page = page_with(tmp_path, "")
-    table.write([OK], page)
-    assert f"\n{table.render([OK])}{table.END}" in page.read_text()
-
-
 def test_what_was_not_tried_again_stays_with_its_date(tmp_path: Path) -> None:
     page = page_with(tmp_path, table.render([NOT_RUN, OK, FAILED, LATER]))
     table.write([dataclasses.replace(OK, seconds=100.0, date="2026-11-27")], page)
@@ -66,12 +50,6 @@ def test_what_was_not_tried_again_stays_with_its_date(tmp_path: Path) -> None:
     ]
 
 
-def test_an_earlier_result_does_not_replace_a_later_one_of_the_page(tmp_path: Path) -> None:
-    page = page_with(tmp_path, table.render([OK]))
-    table.write([dataclasses.replace(OK, seconds=999.0, date="2026-11-01")], page)
-    assert table.render([OK]) in page.read_text()
-
-
 def test_rows_are_ordered_by_system_and_user_whenever_they_were_tried(tmp_path: Path) -> None:
     root, simulated = dataclasses.replace(OK, user="root"), dataclasses.replace(OK, system="Another (simulated)")
     page = page_with(tmp_path, table.render([NOT_RUN, OK]))
@@ -83,19 +61,16 @@ def test_rows_are_ordered_by_system_and_user_whenever_they_were_tried(tmp_path: 
     ]  # fmt: skip
 
 
-def test_a_table_with_other_columns_is_refused_and_kept(tmp_path: Path) -> None:
-    page = page_with(tmp_path, "| system | date |\n| --- | --- |\n")
-    before = page.read_text()
-    with pytest.raises(StackError, match="other columns"):
-        table.write([OK], page)
-    assert page.read_text() == before
-
-
-def test_a_page_without_marks_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [(f"{table.BEGIN}\n| system | date |\n| --- | --- |\n{table.END}\n", "other columns"), ("# Systems\n", "no marks")],
+)
+def test_a_page_without_such_a_table_is_refused_and_kept(tmp_path: Path, text: str, complaint: str) -> None:
     page = tmp_path / "systems.md"
-    page.write_text("# Systems\n")
-    with pytest.raises(StackError, match="no marks"):
+    page.write_text(text)
+    with pytest.raises(StackError, match=complaint):
         table.write([OK], page)
+    assert page.read_text() == text
 
 
 def test_the_projects_own_page_has_a_table_that_keeps_its_rows(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Builds a chroot per release, and lays the project out in it as a fresh checkout of somebody's."""
+"""Builds an image per release with debootstrap, and lays the project out as a fresh checkout of somebody's."""
 
 from __future__ import annotations
 
@@ -9,39 +9,27 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
+from pyrometer_simulator.engine.daemon import Docker
 from pyrometer_simulator.stack.apt import SYSTEM_KEYS, run_quietly
 from pyrometer_simulator.stack.errors import StackError
+from pyrometer_simulator.systems.profiles import ORDINARY, User
 from pyrometer_simulator.systems.releases import Release, keyring, mirror
 
 PROJECT = Path(__file__).resolve().parents[3]
 
-# Settings of a machine behind a proxy or a frozen mirror; a chroot on it needs the same.
+# Settings of a machine behind a proxy or a frozen mirror; a container on it needs the same.
 _APT_SETTINGS = re.compile(r'^Acquire::(?:(?:http|https)::\S*|Check-Valid-Until) "[^"]*";$', re.MULTILINE)
-_HOST_FILES = ("/etc/resolv.conf", "/etc/hosts", "/etc/pip.conf", "/etc/ssl/certs/ca-certificates.crt")
+_HOST_FILES = ("/etc/pip.conf", "/etc/ssl/certs/ca-certificates.crt")
 
 
-@dataclass(frozen=True)
-class User:
-    """Somebody who types the commands."""
-
-    name: str
-    uid: int
-    home: str
-
-
-ROOT = User("root", 0, "/root")
-ORDINARY = User("newcomer", 4711, "/home/newcomer")
-USERS = {"root": ROOT, "ordinary": ORDINARY}
-
-
-def build(release: Release, folder: Path, progress: Callable[[str], object]) -> Path:
-    """Return the root folder of `release` below `folder`, which is installed there the first time.
+def build(docker: Docker, release: Release, folder: Path, progress: Callable[[str], object]) -> str:
+    """Return the image of `release`, whose files are installed below `folder` the first time.
 
     Raises:
         StackError: debootstrap failed; its last line is in the message.
+        EngineError: the engine doesn't take it.
     """
     root = folder / (f"{release.suite}-simulated" if release.debian_keys else release.suite)
     if not root.is_dir():
@@ -55,14 +43,15 @@ def build(release: Release, folder: Path, progress: Callable[[str], object]) -> 
     _copy_settings(root)
     if release.debian_keys is not None:
         _replace_debian_keys(root, release.debian_keys)
-    return root
+    image = f"pyrometer-systems-{root.name}"
+    with subprocess.Popen(["tar", "-C", str(root), "-c", "."], stdout=subprocess.PIPE) as tar:
+        docker.run("import", "-", image, stdin=tar.stdout)
+    return image
 
 
-def lay_out_project(root: Path, user: User) -> None:
-    """Copy the project's own files, and nothing that git ignores, into a new repository in the user's home."""
-    home = root / user.home.lstrip("/")
-    for leftover in (home / "pyrometer", home / ".cache"):
-        shutil.rmtree(leftover, ignore_errors=True)
+def lay_out_project(home: Path, user: User) -> None:
+    """Copy the project's own files, and nothing that git ignores, into a new repository in a new home folder."""
+    shutil.rmtree(home, ignore_errors=True)
     listed = ["git", "-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     for name in subprocess.run(listed, cwd=PROJECT, check=True, capture_output=True, text=True).stdout.split("\0"):
         source, target = PROJECT / name, home / "pyrometer" / name
