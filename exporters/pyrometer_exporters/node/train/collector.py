@@ -80,9 +80,8 @@ class TrainCollector:
     def collect(self, until: float) -> Iterable[Sample | Down]:
         """See :class:`Collector`."""
         with self._locked(until - time.monotonic()):
-            self._poll()
+            ranks = self._poll()
             now, offset = self._clock.monotonic(), self._tracker.offset() / 1000
-            ranks = self._tracker.ranks()
             samples: list[Sample | Down] = list(self._tracker.downs())
             if self._folder_down is not None:
                 samples.append(self._folder_down)
@@ -112,8 +111,7 @@ class TrainCollector:
     def stacks(self, _request: Request) -> Reply:
         """Serve the stack traces of this node's stalled ranks, of those that allow it."""
         with self._locked():
-            self._poll()
-            report = self._stacks.report(self._tracker.ranks())
+            report = self._stacks.report(self._poll())
         return Reply("text/plain; charset=utf-8", report.encode("utf-8", errors="replace"))
 
     def batches(self, request: Request) -> Reply:
@@ -184,16 +182,20 @@ class TrainCollector:
             writers = [Writer(rank.labels, rank.file.uid, rank.header.created / 1e9 + offset) for rank in ranks]
         self._dumps.poll(writers)
 
-    def _poll(self) -> None:
+    def _poll(self) -> list[Rank]:
+        """Read the rings, look at ranks that stand still, and return all."""
         try:
             self._tracker.poll()
             if self._tracker.names.holders != self._saved[1]:
                 self._save()  # who was first is known to this process only
-            self._stacks.poll(self._tracker.ranks())
-            self._halted.look(self._tracker.ranks(), self._clock.monotonic())
+            ranks = self._tracker.ranks()
+            self._stacks.poll(ranks)
+            self._halted.look(ranks, self._clock.monotonic())
             self._folder_down = None
         except OSError as error:
             self._folder_down = self._tracker.folder_down(error)
+            return self._tracker.ranks()
+        return ranks
 
     @contextlib.contextmanager
     def _locked(self, seconds: float = LOCK_SECONDS) -> Iterator[None]:

@@ -19,8 +19,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, NamedTuple
 
-from pyrometer_exporters.node.train.batches import COLUMNS, PendingPoints, Point, RunKey
-from pyrometer_exporters.node.train.folding import falls_behind, fold
+from pyrometer_exporters.node.train.batches import COLUMNS, PendingPoints, Point, RunKey, falls_behind, fold
 from pyrometer_exporters.node.train.limits import MAX_POINTS_IN_ALL, MAX_RINGS, fair_shares
 
 # Prometheus refuses points older than about an hour before its newest data.

@@ -51,6 +51,9 @@ class Rank:
     links: tuple[tuple[str, str], ...] = ()
     joins_tried: int = 0
 
+    def __post_init__(self) -> None:
+        self.meta = self.file.meta
+
     @cached_property
     def ring(self) -> str:
         """The file's name; one text for all points of the ring, of which thousands are kept."""
@@ -87,12 +90,7 @@ class Rank:
         changed = getattr(self.latest, name, None) if name in CHANGING_TEXTS else None
         return self.meta.texts[name] if changed is None else str(changed)
 
-    @property
-    def meta(self) -> Meta:
-        """The rank's description."""
-        return self.file.meta
-
-    @property
+    @cached_property
     def key(self) -> RunKey:
         """Its run and attempt."""
         return (self.meta.run, self.meta.attempt)
@@ -139,8 +137,7 @@ class Rank:
         if self.meta.texts["gpu_model"] or not self.header.count or self.meta.source != "client":
             return
         if name := self.file.gpu_model():
-            self.file.meta = replace(self.meta, texts={**self.meta.texts, "gpu_model": name})
-            self.peak = peak_of(self.meta)
+            self._take_gpu_model(name)
 
     def join_gpu_model(self, model_of: Callable[[str], str], procfs: Path | None) -> None:
         """Take the GPU's name as NVML has it where the job knows none, has no peak of its own, and uses a GPU."""
@@ -151,8 +148,11 @@ class Rank:
         self.joins_tried += 1
         name = model_of(texts["uuid"])
         if name and self.process.uses_gpu(procfs):
-            self.file.meta = replace(meta, texts={**texts, "gpu_model": name})
-            self.peak = peak_of(self.meta)
+            self._take_gpu_model(name)
+
+    def _take_gpu_model(self, name: str) -> None:
+        self.meta = replace(self.meta, texts={**self.meta.texts, "gpu_model": name})
+        self.peak = peak_of(self.meta)
 
     def learn_links(self) -> None:
         """Take the pages of the run in trackers, which may be opened after its start; they are read once.
@@ -170,7 +170,7 @@ class Rank:
         if self.process is not None:
             self.process.close()
 
-    @property
+    @cached_property
     def age(self) -> tuple[int, str]:
         """For sorting, oldest first."""
         return (self.header.created, self.file.path)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from pyrometer import ring
-from pyrometer_exporters.node.train.batches import Point
-from pyrometer_exporters.node.train.folding import mean
+from pyrometer_exporters.node.train.batches import Point, mean
 from pyrometer_exporters.node.train.rings import Header, Record
 
 NAMES = {ring.HOST_TIME: "host", ring.DEVICE_TIME: "device", ring.LAUNCH_TIME: "launch"}

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyrometer_exporters.node.train.batches import Point
-from pyrometer_exporters.node.train.folding import fold
+from pyrometer_exporters.node.train.batches import Point, fold
 from pyrometer_exporters.node.train.points import MAX_POINTS_PER_REPLY, PointStore
 
 KEY = ("run", "0")
