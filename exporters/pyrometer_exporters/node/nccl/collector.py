@@ -13,7 +13,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from pyrometer_exporters.framework.outcome import PartError, reason_of
 from pyrometer_exporters.node.nccl import families, json_answer, text_answer
 from pyrometer_exporters.node.nccl.asker import INTERVAL_SECONDS, STATUS_PATH, Turns, probe
 from pyrometer_exporters.node.nccl.inspector import INSPECTOR_FAMILIES, READ_SECONDS, Inspector
-from pyrometer_exporters.node.nccl.local_ranks import LocalRanks, RingRank, local_pids, own_addresses
+from pyrometer_exporters.node.nccl.local_node import LocalNode, local_pids
 from pyrometer_exporters.node.nccl.progress import Named, Progress
 from pyrometer_exporters.node.nccl.ras_client import Conversation, NobodyListensError
 from pyrometer_exporters.node.nccl.snapshot import Communicator, Snapshot
@@ -40,67 +40,6 @@ TICK_SECONDS = 2.0
 MOST_COMMUNICATORS = 64
 OTHERS = "others"
 BACKGROUND_NICENESS = 10
-ADDRESSES_SECONDS = 60.0
-
-
-class LocalNode:
-    """The node as the askers see it; may be used from their threads."""
-
-    def __init__(self, context: Context) -> None:
-        self._procfs = context.procfs
-        self._loads = context.gpu_loads
-        self._ranks = LocalRanks(context.rings, context.procfs)
-        self._lock = threading.Lock()
-        self._addresses = own_addresses(context.procfs)
-        self._clock = context.clock
-        self._addresses_until = self._clock.monotonic() + ADDRESSES_SECONDS
-
-    def addresses(self) -> frozenset[str]:
-        """Return its addresses, as of the last minute."""
-        return self._addresses
-
-    def refresh(self) -> None:
-        """Read its addresses again where that is due."""
-        now = self._clock.monotonic()
-        if now >= self._addresses_until:
-            self._addresses = own_addresses(self._procfs)
-            self._addresses_until = now + ADDRESSES_SECONDS
-
-    def ranks(self) -> list[RingRank]:
-        """Return the ranks that report through rings."""
-        with self._lock:
-            return self._ranks.read()
-
-    def lowest_rank(self) -> tuple[int, int] | None:
-        """Return the lowest rank here and the number of ranks; None without rings."""
-        ranks = self.ranks()
-        return (min(one.rank for one in ranks), len(ranks)) if ranks else None
-
-    def alive(self, hosts_processes: Sequence[int]) -> bool:
-        """Return whether any of these processes runs."""
-        with self._lock:
-            return self._ranks.alive(hosts_processes)
-
-    def stalled(self, now: float) -> bool:
-        """Return whether a rank has stopped making steps, or GPUs have begun to spin as in a collective."""
-        with self._lock:
-            return self._ranks.stalled(now) or self._loads.spin(now)
-
-    def run_of(self, pid: int) -> tuple[str, str]:
-        """Return the run and the rank of a process; of pid -1 the run of all ranks here, empty where they differ."""
-        ranks = self.ranks()
-        mine = [one for one in ranks if one.pid == pid]
-        runs = {one.run for one in mine or (ranks if pid < 0 else [])}
-        return (runs.pop() if len(runs) == 1 else ""), str(mine[0].rank) if mine else ""
-
-    def job_id(self, pids: Iterable[int]) -> str:
-        """Return the scheduler's job of these processes."""
-        return self._ranks.job_id(pids)
-
-    def close(self) -> None:
-        """Close the rings."""
-        with self._lock:
-            self._ranks.close()
 
 
 class Watch:

@@ -97,9 +97,8 @@ class TrainCollector:
         return samples
 
     def _left_out(self) -> Iterator[Sample]:
-        for reason, counts in self._tracker.left_out().items():
-            for uid, count in counts.items():
-                yield families.RINGS_LEFT_OUT.sample(count, str(uid), reason)
+        for uid, count in self._tracker.left_out().items():
+            yield families.RINGS_LEFT_OUT.sample(count, str(uid), "budget")
         yield families.BATCHES_LEFT_OUT.sample(self._tracker.future, "future")
         yield families.BATCHES_LEFT_OUT.sample(self._store.shortened, "budget")
         yield families.CONSUMERS_LEFT_OUT.sample(self._consumers.refused)

@@ -12,7 +12,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -54,7 +54,7 @@ class RingFolder:
         Raises:
             OSError: The shared folder can't be listed, and no user has one.
         """
-        self._find_own_folders()
+        self._list_own_folders()
         found: dict[str, Listed] = {}
         self.left_out = {}
         for name, folder in list(self._folders.items()):
@@ -85,28 +85,21 @@ class RingFolder:
             return f"{self._path} has no sticky bit, so anybody can remove everybody's rings: chmod 1777"
         return ""
 
-    def _find_own_folders(self) -> None:
-        with contextlib.suppress(OSError):
-            if self._parent.has_changed():
-                self._list_own_folders()
-
     def _list_own_folders(self) -> None:
-        own = {"": self._folders[""]}
-        for name, uid in self._own_folders():
-            own[name] = self._folders.get(name) or _Folder(str(self._path.parent / name), uid)
-        self._folders = own
-
-    def _own_folders(self) -> Iterator[tuple[str, int]]:
-        try:
-            with os.scandir(self._path.parent) as entries, self._parent.listing():
+        """Keep the folders listed before where their parent can't be listed to its end."""
+        folders = {"": self._folders[""]}
+        with contextlib.suppress(OSError):
+            if not self._parent.has_changed():
+                return
+            with os.scandir(self._path.parent) as entries, self._parent:
                 for entry in entries:
                     match = self._own_name.fullmatch(entry.name)
                     if match and entry.is_dir(follow_symlinks=False):
                         uid = int(match[1])
                         if entry.stat(follow_symlinks=False).st_uid == uid:
-                            yield entry.name, uid
-        except OSError:
-            return
+                            folder = self._folders.get(entry.name)
+                            folders[entry.name] = folder or _Folder(str(self._path.parent / entry.name), uid)
+            self._folders = folders
 
 
 class _Change:
@@ -119,21 +112,18 @@ class _Change:
         self._started = 0.0
 
     def has_changed(self) -> bool:
-        """Return whether to list the folder now.
+        """Return whether to list the folder now, in a ``with`` of this object, which takes the time.
 
         Raises:
             OSError: It can't be looked at.
         """
         status = os.stat(self._path)  # noqa: PTH116
-        state, settled = (status.st_ino, status.st_mtime_ns, status.st_uid), _settled(status)
+        state = (status.st_ino, status.st_mtime_ns, status.st_uid)
+        settled = time.time() - status.st_mtime > SETTLED_SECONDS
         if state == self._state or (self._state is not None and time.monotonic() < self._next):
             return False
         self._state = state if settled else (0, 0, status.st_uid)
         return True
-
-    def listing(self) -> _Change:
-        """Return the context in which the folder is listed."""
-        return self
 
     def __enter__(self) -> None:
         self._started = time.monotonic()
@@ -156,7 +146,7 @@ class _Folder:
 
     def rings(self) -> Mapping[str, Listed]:
         if self._change.has_changed():
-            with self._change.listing():
+            with self._change:
                 self._rings = self._list()
         return self._rings
 
@@ -174,10 +164,6 @@ class _Folder:
                 push(of_user, (listed.changed, entry.name))
         self.left_out = {uid: count - len(newest[uid]) for uid, count in counts.items() if count > len(newest[uid])}
         return {name: Listed(uid, changed) for uid, of_user in newest.items() for changed, name in of_user}
-
-
-def _settled(status: os.stat_result) -> bool:
-    return time.time() - status.st_mtime > SETTLED_SECONDS
 
 
 def _listed(entry: os.DirEntry[str]) -> Listed | None:

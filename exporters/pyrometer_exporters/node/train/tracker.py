@@ -186,17 +186,15 @@ class Tracker:
     def downs(self) -> list[Down]:
         """Return the files that can't be read as rings, and why others are left out."""
         downs = [Down(name, "bad_ring", why) for name, why in sorted(self._bad.items())[:MAX_REPORTED]]
-        if left_out := self.left_out().get("budget"):
-            count = sum(left_out.values())
+        if count := sum(self.left_out().values()):
             downs.append(Down("rings", "too_many_rings", f"{count} of the oldest files are not read"))
         if why := self._listing.unsafe():
             downs.append(Down("rings", "unsafe_folder", why))
         return downs
 
-    def left_out(self) -> dict[str, Counter[int]]:
-        """Return the number of rings that are not followed, by reason and user."""
-        budget = self._left_out + Counter(self._listing.left_out)
-        return {"budget": budget} if budget else {}
+    def left_out(self) -> Counter[int]:
+        """Return by user the number of rings beyond their fair share, which are not followed."""
+        return self._left_out + Counter(self._listing.left_out)
 
     def close(self) -> None:
         """Close all files."""

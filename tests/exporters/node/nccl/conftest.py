@@ -16,7 +16,8 @@ from pyrometer import ring
 from pyrometer_exporters.framework.collector import Context
 from pyrometer_exporters.framework.metrics import Down, Sample
 from pyrometer_exporters.node.nccl.asker import Probe, Turns
-from pyrometer_exporters.node.nccl.collector import LocalNode, Watch
+from pyrometer_exporters.node.nccl.collector import Watch
+from pyrometer_exporters.node.nccl.local_node import LocalNode
 from pyrometer_kit.flags import Address
 
 TEXTS = (

@@ -13,8 +13,9 @@ import pytest
 
 from pyrometer_exporters.framework.exposition import Renderer
 from pyrometer_exporters.framework.metrics import Sample
-from pyrometer_exporters.node.nccl.collector import COLLECTOR, MOST_COMMUNICATORS, LocalNode
+from pyrometer_exporters.node.nccl.collector import COLLECTOR, MOST_COMMUNICATORS
 from pyrometer_exporters.node.nccl.families import ADDRESS_INFO
+from pyrometer_exporters.node.nccl.local_node import LocalNode
 from pyrometer_exporters.node.nccl.progress import MOST_SUSPECTS
 from pyrometer_kit.http_message import Request
 from pyrometer_simulator.nccl.job import Job, Layout, layouts

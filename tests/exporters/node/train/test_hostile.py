@@ -219,7 +219,7 @@ def test_one_user_with_too_many_rings_costs_another_none(
     tracker.poll()
     by_user = [rank.file.uid for rank in tracker.ranks()]
     assert (by_user.count(os.getuid()), by_user.count(OTHER)) == (4, 6)
-    assert tracker.left_out() == {"budget": {OTHER: 24}}
+    assert tracker.left_out() == {OTHER: 24}
 
 
 def test_empty_rings_with_a_future_time_hide_no_new_job(tracker: Tracker, rings: Rings, folder: Path) -> None:
