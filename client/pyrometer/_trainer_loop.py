@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pyrometer._hooks import never_raises
 from pyrometer._start import start
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from pyrometer._run import Run
@@ -67,3 +69,70 @@ class TrainerLoop:
         part, self._part = self._part, None
         if part is not None:
             part.__exit__(None, None, None)
+
+
+class TrainerHooks:
+    """The part of a callback that is alike for all trainers: its settings, and the loop while training.
+
+    Attributes:
+        loop: None before training, and where it has ended.
+    """
+
+    remake: Callable[..., Any]
+
+    def __init__(self, settings: RunSettings) -> None:
+        self.settings = settings
+        self.loop: TrainerLoop | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as a callback with the same settings and no run: Ray and spawn send it to where training is."""
+        return _remade, (self.remake, self.settings)
+
+    def started_loop(self) -> TrainerLoop:
+        """Return the loop.
+
+        Raises:
+            RuntimeError: training has not begun, or has ended.
+        """
+        if self.loop is None:
+            msg = "training has not begun, or has ended"
+            raise RuntimeError(msg)
+        return self.loop
+
+    @never_raises
+    def begin_step(self, *_: Any, **__: Any) -> None:
+        """Leave part ``data``: the batch is loaded."""
+        loop = self.started_loop()
+        loop.begin()
+        loop.leave()
+
+    @never_raises
+    def leave_part(self, *_: Any, **__: Any) -> None:
+        """Leave the open part."""
+        self.started_loop().leave()
+
+    @never_raises
+    def close_run(self, *_: Any, **__: Any) -> None:
+        """Close the run: it has ended well."""
+        loop, self.loop = self.started_loop(), None
+        loop.discard()
+        loop.run.close()
+
+
+def enters(part: str) -> Callable[..., None]:
+    """Return a hook that enters a part of the step."""
+
+    @never_raises
+    def enter_part(self: TrainerHooks, *_: Any, **__: Any) -> None:
+        self.started_loop().enter(part)
+
+    return enter_part
+
+
+def callback_of(hooks: type[TrainerHooks], base: type[Any], callback: Callable[..., Any], settings: RunSettings) -> Any:
+    """Return a callback with these hooks, which the trainer takes for one of its ``base``; ``callback`` makes it."""
+    return type("PyrometerCallback", (hooks, base), {"remake": staticmethod(callback)})(settings)
+
+
+def _remade(callback: Callable[..., Any], settings: RunSettings) -> Any:
+    return callback(**settings)

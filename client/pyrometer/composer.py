@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 
 from pyrometer._hooks import never_raises, subscribers_of, when_imported, wrap_save
-from pyrometer._trainer_loop import TrainerLoop
+from pyrometer._trainer_loop import TrainerHooks, TrainerLoop, callback_of, enters
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,29 +40,22 @@ def callback(**settings: Unpack[RunSettings]) -> Any:
     Returns:
         An instance of Composer's ``Callback`` if composer is imported already, else an object with its methods.
     """
-    loaded = sys.modules.get("composer")
-    base = getattr(loaded, "Callback", object)
-    return type("PyrometerCallback", (_Hooks, base), {})(settings)
+    base = getattr(sys.modules.get("composer"), "Callback", object)
+    return callback_of(_Hooks, base, callback, settings)
 
 
-def _rebuild(settings: RunSettings) -> Any:
-    return callback(**settings)
-
-
-class _Hooks:
+class _Hooks(TrainerHooks):
     """The methods that the trainer calls; forward and backward once for each micro-batch.
 
     Those that every callback needs are here as well: one made before Composer was imported has no other base.
     """
 
-    def __init__(self, settings: RunSettings) -> None:
-        self._settings = settings
-        self._tokens = 0
-        self.loop: TrainerLoop | None = None
-
-    def __reduce__(self) -> tuple[Any, tuple[RunSettings]]:
-        """Pickle as a callback with the same settings and no run."""
-        return _rebuild, (self._settings,)
+    after_dataloader = TrainerHooks.begin_step
+    before_forward = enters("forward")
+    before_backward = enters("backward")
+    after_forward = after_backward = TrainerHooks.leave_part
+    fit_end = TrainerHooks.close_run
+    _tokens = 0
 
     @never_raises
     def run_event(self, event: Any, state: Any, logger: Any) -> None:
@@ -94,41 +87,14 @@ class _Hooks:
             "model": type(state.model).__name__,
         }
         self._tokens = state.timestamp.token.value
-        self.loop = TrainerLoop(self._settings, defaults, tells_end=True)
+        self.loop = TrainerLoop(self.settings, defaults, tells_end=True)
         self.loop.begin("data")
         when_imported(_SAVER, self._watch_saves)
 
     @never_raises
-    def after_dataloader(self, *_: Any) -> None:
-        """Leave part ``data``: the batch is loaded."""
-        loop = self._started_loop()
-        loop.begin()
-        loop.leave()
-
-    @never_raises
-    def before_forward(self, *_: Any) -> None:
-        """Enter part ``forward``."""
-        self._started_loop().enter("forward")
-
-    @never_raises
-    def after_forward(self, *_: Any) -> None:
-        """Leave part ``forward``."""
-        self._started_loop().leave()
-
-    @never_raises
-    def before_backward(self, *_: Any) -> None:
-        """Enter part ``backward``."""
-        self._started_loop().enter("backward")
-
-    @never_raises
-    def after_backward(self, *_: Any) -> None:
-        """Leave part ``backward``."""
-        self._started_loop().leave()
-
-    @never_raises
     def batch_end(self, state: Any, _logger: Any) -> None:
         """End the step; the trainer has waited for its loss, of which it has none where the loss scale overflowed."""
-        loop = self._started_loop()
+        loop = self.started_loop()
         loop.leave()
         loop.run.record(loss=(state.total_loss_dict or {}).get(_LOSS))
         tokens = state.timestamp.token.value
@@ -141,22 +107,15 @@ class _Hooks:
     @never_raises
     def eval_before_all(self, *_: Any) -> None:
         """Enter part ``eval``."""
-        loop = self._started_loop()
+        loop = self.started_loop()
         loop.discard()
         loop.enter("eval")
 
     @never_raises
     def eval_after_all(self, *_: Any) -> None:
         """Leave part ``eval``, and begin the next step."""
-        self._started_loop().leave()
-        self._started_loop().begin("data")
-
-    @never_raises
-    def fit_end(self, *_: Any) -> None:
-        """Close the run: it has ended well."""
-        loop, self.loop = self._started_loop(), None
-        loop.discard()
-        loop.run.close()
+        self.started_loop().leave()
+        self.started_loop().begin("data")
 
     @never_raises
     def _watch_saves(self, module: Any) -> None:
@@ -165,9 +124,3 @@ class _Hooks:
     def checkpoint_part(self) -> Part | None:
         """Return the part ``checkpoint``, to be entered; None if no run is open."""
         return None if self.loop is None else self.loop.run.part("checkpoint")
-
-    def _started_loop(self) -> TrainerLoop:
-        if self.loop is None:
-            msg = "training has not begun, or has ended"
-            raise RuntimeError(msg)
-        return self.loop

@@ -15,7 +15,7 @@ import sys
 from pyrometer._hooks import never_raises
 from pyrometer._model_flops import flops_per_token, is_sharded
 from pyrometer._settings import float32_dtype
-from pyrometer._trainer_loop import TrainerLoop
+from pyrometer._trainer_loop import TrainerHooks, TrainerLoop, callback_of, enters
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,70 +45,49 @@ def callback(**settings: Unpack[RunSettings]) -> Any:
     """
     transformers = sys.modules.get("transformers")
     base = object if transformers is None else transformers.TrainerCallback
-    return type("PyrometerCallback", (_Hooks, base), {})(settings)
+    return callback_of(_Hooks, base, callback, settings)
 
 
-def _rebuild(settings: RunSettings) -> Any:
-    return callback(**settings)
-
-
-class _Hooks:
+class _Hooks(TrainerHooks):
     """The methods that the trainer calls.
 
     Those of a step come in this order: step_begin, pre_optimizer_step, optimizer_step, step_end, log, evaluate, save.
     There is no call for the beginning of an evaluation or a checkpoint; at the step's end, ``control`` announces both.
     """
 
-    def __init__(self, settings: RunSettings) -> None:
-        self._settings = settings
-        self._loop: TrainerLoop | None = None
-        self._tokens = 0
-        self._awaits_log = False
-        self._counted: dict[str, Any] = {}
+    on_step_begin = TrainerHooks.begin_step
+    on_pre_optimizer_step = enters("optimizer")
+    on_optimizer_step = TrainerHooks.leave_part
+    on_train_end = TrainerHooks.close_run
+    _tokens = 0
+    _awaits_log = False
 
-    def __reduce__(self) -> tuple[Any, tuple[RunSettings]]:
-        """Pickle as a callback with the same settings and no run: Ray and spawn send it to where training is."""
-        return _rebuild, (self._settings,)
+    def __init__(self, settings: RunSettings) -> None:
+        super().__init__(settings)
+        self._counted: dict[str, Any] = {}
 
     @never_raises
     def on_init_end(self, _args: Any, _state: Any, _control: Any, model: Any = None, **_: Any) -> None:
         """Count the FLOPs before FSDP has cut the model into shards, after which its own size is unknown."""
-        self._counted = _flops_settings(model, self._settings)
+        self._counted = _flops_settings(model, self.settings)
 
     @never_raises
     def on_train_begin(self, args: Any, state: Any, _control: Any, model: Any = None, **_: Any) -> None:
         """Start the run, perhaps from a checkpoint."""
         defaults = _trainer_settings(args, state, model)
-        defaults |= self._counted if is_sharded(model) else _flops_settings(model, self._settings)
-        length = self._settings.get("sequence_length")
+        defaults |= self._counted if is_sharded(model) else _flops_settings(model, self.settings)
+        length = self.settings.get("sequence_length")
         if length:
             defaults["tokens_per_step"] = defaults["global_batch_size"] * int(length)
         self._tokens = state.num_input_tokens_seen
-        self._loop = TrainerLoop(self._settings, defaults, tells_end=True)
-        self._loop.begin("data")
-
-    @never_raises
-    def on_step_begin(self, *_: Any, **__: Any) -> None:
-        """Leave part ``data``: the batch is loaded."""
-        loop = self._started_loop()
-        loop.begin()
-        loop.leave()
-
-    @never_raises
-    def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
-        """Enter part ``optimizer``: the gradients are computed."""
-        self._started_loop().enter("optimizer")
-
-    @never_raises
-    def on_optimizer_step(self, *_: Any, **__: Any) -> None:
-        """Leave part ``optimizer``."""
-        self._started_loop().leave()
+        self.loop = TrainerLoop(self.settings, defaults, tells_end=True)
+        self.loop.begin("data")
 
     @never_raises
     def on_step_end(self, _args: Any, state: Any, control: Any, **_: Any) -> None:
         """End the step, unless it will be logged: then the trainer still waits for the loss."""
         if state.num_input_tokens_seen > self._tokens:
-            self._started_loop().run.record(tokens=state.num_input_tokens_seen - self._tokens)
+            self.started_loop().run.record(tokens=state.num_input_tokens_seen - self._tokens)
             self._tokens = state.num_input_tokens_seen
         self._awaits_log = bool(control.should_log)
         if not self._awaits_log:
@@ -118,7 +97,7 @@ class _Hooks:
     def on_log(self, _args: Any, _state: Any, control: Any, logs: Any = None, **_: Any) -> None:
         """Record the loss, and end the step that waited for it."""
         if self._awaits_log and logs:
-            self._started_loop().run.record(loss=logs.get("loss"), grad_norm=logs.get("grad_norm"))
+            self.started_loop().run.record(loss=logs.get("loss"), grad_norm=logs.get("grad_norm"))
             self._end_step(control)
 
     @never_raises
@@ -135,7 +114,7 @@ class _Hooks:
     @never_raises
     def on_save(self, _args: Any, _state: Any, control: Any, **_: Any) -> None:
         """End a checkpoint."""
-        loop = self._started_loop()
+        loop = self.started_loop()
         if loop.in_step:  # it was not announced: with save_strategy="best" the evaluation decides
             loop.run.tag("checkpoint")
         self._enter_next(control, evaluated=True, saved=True)
@@ -143,29 +122,17 @@ class _Hooks:
     @never_raises
     def on_epoch_end(self, _args: Any, _state: Any, control: Any, **_: Any) -> None:
         """Drop the step that has begun: the epoch's data has ended."""
-        self._started_loop().discard()
+        self.started_loop().discard()
         self._enter_next(control)
-
-    @never_raises
-    def on_train_end(self, *_: Any, **__: Any) -> None:
-        """Close the run: it has ended well."""
-        self._started_loop().discard()
-        self._started_loop().run.close()
-
-    def _started_loop(self) -> TrainerLoop:
-        if self._loop is None:
-            msg = "training has not begun"
-            raise RuntimeError(msg)
-        return self._loop
 
     def _end_step(self, control: Any) -> None:
         self._awaits_log = False
-        self._started_loop().end()
+        self.started_loop().end()
         self._enter_next(control)
 
     def _enter_next(self, control: Any, *, evaluated: bool = False, saved: bool = False) -> None:
         """Enter what comes now: an evaluation, a checkpoint, or the next step's data."""
-        loop = self._started_loop()
+        loop = self.started_loop()
         if control.should_evaluate and not evaluated:
             loop.enter("eval")
         elif control.should_save and not saved:

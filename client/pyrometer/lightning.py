@@ -14,7 +14,7 @@ import sys
 from pyrometer._hooks import never_raises
 from pyrometer._settings import float32_dtype
 from pyrometer._shutdown import exit_of
-from pyrometer._trainer_loop import TrainerLoop
+from pyrometer._trainer_loop import TrainerHooks, TrainerLoop, callback_of, enters
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,11 +43,7 @@ def callback(**settings: Unpack[RunSettings]) -> Any:
     """
     loaded = sys.modules.get("lightning.pytorch") or sys.modules.get("pytorch_lightning")
     base = object if loaded is None else loaded.Callback
-    return type("PyrometerCallback", (_Hooks, base), {})(settings)
-
-
-def _rebuild(settings: RunSettings) -> Any:
-    return callback(**settings)
+    return callback_of(_Hooks, base, callback, settings)
 
 
 def _dtype_of(precision: str) -> str:
@@ -57,17 +53,15 @@ def _dtype_of(precision: str) -> str:
     return next((dtype for start, dtype in _DTYPES.items() if precision.startswith(start)), "")
 
 
-class _Hooks:
-    """The methods that the trainer calls."""
+class _Hooks(TrainerHooks):
+    """The methods that the trainer calls. Part ``optimizer`` ends with the batch."""
 
-    def __init__(self, settings: RunSettings) -> None:
-        self._settings = settings
-        self._loop: TrainerLoop | None = None
-        self._steps = 0
-
-    def __reduce__(self) -> tuple[Any, tuple[RunSettings]]:
-        """Pickle as a callback with the same settings and no run: Ray and spawn send it to where training is."""
-        return _rebuild, (self._settings,)
+    on_train_batch_start = TrainerHooks.begin_step
+    on_before_backward = enters("backward")
+    on_after_backward = TrainerHooks.leave_part
+    on_before_optimizer_step = enters("optimizer")
+    on_train_end = TrainerHooks.close_run
+    _steps = 0
 
     @never_raises
     def on_train_start(self, trainer: Any, module: Any) -> None:
@@ -81,35 +75,13 @@ class _Hooks:
             "model": type(module).__name__,
             "dtype": _dtype_of(str(getattr(trainer, "precision", ""))),
         }
-        self._loop = TrainerLoop(self._settings, defaults)
-        self._loop.begin("data")
-
-    @never_raises
-    def on_train_batch_start(self, *_: Any) -> None:
-        """Leave part ``data``: the batch is loaded."""
-        loop = self._started_loop()
-        loop.begin()
-        loop.leave()
-
-    @never_raises
-    def on_before_backward(self, *_: Any) -> None:
-        """Enter part ``backward``: the loss is computed."""
-        self._started_loop().enter("backward")
-
-    @never_raises
-    def on_after_backward(self, *_: Any) -> None:
-        """Leave part ``backward``."""
-        self._started_loop().leave()
-
-    @never_raises
-    def on_before_optimizer_step(self, *_: Any) -> None:
-        """Enter part ``optimizer``, which ends with the batch."""
-        self._started_loop().enter("optimizer")
+        self.loop = TrainerLoop(self.settings, defaults)
+        self.loop.begin("data")
 
     @never_raises
     def on_train_batch_end(self, trainer: Any, _module: Any, outputs: Any, *_: Any) -> None:
         """End the batch and, unless gradients are accumulated, the step."""
-        loop = self._started_loop()
+        loop = self.started_loop()
         loop.leave()
         if trainer.global_step == self._steps:
             loop.enter("data")
@@ -125,7 +97,7 @@ class _Hooks:
     def on_validation_start(self, trainer: Any, _module: Any) -> None:
         """Enter part ``eval``, except for the sanity check before training."""
         if not trainer.sanity_checking:
-            loop = self._started_loop()
+            loop = self.started_loop()
             loop.discard()
             loop.enter("eval")
 
@@ -133,28 +105,16 @@ class _Hooks:
     def on_validation_end(self, trainer: Any, _module: Any) -> None:
         """Leave part ``eval``, and begin the next step."""
         if not trainer.sanity_checking:
-            self._started_loop().leave()
-            self._started_loop().begin("data")
+            self.started_loop().leave()
+            self.started_loop().begin("data")
 
     @never_raises
     def on_save_checkpoint(self, *_: Any) -> None:
         """Tag the step that the checkpoint falls into; Lightning has no call for its end."""
-        self._started_loop().run.tag("checkpoint")
-
-    @never_raises
-    def on_train_end(self, *_: Any) -> None:
-        """Close the run: it has ended well."""
-        self._started_loop().discard()
-        self._started_loop().run.close()
+        self.started_loop().run.tag("checkpoint")
 
     @never_raises
     def on_exception(self, _trainer: Any, _module: Any, exception: BaseException) -> None:
         """Leave the run as crashed, except after Ctrl-C: it is deliberate, and the trainer ends well after it."""
         if not isinstance(exception, KeyboardInterrupt):
-            self._started_loop().run.crash(exit_of(type(exception), exception))
-
-    def _started_loop(self) -> TrainerLoop:
-        if self._loop is None:
-            msg = "training has not begun"
-            raise RuntimeError(msg)
-        return self._loop
+            self.started_loop().run.crash(exit_of(type(exception), exception))

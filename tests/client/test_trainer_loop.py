@@ -41,7 +41,7 @@ def hf_step(made: Any, number: int, tokens: int = 0, **flow: bool) -> None:
 
 def test_hugging_face_what_the_arguments_say(rings: str, seen: ReadRing) -> None:
     made = hf(rings, sequence_length=100)
-    meta = seen(made._loop.run.path).meta
+    meta = seen(made.loop.run.path).meta
     assert (meta.run, meta.world_size, meta.tokens_per_step) == ("llama-8b", 2, 6400)
     assert meta.texts["global_batch_size"] == "64"
     assert (meta.texts["dtype"], meta.texts["recompute"]) == ("bf16", "full")
@@ -49,7 +49,7 @@ def test_hugging_face_what_the_arguments_say(rings: str, seen: ReadRing) -> None
 
 def test_hugging_face_steps_have_their_data_in_them_and_not_their_checkpoints(rings: str, seen: ReadRing) -> None:
     made = hf(rings)
-    path = made._loop.run.path
+    path = made.loop.run.path
     hf_step(made, 0, tokens=900)
     hf_step(made, 1, tokens=2000, should_log=True, should_evaluate=True, should_save=True)
     made.on_log(ARGS, state(2), control(should_evaluate=True, should_save=True), logs={"loss": 2.0, "grad_norm": 0.5})
@@ -83,7 +83,7 @@ def test_lightning_steps_of_accumulated_batches_and_a_validation_between(rings: 
     made = lightning.callback(rings=rings, run="r")
     trainer = lightning_trainer(step=5, batches=2)
     made.on_train_start(trainer, object())
-    path = made._loop.run.path
+    path = made.loop.run.path
     for batch in range(4):
         made.on_train_batch_start(trainer, None, None, batch)
         made.on_before_backward(trainer, None, None)
@@ -105,7 +105,7 @@ def test_lightning_an_exception_is_no_good_end(rings: str, seen: ReadRing) -> No
     made = lightning.callback(rings=rings, run="r")
     trainer = lightning_trainer()
     made.on_train_start(trainer, object())
-    path = made._loop.run.path
+    path = made.loop.run.path
     made.on_exception(trainer, None, ValueError())
     made.on_train_end(trainer, None)
     assert not seen(path).header.closed

@@ -94,4 +94,4 @@ def test_an_exception_is_no_good_end(tmp_path: Path, seen: Any) -> None:
 
 
 def test_the_callback_can_be_copied_as_spawn_and_ray_do() -> None:
-    assert copy.deepcopy(callback(run="r"))._settings == {"run": "r"}
+    assert copy.deepcopy(callback(run="r")).settings == {"run": "r"}
