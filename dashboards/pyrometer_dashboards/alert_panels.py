@@ -16,7 +16,7 @@ from pyrometer_dashboards.common import (
 )
 from pyrometer_dashboards.detail_links import leading_to
 from pyrometer_dashboards.incident_panels import urgency
-from pyrometer_dashboards.model import Panel, Query, Reading
+from pyrometer_dashboards.model import Panel, Reading
 from pyrometer_dashboards.proof import Healthy
 
 _SEVERITIES = (("critical", palette.WORST), ("warning", palette.BAD), ("info", palette.QUIET))
@@ -60,7 +60,7 @@ def firing(
             "Click the alert for its runbook and the board that shows it, the part for its node.",
             runbook,
         ),
-        [Query(with_targets(urgency(alerts, tuple(name for name, _ in _SEVERITIES))), instant=True, table=True)],
+        with_targets(urgency(alerts, tuple(name for name, _ in _SEVERITIES))),
         {"urgency": "severity", "alertname": "alert", **columns, "Value": "for", **TARGETS},
         unit="s",
         sort="severity",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyrometer_dashboards import panels
 from pyrometer_dashboards.common import CLUSTER, NODE_OF_ROW
-from pyrometer_dashboards.model import Panel, Query, Reading
+from pyrometer_dashboards.model import Panel, Reading
 
 
 def all_reduce() -> Panel:
@@ -18,14 +18,8 @@ def all_reduce() -> Panel:
             "A node below the others: repeat its test. Slow with one peer alone: the path between the two.",
             "NodeTestFailed",
         ),
-        [
-            Query(
-                "bottomk by (test) (12, min by (node, peer, test) "
-                f'(pyrometer_active_test_result{{{CLUSTER}, test=~"nccl_all_reduce.*"}}))',
-                instant=True,
-                table=True,
-            )
-        ],
+        "bottomk by (test) (12, min by (node, peer, test) "
+        f'(pyrometer_active_test_result{{{CLUSTER}, test=~"nccl_all_reduce.*"}}))',
         {"node": "node", "peer": "peer", "test": "test", "Value": "GB/s"},
         unit="locale",
         decimals=0,

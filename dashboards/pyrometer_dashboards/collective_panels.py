@@ -34,7 +34,7 @@ def standing_jobs() -> Panel:
             "The table beside it has the rank that the job waits for.",
             "NcclHang",
         ),
-        [Query(_STANDSTILL % CLUSTER, instant=True, table=True)],
+        _STANDSTILL % CLUSTER,
         {"run": "run", "job_id": "job", "Value": "for"},
         unit="s",
         steps=_STANDS,
@@ -58,7 +58,7 @@ def awaited_ranks(run: str = CLUSTER, *, span: int = 8) -> Panel:
             "Open the node of the row: its GPU, its kernel log, /stacks of its exporter.",
             "NcclHang",
         ),
-        [Query(f"topk(20, {_AWAITED % run})", instant=True, table=True)],
+        f"topk(20, {_AWAITED % run})",
         ({"run": "run"} if run == CLUSTER else {})
         | {"node": "node", "gpu": "gpu", "rank": "rank", "state": "state", "certain": "certain", "Value": "behind"},
         unit="locale",
@@ -82,13 +82,7 @@ def lost_bandwidth() -> Panel:
             "One run: Fabric, its nodes' links. All runs: a switch of the upper tier.",
             "NcclBandwidthDropped",
         ),
-        [
-            Query(
-                f"bottomk(10, comm:pyrometer_nccl_bus_bandwidth:per_best1d{{{CLUSTER}}} < 0.95)",
-                instant=True,
-                table=True,
-            )
-        ],
+        f"bottomk(10, comm:pyrometer_nccl_bus_bandwidth:per_best1d{{{CLUSTER}}} < 0.95)",
         {"run": "run", "collective": "collective", "comm_ranks": "ranks", "size_class": "size", "Value": "of its best"},
         unit="percentunit",
         steps=_OF_BEST,

@@ -25,14 +25,8 @@ def events() -> Panel:
             "An event at one port: its cable. The same event at many ports of a switch: the switch.",
             "FabricEventsIncomplete",
         ),
-        [
-            Query(
-                "topk(20, sum by (event, node, device, switch, switch_port) "
-                f"(increase(pyrometer_ufm_port_events_total{{{CLUSTER}}}[$__range])) > 0)",
-                instant=True,
-                table=True,
-            )
-        ],
+        "topk(20, sum by (event, node, device, switch, switch_port) "
+        f"(increase(pyrometer_ufm_port_events_total{{{CLUSTER}}}[$__range])) > 0)",
         {
             "event": "event",
             "node": "node",
@@ -86,7 +80,7 @@ def hot_modules() -> Panel:
             "One far above the others: its fans, or a cover that is missing beside it.",
             "NicModuleHot",
         ),
-        [Query(f"topk(12, cluster:pyrometer_nic_temperature:top12{{{CLUSTER}}})", instant=True, table=True)],
+        f"topk(12, cluster:pyrometer_nic_temperature:top12{{{CLUSTER}}})",
         {"node": "node", "device": "device", "sensor": "sensor", "Value": "temperature"},
         unit="celsius",
         decimals=0,
@@ -112,7 +106,7 @@ def hot_switches() -> Panel:
             "One far above the others: its fans, or a cable bundle before its outlet.",
             "SwitchHot",
         ),
-        [Query(f"topk(12, max by (switch, sensor) ({sensors} or {named}))", instant=True, table=True)],
+        f"topk(12, max by (switch, sensor) ({sensors} or {named}))",
         {"switch": "switch", "sensor": "sensor", "Value": "temperature"},
         unit="celsius",
         decimals=0,

@@ -107,9 +107,6 @@ def runs(*, span: int = 24) -> Panel:
         coloured: dict[str, object] = {**panels.coloured(), **panels.thresholds(steps)}
         return coloured | more
 
-    def asked(expr: str) -> Query:
-        return Query(expr, instant=True, table=True)
-
     return panels.table(
         "Runs: who waits for whom, and why",
         Reading(
@@ -123,14 +120,14 @@ def runs(*, span: int = 24) -> Panel:
             "TrainMfuDropped",
         ),
         [
-            asked(f"max by (run) ({_STATE_OF_RUN})"),
-            asked(f"max by (run) ({recently('run:pyrometer_train_batch_mfu_ratio:recent', _RUN)})"),
-            asked(f"min by (run) ({run_panels.pace(_RUN)})"),
-            asked(_waits_for(_RUN)),
-            asked(_cause(_RUN)),
-            asked(f"max by (run) (time() - run:pyrometer_train_last_step:timestamp_seconds{{{_RUN}}})"),
-            asked(f'max by (run) (pyrometer_run_estimated_end_timestamp_seconds{{{_RUN}, basis="elapsed"}} - time())'),
-            asked(f'group by (run, user) (pyrometer_slurm_run_job_info{{{_RUN}, state="RUNNING"}})'),
+            f"max by (run) ({_STATE_OF_RUN})",
+            f"max by (run) ({recently('run:pyrometer_train_batch_mfu_ratio:recent', _RUN)})",
+            f"min by (run) ({run_panels.pace(_RUN)})",
+            _waits_for(_RUN),
+            _cause(_RUN),
+            f"max by (run) (time() - run:pyrometer_train_last_step:timestamp_seconds{{{_RUN}}})",
+            f'max by (run) (pyrometer_run_estimated_end_timestamp_seconds{{{_RUN}, basis="elapsed"}} - time())',
+            f'group by (run, user) (pyrometer_slurm_run_job_info{{{_RUN}, state="RUNNING"}})',
         ],
         {
             "run": "run",

@@ -216,7 +216,7 @@ def memory_errors() -> Panel:
             "Pending: reset the GPU. Failed: replace it.",
             "GpuRowRemapFailed",
         ),
-        [Query(" or ".join(_named(name, what) for name, what in _MEMORY_ERRORS.items()), instant=True, table=True)],
+        " or ".join(_named(name, what) for name, what in _MEMORY_ERRORS.items()),
         {"what": "what", "Value": "count"},
         unit="locale",
         steps=[(None, palette.QUIET), (1, palette.WATCH), (100, palette.BAD)],

@@ -133,7 +133,7 @@ def link_errors() -> Panel:
             "Recoveries and CRC errors on one link: reseat or replace the GPU's board. PCIe: riser or slot.",
             "GpuXidCritical",
         ),
-        [Query(f"sum by (gpu, of, error) ({asked}) > 0", instant=True, table=True)],
+        f"sum by (gpu, of, error) ({asked}) > 0",
         {"gpu": "gpu", "of": "link", "error": "error", "Value": "count"},
         unit="locale",
         decimals=0,

@@ -23,7 +23,7 @@ from pyrometer_dashboards.common import (
     TARGETS,
     with_targets,
 )
-from pyrometer_dashboards.model import Panel, Query, Reading
+from pyrometer_dashboards.model import Panel, Reading
 from pyrometer_dashboards.proof import Healthy
 
 # Incidents of the stack itself have no cluster, and concern each.
@@ -89,7 +89,7 @@ def _open(
     return panels.table(
         title,
         reading,
-        [Query(with_targets(urgency(f"time() - ({began})", severities), "alert"), instant=True, table=True)],
+        with_targets(urgency(f"time() - ({began})", severities), "alert"),
         {
             "urgency": "severity",
             **{name: name for name in own or {}},
@@ -142,7 +142,7 @@ def cost() -> Panel:
             "TrainMfuDropped",
         ),
         # The cause of an incident may change; what it lost only grows: the highest is the last.
-        [Query(f"topk(20, topk by (id) (1, {lost}))", instant=True, table=True)],
+        f"topk(20, topk by (id) (1, {lost}))",
         {"run": "run", "part": "part", "cause": "likely cause", "Value": "GPU-hours"},
         unit="locale",
         decimals=1,

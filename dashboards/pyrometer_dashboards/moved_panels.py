@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyrometer_dashboards import palette, panels, proof
 from pyrometer_dashboards.common import CLUSTER
 from pyrometer_dashboards.failure_panels import CRITICAL
-from pyrometer_dashboards.model import Panel, Query, Reading
+from pyrometer_dashboards.model import Panel, Reading
 from pyrometer_dashboards.proof import Healthy
 
 
@@ -22,7 +22,7 @@ def gpus() -> Panel:
             "The fault is the board's and not the place's: return it. GPU detail has its places by serial number.",
             "GpuFailsInTwoNodes",
         ),
-        [Query(f"topk(20, {places})", instant=True, table=True)],
+        f"topk(20, {places})",
         {"uuid": "uuid", "Value": "places"},
         unit="locale",
         sort="places",
@@ -46,7 +46,7 @@ def cables() -> Panel:
             "Replace the first row's cable; do not plug it in elsewhere.",
             "CableFailsAtTwoPorts",
         ),
-        [Query(f"topk(20, {events} > 0)", instant=True, table=True)],
+        f"topk(20, {events} > 0)",
         {"cable": "cable", "event": "event", "Value": "events"},
         unit="locale",
         decimals=0,

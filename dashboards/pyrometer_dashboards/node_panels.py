@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyrometer_dashboards import palette, panels, proof
 from pyrometer_dashboards.common import NODE_IS
 from pyrometer_dashboards.detail_links import HOST, gpu_of_this_node, leading_to
-from pyrometer_dashboards.model import Panel, Query, Reading
+from pyrometer_dashboards.model import Panel, Reading
 from pyrometer_dashboards.proof import Healthy
 
 _GPU_IS = f'{NODE_IS}, gpu=~"$gpu"'
@@ -53,7 +53,7 @@ def missing() -> Panel:
             "Drain the node and reset it; the board with this serial number goes back if it is lost again.",
             "GpuLost",
         ),
-        [Query(named, instant=True, table=True), Query(why, instant=True, table=True)],
+        [named, why],
         {
             "gpu": "GPU",
             "pci_bus_id": "PCI address",
@@ -83,13 +83,7 @@ def xids() -> Panel:
             "docs/alerts.md says which mean a reset, a drain or a new board.",
             "GpuXidCritical",
         ),
-        [
-            Query(
-                f"sum by (gpu, xid, class) (increase(pyrometer_gpu_xid_errors_total{{{_GPU_IS}}}[$__range])) > 0",
-                instant=True,
-                table=True,
-            )
-        ],
+        f"sum by (gpu, xid, class) (increase(pyrometer_gpu_xid_errors_total{{{_GPU_IS}}}[$__range])) > 0",
         {"gpu": "gpu", "xid": "xid", "class": "class", "Value": "count"},
         unit="locale",
         decimals=0,
@@ -130,7 +124,7 @@ def unread() -> Panel:
             "pyrometer-doctor on the node says more.",
             "CollectorFailing",
         ),
-        [Query(f"node:pyrometer_down_reason:info{{{NODE_IS}}}", instant=True, table=True)],
+        f"node:pyrometer_down_reason:info{{{NODE_IS}}}",
         {"collector": "collector", "part": "part", "reason": "reason", "Value": "unread"},
         fields={"unread": {"mappings": [panels.state("1", "yes", palette.BAD, 2)], "custom.width": 80}},
         healthy=Healthy("nothing reported", f"pyrometer_collector_success{{{NODE_IS}}}"),

@@ -143,7 +143,7 @@ def stacked(
 def table(
     title: str,
     reading: Reading,
-    queries: Sequence[Query],
+    asked: str | Sequence[str],
     columns: Mapping[str, str],
     *,
     unit: str = "none",
@@ -158,7 +158,7 @@ def table(
     span: int = 8,
     height: int = 0,
 ) -> Panel:
-    """Return a table of labels and values, the worst row first.
+    """Return a table of labels and values, the worst row first, of the answers to one expression or to several.
 
     ``columns`` maps names in Prometheus' answer (a label, ``Value``, with several queries ``Value #A``) to headings, in
     order. ``unit``, ``steps`` and ``decimals`` apply to values: labels are text, even if they look like numbers, and a
@@ -167,14 +167,14 @@ def table(
     columns, by heading. ``healthy`` has the words that the first column of values shows for an empty answer whose
     coverage is proven.
     """
+    asked = [asked] if isinstance(asked, str) else asked
     fields = dict(fields or {})
     if healthy:
-        (first, *rest), value_name = queries, next(name for name in columns if name.startswith("Value"))
+        (first, *rest), value_name = asked, next(name for name in columns if name.startswith("Value"))
         label = next(name for name in columns if not name.startswith("Value")) if rest else ""
-        others = [each.expr for each in rest]
-        queries = [replace(first, expr=proof.or_nothing(first.expr, healthy.proof, *others, label=label)), *rest]
+        asked = [proof.or_nothing(first, healthy.proof, *rest, label=label), *rest]
         fields[columns[value_name]] = _saying(healthy.words, fields.get(columns[value_name], {}))
-    merge = _merged(columns) if len(queries) > 1 else []
+    merge = _merged(columns) if len(asked) > 1 else []
     named = {f"{name} (lastNotNull)" if merge and name.startswith("Value") else name: columns[name] for name in columns}
     keep = {"id": "filterFieldsByName", "options": {"include": {"names": list(named)}}}
     order = {name: at for at, name in enumerate(named)}
@@ -195,7 +195,7 @@ def table(
         title,
         "table",
         reading,
-        queries,
+        [Query(expr, instant=True, table=True) for expr in asked],
         unit="string",
         steps=steps,
         custom={"minWidth": 50},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyrometer_dashboards import palette, panels
 from pyrometer_dashboards.common import CLUSTER, NODE_OF_ROW
-from pyrometer_dashboards.model import Panel, Query, Reading
+from pyrometer_dashboards.model import Panel, Reading
 from pyrometer_dashboards.proof import Healthy
 
 _NO_POLICY = "no data: no policy"
@@ -24,7 +24,7 @@ def looks() -> Panel:
             "Nothing is drained while it does not look. Its page is /policy of the alerting service.",
             "PolicyNotLooking",
         ),
-        [Query(f"max by (mode) (time() - {_LOOKED} * on (instance) group_right () {_MODE})", instant=True, table=True)],
+        f"max by (mode) (time() - {_LOOKED} * on (instance) group_right () {_MODE})",
         {"mode": "mode", "Value": "looked"},
         unit="s",
         decimals=0,
@@ -46,7 +46,7 @@ def held_back() -> Panel:
             "Many at once: one cause, such as a switch or an upgrade. Look at the incidents before a limit is raised.",
             "PolicyNotLooking",
         ),
-        [Query(f"max by (limit) (pyrometer_policy_nodes_held_back{{{CLUSTER}}}) > 0", instant=True, table=True)],
+        f"max by (limit) (pyrometer_policy_nodes_held_back{{{CLUSTER}}}) > 0",
         {"limit": "limit", "Value": "nodes"},
         unit="locale",
         sort="nodes",
@@ -69,7 +69,7 @@ def done() -> Panel:
             "refused and unknown: the scheduler's own words are on /policy and in the audit trail.",
             "PolicyNotLooking",
         ),
-        [Query(f"round({counted}) > 0", instant=True, table=True)],
+        f"round({counted}) > 0",
         {"action": "action", "result": "result", "Value": "times"},
         unit="locale",
         sort="times",
@@ -90,7 +90,7 @@ def drained() -> Panel:
             "A node comes back after the tests that the policy names have passed (docs/policy.md).",
             "NodeTestFailed",
         ),
-        [Query(f"1000 * max by (node, rule) ({since})", instant=True, table=True)],
+        f"1000 * max by (node, rule) ({since})",
         {"node": "node", "rule": "rule", "Value": "since"},
         unit="dateTimeAsIso",
         sort="since",

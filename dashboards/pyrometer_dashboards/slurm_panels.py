@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyrometer_dashboards import detail_links, palette, panels
 from pyrometer_dashboards.common import CLUSTER, NODE_OF_ROW
-from pyrometer_dashboards.model import Panel, Query, Reading
+from pyrometer_dashboards.model import Panel, Reading
 from pyrometer_dashboards.proof import Healthy
 
 _NODE = f'{CLUSTER}, node!=""'
@@ -26,9 +26,7 @@ def unavailable(*, span: int = 14) -> Panel:
             "Repair and resume the oldest: spares run out by nodes that nobody brings back.",
             "NodeInMaintenance",
         ),
-        [
-            Query(f"time() - ({since} * on (node) group_right () {why}) or 0 * {why}", instant=True, table=True),
-        ],
+        f"time() - ({since} * on (node) group_right () {why}) or 0 * {why}",
         {"node": "node", "state": "state", "reason": "reason", "user": "by", "Value": "for"},
         unit="s",
         decimals=1,
@@ -56,7 +54,7 @@ def queue(*, span: int = 10) -> Panel:
             "Many wait while nodes are idle: a partition is full, or a limit holds them (squeue says the reason).",
             "SlurmSilent",
         ),
-        [Query(f"sum by (partition, state) (pyrometer_slurm_jobs{{{CLUSTER}}}) > 0", instant=True, table=True)],
+        f"sum by (partition, state) (pyrometer_slurm_jobs{{{CLUSTER}}}) > 0",
         {"partition": "partition", "state": "state", "Value": "jobs"},
         unit="locale",
         sort="jobs",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pyrometer_dashboards import panels
-from pyrometer_dashboards.model import Panel, Query, Reading
+from pyrometer_dashboards.model import Panel, Reading
 
 # The exporter lets only web addresses through.
 PAGE_OF_ROW = ("Open ${__data.fields.page}", "${__data.fields.address:raw}")
@@ -18,13 +18,7 @@ def pages(run_is: str) -> Panel:
             "one row per attempt and tracker.",
             "Without a row: pass links={...} to the client, or open the tracker before the first steps.",
         ),
-        [
-            Query(
-                f"max by (attempt, name, url) (last_over_time(pyrometer_train_run_link_info{{{run_is}}}[$__range]))",
-                instant=True,
-                table=True,
-            )
-        ],
+        f"max by (attempt, name, url) (last_over_time(pyrometer_train_run_link_info{{{run_is}}}[$__range]))",
         {"attempt": "attempt", "name": "page", "url": "address"},
         link=PAGE_OF_ROW,
         no_value="no page given",
@@ -42,12 +36,6 @@ def timing(run_is: str) -> Panel:
             "device on a GPU.",
             "launch hides a slow step in a mean: see the manual, Whose time a step has.",
         ),
-        [
-            Query(
-                f"max by (attempt, timing) (last_over_time(pyrometer_train_timing_info{{{run_is}}}[$__range]))",
-                instant=True,
-                table=True,
-            )
-        ],
+        f"max by (attempt, timing) (last_over_time(pyrometer_train_timing_info{{{run_is}}}[$__range]))",
         {"attempt": "attempt", "timing": "timing"},
     )

@@ -143,19 +143,13 @@ def _now() -> Panel:
             "'nothing fires'.",
             "Click the alert for the board that shows it, the part for its node, 'runbook' for what to do first.",
         ),
-        [
-            Query(
-                with_targets(
-                    incident_panels.urgency(
-                        f'(time() - ALERTS_FOR_STATE{{{CLUSTER}, alertname!="Watchdog"}}) '
-                        f'and ignoring (alertstate) ALERTS{{alertstate="firing", {CLUSTER}}}',
-                        tuple(name for name, _ in _SEVERITIES),
-                    )
-                ),
-                instant=True,
-                table=True,
+        with_targets(
+            incident_panels.urgency(
+                f'(time() - ALERTS_FOR_STATE{{{CLUSTER}, alertname!="Watchdog"}}) '
+                f'and ignoring (alertstate) ALERTS{{alertstate="firing", {CLUSTER}}}',
+                tuple(name for name, _ in _SEVERITIES),
             )
-        ],
+        ),
         {
             "urgency": "severity",
             "alertname": "alert",
@@ -275,13 +269,9 @@ def _often() -> Panel:
             "candidate for a lower severity.",
         ),
         [
-            Query(
-                with_targets(f"{fired} * 60"),
-                instant=True,
-                table=True,
-            ),
-            Query(f"count_over_time(({began})[$__range:1m]) or 0 * {fired}", instant=True, table=True),
-            Query(f"max by (alertname) (max_over_time({_FIRING}[$__range]))", instant=True, table=True),
+            with_targets(f"{fired} * 60"),
+            f"count_over_time(({began})[$__range:1m]) or 0 * {fired}",
+            f"max by (alertname) (max_over_time({_FIRING}[$__range]))",
         ],
         {
             "alertname": "alert",

@@ -44,9 +44,6 @@ def board() -> Board:
 
 
 def _clusters() -> Panel:
-    def asked(expr: str) -> Query:
-        return Query(expr, instant=True, table=True)
-
     def counted(*steps: tuple[float | None, str]) -> dict[str, Any]:
         return {**panels.coloured(), **panels.thresholds(steps), "unit": "locale", "custom.width": 84}
 
@@ -66,16 +63,16 @@ def _clusters() -> Panel:
             "TrainMfuDropped",
         ),
         [
-            asked(_NODES),
-            asked(f"{_NODES} - on (cluster) cluster:up:nodes{{{EVERY_CLUSTER}}}"),
-            asked(f"{_GPUS} + on (cluster) {_GONE} or on (cluster) {_GPUS} or on (cluster) {_GONE}"),
-            asked(f"{_GONE} or on (cluster) 0 * {_GPUS}"),
-            asked(f"count by (cluster) (run:pyrometer_train_ranks:count{{{EVERY_CLUSTER}}})"),
-            asked(f"min by (cluster) ({_SHARE})"),
+            _NODES,
+            f"{_NODES} - on (cluster) cluster:up:nodes{{{EVERY_CLUSTER}}}",
+            f"{_GPUS} + on (cluster) {_GONE} or on (cluster) {_GPUS} or on (cluster) {_GONE}",
+            f"{_GONE} or on (cluster) 0 * {_GPUS}",
+            f"count by (cluster) (run:pyrometer_train_ranks:count{{{EVERY_CLUSTER}}})",
+            f"min by (cluster) ({_SHARE})",
             # Each of the 288 samples stands for five minutes.
-            asked(f"sum by (cluster) (sum_over_time({_LOST}[1d:5m])) / 12"),
-            asked(f"count by (cluster) ({started})"),
-            asked(
+            f"sum by (cluster) (sum_over_time({_LOST}[1d:5m])) / 12",
+            f"count by (cluster) ({started})",
+            (
                 "max by (cluster, cause) (topk by (cluster) (1, "
                 f"time() - {incident_panels.started(EVERY_CLUSTER, 'critical')}) "
                 f"or on (cluster) topk by (cluster) (1, time() - {started}))"

@@ -126,7 +126,7 @@ def _late() -> Panel:
             "Open the node: is the GPU throttled, the host short of memory, the data slow?",
             "NcclStraggler",
         ),
-        [Query(f"max by (run, node, gpu, rank) ({culprit}{{{CLUSTER}}})", instant=True, table=True)],
+        f"max by (run, node, gpu, rank) ({culprit}{{{CLUSTER}}})",
         {"run": "run", "node": "node", "gpu": "gpu", "rank": "rank", "Value": "late by"},
         unit="s",
         steps=[(None, palette.BAD)],
@@ -155,17 +155,11 @@ def _states() -> Panel:
             "NcclRankMissing",
         ),
         [
-            Query(
-                f"sort_desc(max by (comm, state) (pyrometer_nccl_communicator_ranks{{{RUN_IS}}} > 0))",
-                instant=True,
-                table=True,
-            ),
-            Query(
+            f"sort_desc(max by (comm, state) (pyrometer_nccl_communicator_ranks{{{RUN_IS}}} > 0))",
+            (
                 "max by (comm) (max by (comm, collective) (last_over_time(pyrometer_nccl_communicator_collectives_total"
                 f'{{{RUN_IS}, bound="max"}}[2m])) - max by (comm, collective) (last_over_time('
-                f'pyrometer_nccl_communicator_collectives_total{{{RUN_IS}, bound="min"}}[2m])))',
-                instant=True,
-                table=True,
+                f'pyrometer_nccl_communicator_collectives_total{{{RUN_IS}, bound="min"}}[2m])))'
             ),
         ],
         {"comm": "communicator", "state": "state", "Value #A": "ranks", "Value #B": "ahead"},
@@ -252,7 +246,7 @@ def _readers() -> Panel:
             "read only.",
             "torn or stale: is the folder shared by two jobs, or full?",
         ),
-        [Query(f"sum by (state) ({files})", instant=True, table=True)],
+        f"sum by (state) ({files})",
         {"state": "state", "Value": "files"},
         unit="locale",
         sort="files",
@@ -269,15 +263,9 @@ def _versions() -> Panel:
             "one version for all.",
             "Two versions: compare their bandwidth before the next long run.",
         ),
-        [
-            Query(
-                "max by (run, job_id, nccl_version, ranks, nodes, format) "
-                f"(pyrometer_nccl_job_info{{{CLUSTER}}} * on (node, run, job_id) group_left () "
-                f"max by (node, run, job_id) (pyrometer_nccl_communicators{{{CLUSTER}}}))",
-                instant=True,
-                table=True,
-            )
-        ],
+        "max by (run, job_id, nccl_version, ranks, nodes, format) "
+        f"(pyrometer_nccl_job_info{{{CLUSTER}}} * on (node, run, job_id) group_left () "
+        f"max by (node, run, job_id) (pyrometer_nccl_communicators{{{CLUSTER}}}))",
         {
             "run": "run",
             "job_id": "job",

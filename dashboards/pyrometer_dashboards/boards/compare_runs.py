@@ -188,7 +188,7 @@ def _configuration() -> Panel:
             "What differs is the first suspect.",
             "TrainMfuLow",
         ),
-        [Query(f"group by ({labels}) ({known})", instant=True, table=True)],
+        f"group by ({labels}) ({known})",
         {
             "run": "run",
             "model": "model",

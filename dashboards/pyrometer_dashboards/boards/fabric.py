@@ -121,14 +121,7 @@ def _flaps() -> Panel:
             "One port: its cable or transceiver. Several of one switch: the switch. One node: the node.",
             "NicLinkFlappingChronic",
         ),
-        [
-            Query(
-                f"topk(20, {_LOST}) "
-                f"* on (node, device, port) group_left (rail, switch) port:pyrometer_nic:rail{{{CLUSTER}}}",
-                instant=True,
-                table=True,
-            )
-        ],
+        f"topk(20, {_LOST}) * on (node, device, port) group_left (rail, switch) port:pyrometer_nic:rail{{{CLUSTER}}}",
         {
             "node": "node",
             "device": "device",
@@ -162,8 +155,8 @@ def _by_switch() -> Panel:
             "FabricMassEvent",
         ),
         [
-            Query(_joined("sum", _LOST), instant=True, table=True),
-            Query(_joined("count", _LOST), instant=True, table=True),
+            _joined("sum", _LOST),
+            _joined("count", _LOST),
         ],
         {"rail": "rail", "switch": "switch", "Value #A": "losses", "Value #B": "ports"},
         unit="locale",
@@ -192,7 +185,7 @@ def _errors() -> Panel:
             "connection died, NCCL says error 12.",
             "NicSymbolErrors",
         ),
-        [Query(f"topk(20, port:pyrometer_nic_errors:increase5m{{{CLUSTER}}})", instant=True, table=True)],
+        f"topk(20, port:pyrometer_nic_errors:increase5m{{{CLUSTER}}})",
         {"node": "node", "device": "device", "kind": "kind", "Value": "errors"},
         unit="locale",
         decimals=0,
@@ -284,7 +277,7 @@ def _congested() -> Panel:
             "names that change, numbers close together.",
             "One port far above: its receiver is slow; look at that node's GPUs.",
         ),
-        [Query(f"topk(12, port:pyrometer_nic_port_transmit_wait:rate1m{{{CLUSTER}}})", instant=True, table=True)],
+        f"topk(12, port:pyrometer_nic_port_transmit_wait:rate1m{{{CLUSTER}}})",
         {"node": "node", "device": "device", "rail": "rail", "Value": "ticks per second"},
         unit="locale",
         decimals=0,
@@ -329,7 +322,7 @@ def _slow_links() -> Panel:
             "A lane or two of the cable died; reseat it.",
             "NicLinkDegraded",
         ),
-        [Query(f"port:pyrometer_nic_link_rate:slow{{{CLUSTER}}}", instant=True, table=True)],
+        f"port:pyrometer_nic_link_rate:slow{{{CLUSTER}}}",
         {"node": "node", "device": "device", "port": "port", "Value": "rate"},
         unit="bps",
         link=NODE_OF_ROW,
@@ -347,7 +340,7 @@ def _pinned() -> Panel:
             "Clear them on the device (perfquery -R); until then the rate of those errors is unknown, not zero.",
             "NicCounterSaturated",
         ),
-        [Query(f"port:pyrometer_nic_counter:saturated{{{CLUSTER}}}", instant=True, table=True)],
+        f"port:pyrometer_nic_counter:saturated{{{CLUSTER}}}",
         {"node": "node", "device": "device", "port": "port", "counter": "counter", "Value": "pinned"},
         link=NODE_OF_ROW,
         fields={"pinned": {"mappings": [panels.state("1", "yes", palette.BAD, 2)], "custom.width": 90}},

@@ -7,7 +7,7 @@ from pyrometer_dashboards.common import CLUSTERS, GPU_DETAIL, NODE, NODES, TRAIN
 from pyrometer_dashboards.detail_links import JOB_OF_ROW, leading_to
 from pyrometer_dashboards.gpu_panels import GPU_IS
 from pyrometer_dashboards.grafana_defaults import NO_DATA_MAPPING
-from pyrometer_dashboards.model import Annotation, Board, Panel, Query, Reading, Row, Variable
+from pyrometer_dashboards.model import Annotation, Board, Panel, Reading, Row, Variable
 from pyrometer_dashboards.proof import Healthy
 
 # Not named gpu: on the board of a node that is a choice of several, which the menu would bring along.
@@ -137,15 +137,9 @@ def _users() -> Panel:
             "one job.",
             "Ask the job's owner before a reset. Nobody: it is idle, or its processes are in no job.",
         ),
-        [
-            Query(
-                f"group by (job_id, user, run, rank) ({rank} * on (gpu) group_left (job_id, user) "
-                f"max by (gpu, job_id, user) (topk(1, pyrometer_gpu_job_info{{{GPU_IS}}})) "
-                f"or on () pyrometer_gpu_job_info{{{GPU_IS}}} or on () {rank})",
-                instant=True,
-                table=True,
-            )
-        ],
+        f"group by (job_id, user, run, rank) ({rank} * on (gpu) group_left (job_id, user) "
+        f"max by (gpu, job_id, user) (topk(1, pyrometer_gpu_job_info{{{GPU_IS}}})) "
+        f"or on () pyrometer_gpu_job_info{{{GPU_IS}}} or on () {rank})",
         {"job_id": "job", "user": "user", "run": "run", "rank": "rank"},
         fields={
             "job": leading_to(JOB_OF_ROW),
@@ -170,14 +164,8 @@ def _identity() -> Panel:
             "Quote the serial number to the vendor. Reliability has the parts that fail again.",
             "GpuReplacementDue",
         ),
-        [
-            Query(
-                "group by (serial, vbios, driver, pci_bus_id, uuid, model) "
-                f"(last_over_time(pyrometer_gpu_info{{{GPU_IS}}}[$__range]))",
-                instant=True,
-                table=True,
-            )
-        ],
+        "group by (serial, vbios, driver, pci_bus_id, uuid, model) "
+        f"(last_over_time(pyrometer_gpu_info{{{GPU_IS}}}[$__range]))",
         {
             "serial": "serial",
             "uuid": "UUID",
@@ -200,13 +188,7 @@ def _xids() -> Panel:
             "docs/alerts.md says which mean a reset, a drain or a new board.",
             "GpuXidCritical",
         ),
-        [
-            Query(
-                f"sum by (xid, class) (increase(pyrometer_gpu_xid_errors_total{{{GPU_IS}}}[$__range])) > 0",
-                instant=True,
-                table=True,
-            )
-        ],
+        f"sum by (xid, class) (increase(pyrometer_gpu_xid_errors_total{{{GPU_IS}}}[$__range])) > 0",
         {"xid": "xid", "class": "class", "Value": "count"},
         unit="locale",
         decimals=0,
@@ -229,8 +211,8 @@ def _deviations() -> Panel:
             "GpuClockOutlier",
         ),
         [
-            Query(f"max by (what) (gpu:pyrometer_gpu_deviation:steps{{{GPU_IS}}})", instant=True, table=True),
-            Query(f"max by (what) (gpu:pyrometer_gpu_quantity:now{{{GPU_IS}}})", instant=True, table=True),
+            f"max by (what) (gpu:pyrometer_gpu_deviation:steps{{{GPU_IS}}})",
+            f"max by (what) (gpu:pyrometer_gpu_quantity:now{{{GPU_IS}}})",
         ],
         {"what": "quantity", "Value #A": "steps", "Value #B": "now"},
         decimals=1,
@@ -252,8 +234,8 @@ def _places() -> Panel:
             "GpuReplacementDue",
         ),
         [
-            Query(f"1000 * min by (node, gpu, serial) (min_over_time({seen}))", instant=True, table=True),
-            Query(f"1000 * max by (node, gpu, serial) (max_over_time({seen}))", instant=True, table=True),
+            f"1000 * min by (node, gpu, serial) (min_over_time({seen}))",
+            f"1000 * max by (node, gpu, serial) (max_over_time({seen}))",
         ],
         {"serial": "serial", "node": "node", "gpu": "GPU", "Value #A": "first seen", "Value #B": "last seen"},
         unit="dateTimeAsIso",

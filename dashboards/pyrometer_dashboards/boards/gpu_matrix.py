@@ -258,13 +258,11 @@ def _worst() -> Panel:
             "GpuThrottledThermal",
         ),
         [
-            Query(_WORST, instant=True, table=True),
-            Query(
+            _WORST,
+            (
                 f"{_WORST} * on (what) group_left () group without (unit, size) "
                 f"(what:pyrometer_gpu_deviation:step)"
-                ' * on (what) group_left () max by (what) (what:pyrometer_gpu_deviation:step{what="$what"})',
-                instant=True,
-                table=True,
+                ' * on (what) group_left () max by (what) (what:pyrometer_gpu_deviation:step{what="$what"})'
             ),
         ],
         {"node": "node", "gpu": "gpu", "Value #A": "steps", "Value #B": "off by"},
@@ -291,14 +289,8 @@ def _missing() -> Panel:
             "One GPU: it fell off the bus, drain the node. All of a node: is its exporter down, or the node?",
             "GpuLost",
         ),
-        [
-            Query(
-                f"max by (node, gpu) ({missing} unless on (node) {silent}) or "
-                f'label_replace(count by (node) ({missing} and on (node) {silent}), "gpu", "all", "", "")',
-                instant=True,
-                table=True,
-            )
-        ],
+        f"max by (node, gpu) ({missing} unless on (node) {silent}) or "
+        f'label_replace(count by (node) ({missing} and on (node) {silent}), "gpu", "all", "", "")',
         {"node": "node", "gpu": "gpu", "Value": "missing"},
         unit="locale",
         sort="node",
@@ -319,7 +311,7 @@ def _seated() -> Panel:
             "'none': all have places by number.",
             "Give them places of your choice with a rule: docs/dashboards.md says how.",
         ),
-        [Query(f"count by (node) (gpu:pyrometer_map:unplaced{{{CLUSTER}}})", instant=True, table=True)],
+        f"count by (node) (gpu:pyrometer_map:unplaced{{{CLUSTER}}})",
         {"node": "node", "Value": "GPUs"},
         unit="locale",
         link=NODE_OF_ROW,

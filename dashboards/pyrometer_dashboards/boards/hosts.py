@@ -125,8 +125,8 @@ def _hosts() -> Panel:
         f"or topk(5, {busiest}) or bottomk(5, {_MEMORY}) or bottomk(5, {_DISKS}))"
     )
 
-    def of(expr: str) -> Query:
-        return Query(f"max by (node) ({expr}) and on (node) {wanted}", instant=True, table=True)
+    def of(expr: str) -> str:
+        return f"max by (node) ({expr}) and on (node) {wanted}"
 
     def column(*steps: tuple[float | None, str]) -> dict[str, object]:
         return {**panels.coloured(), **panels.thresholds(steps), "custom.width": 125}
@@ -188,7 +188,7 @@ def _file_systems() -> Panel:
             "Remove what is old before a checkpoint fails: HostDiskFull has the usual places.",
             "HostDiskFull",
         ),
-        [Query(f"node:node_filesystem_avail:low{{{CLUSTER}}}", instant=True, table=True)],
+        f"node:node_filesystem_avail:low{{{CLUSTER}}}",
         {"node": "node", "mountpoint": "mount point", "Value": "left"},
         unit="percentunit",
         decimals=1,
@@ -213,13 +213,7 @@ def _events() -> Panel:
             "oom_kill: the job's memory. machine_check, pcie_aer, nvme: hardware, drain the node.",
             "HostPcieErrors",
         ),
-        [
-            Query(
-                f"topk(20, sum by (node, kind) (sum_over_time({events}[$__range])))",
-                instant=True,
-                table=True,
-            )
-        ],
+        f"topk(20, sum by (node, kind) (sum_over_time({events}[$__range])))",
         {"node": "node", "kind": "kind", "Value": "events"},
         unit="locale",
         sort="events",

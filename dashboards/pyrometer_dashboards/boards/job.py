@@ -130,7 +130,7 @@ def _idle() -> Panel:
             "Ask its owner, or look at the ranks of the node: is one missing there?",
             "NcclJobNotStarted",
         ),
-        [Query(f"{_UNUSED}", instant=True, table=True)],
+        f"{_UNUSED}",
         {"node": "node", "gpu": "gpu", "Value": "unused"},
         sort="node",
         falling=False,
@@ -150,13 +150,7 @@ def _worst() -> Panel:
             "Open the GPU: the slowest one sets the pace of a synchronous job.",
             "GpuClockOutlier",
         ),
-        [
-            Query(
-                f"topk(12, (gpu:pyrometer_gpu_deviation:steps{{{CLUSTER}}} >= 0.5) and {_OF_JOB})",
-                instant=True,
-                table=True,
-            )
-        ],
+        f"topk(12, (gpu:pyrometer_gpu_deviation:steps{{{CLUSTER}}} >= 0.5) and {_OF_JOB})",
         {"node": "node", "gpu": "gpu", "what": "quantity", "Value": "steps"},
         decimals=1,
         steps=[(None, palette.QUIET), (1, palette.WATCH), (2, palette.BAD), (3, palette.WORST)],
@@ -178,8 +172,8 @@ def _runs() -> Panel:
             "TrainRunMissing",
         ),
         [
-            Query(f"count by (job_id, user) ({_MEMBER})", instant=True, table=True),
-            Query(f"group by (job_id, run) ({_RUN})", instant=True, table=True),
+            f"count by (job_id, user) ({_MEMBER})",
+            f"group by (job_id, run) ({_RUN})",
         ],
         {"user": "user", "run": "run", "Value #A": "GPUs", "Value #B": "runs"},
         unit="locale",
@@ -257,11 +251,11 @@ def _nodes() -> Panel:
             "NodeCheckFailed",
         ),
         [
-            Query(f"count by (node) ({_MEMBER})", instant=True, table=True),
-            Query(f"max by (node) ({state} and on (node) {_MEMBER})", instant=True, table=True),
-            Query(f"max by (node) ({now % 'temperature'} and {_OF_JOB})", instant=True, table=True),
-            Query(f"min by (node) ({now % 'clock'} and {_OF_JOB})", instant=True, table=True),
-            Query(f"max by (node) ({now % 'throttled'} and {_OF_JOB})", instant=True, table=True),
+            f"count by (node) ({_MEMBER})",
+            f"max by (node) ({state} and on (node) {_MEMBER})",
+            f"max by (node) ({now % 'temperature'} and {_OF_JOB})",
+            f"min by (node) ({now % 'clock'} and {_OF_JOB})",
+            f"max by (node) ({now % 'throttled'} and {_OF_JOB})",
         ],
         {
             "node": "node",

@@ -363,7 +363,7 @@ def _errors() -> Panel:
             "Symbol errors and recoveries: the cable. Retries exhausted: a connection died, NCCL says error 12.",
             "NicLinkFlapping",
         ),
-        [Query(f"port:pyrometer_nic_errors:increase5m{{{NODE_IS}}}", instant=True, table=True)],
+        f"port:pyrometer_nic_errors:increase5m{{{NODE_IS}}}",
         {"device": "device", "port": "port", "kind": "kind", "Value": "errors"},
         fields={name: {"custom.width": width} for name, width in (("device", 90), ("port", 55), ("errors", 80))},
         unit="locale",

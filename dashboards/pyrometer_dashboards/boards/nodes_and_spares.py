@@ -141,15 +141,9 @@ def _out() -> Panel:
             "Click the state for the runbook, the node for its board. Repaired: repeat the test, then resume it.",
             "NodeCheckFailed",
         ),
-        [
-            Query(
-                f"time() - max by (node, state, part) ({since}) "
-                "* on (node, state, part) group_left (why, user, alert) "
-                f"group by (node, state, part, why, user, alert) ({_OUT})",
-                instant=True,
-                table=True,
-            )
-        ],
+        f"time() - max by (node, state, part) ({since}) "
+        "* on (node, state, part) group_left (why, user, alert) "
+        f"group by (node, state, part, why, user, alert) ({_OUT})",
         {"node": "node", "state": "state", "why": "why", "Value": "for", "user": "by", "alert": "of"},
         unit="s",
         sort="for",
@@ -177,12 +171,8 @@ def _spares() -> Panel:
             "NodeTestOverdue",
         ),
         [
-            Query(f"max by (node) ({_STATE} and on (node) {_IDLE})", instant=True, table=True),
-            Query(
-                f"time() - max by (node) (node:pyrometer_active_test:oldest{{{CLUSTER}}} and on (node) {_IDLE})",
-                instant=True,
-                table=True,
-            ),
+            f"max by (node) ({_STATE} and on (node) {_IDLE})",
+            f"time() - max by (node) (node:pyrometer_active_test:oldest{{{CLUSTER}}} and on (node) {_IDLE})",
         ],
         {"node": "node", "Value #A": "state", "Value #B": "tested"},
         sort="state",
@@ -225,13 +215,7 @@ def _tests() -> Panel:
             "Run pyrometer-test there as soon as it is without work.",
             "NodeTestOverdue",
         ),
-        [
-            Query(
-                f"topk(12, time() - max by (node) (node:pyrometer_active_test:oldest{{{CLUSTER}}}))",
-                instant=True,
-                table=True,
-            )
-        ],
+        f"topk(12, time() - max by (node) (node:pyrometer_active_test:oldest{{{CLUSTER}}}))",
         {"node": "node", "Value": "tested"},
         unit="s",
         decimals=1,
@@ -257,8 +241,8 @@ def _parts() -> Panel:
             "GpuReplacementDue",
         ),
         [
-            Query(f"1000 * min by (gpu, serial, vbios) ({seen % 'min'})", instant=True, table=True),
-            Query(f"1000 * max by (gpu, serial, vbios) ({seen % 'max'})", instant=True, table=True),
+            f"1000 * min by (gpu, serial, vbios) ({seen % 'min'})",
+            f"1000 * max by (gpu, serial, vbios) ({seen % 'max'})",
         ],
         {"gpu": "GPU", "serial": "serial", "vbios": "firmware", "Value #A": "first seen", "Value #B": "last seen"},
         unit="dateTimeAsIso",

@@ -304,13 +304,7 @@ def _worst_gpus() -> Panel:
             "'none' (by half a step), or all below 1.",
             "Open the row's node. The GPU matrix shows whether it is the only one.",
         ),
-        [
-            Query(
-                f'topk(10, gpu:pyrometer_gpu_deviation:worst{{{CLUSTER}, what!="tensor"}})',
-                instant=True,
-                table=True,
-            )
-        ],
+        f'topk(10, gpu:pyrometer_gpu_deviation:worst{{{CLUSTER}, what!="tensor"}})',
         {"node": "node", "gpu": "gpu", "what": "what", "Value": "steps off"},
         steps=[(None, palette.QUIET), (1, palette.WATCH), (2, palette.BAD), (3, palette.WORST)],
         sort="steps off",
@@ -330,13 +324,7 @@ def _missing() -> Panel:
             "One GPU of a node: it fell off the bus. All of a node: look at the node.",
             "GpuLost",
         ),
-        [
-            Query(
-                f"count by (node) (gpu:pyrometer_gpu_up:missing{{{CLUSTER}}})",
-                instant=True,
-                table=True,
-            )
-        ],
+        f"count by (node) (gpu:pyrometer_gpu_up:missing{{{CLUSTER}}})",
         {"node": "node", "Value": "GPUs missing"},
         unit="locale",
         steps=[(None, palette.WORST)],
@@ -359,13 +347,7 @@ def _links() -> Panel:
             "Open Fabric: one port is a cable, many of one switch are the switch.",
             "NicLinkFlapping",
         ),
-        [
-            Query(
-                f"topk(10, port:pyrometer_nic_link_down_events:increase10m{{{CLUSTER}}} > 0)",
-                instant=True,
-                table=True,
-            )
-        ],
+        f"topk(10, port:pyrometer_nic_link_down_events:increase10m{{{CLUSTER}}} > 0)",
         {"node": "node", "device": "device", "Value": "losses"},
         unit="locale",
         steps=[(None, palette.WATCH), (3, palette.BAD), (10, palette.WORST)],

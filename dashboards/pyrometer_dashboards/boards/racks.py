@@ -124,10 +124,10 @@ def _racks() -> Panel:
             "GpuThrottledThermal",
         ),
         [
-            Query(f"max by (rack) ({_HOTTEST})", instant=True, table=True),
-            Query(f"max by (rack) (rack:pyrometer_gpu_throttled:gpus{{{CLUSTER}}})", instant=True, table=True),
-            Query(f"max by (rack) (rack:pyrometer_node:unfit{{{CLUSTER}}})", instant=True, table=True),
-            Query(f"max by (rack) (rack:pyrometer_gpu_power:sum{{{CLUSTER}}})", instant=True, table=True),
+            f"max by (rack) ({_HOTTEST})",
+            f"max by (rack) (rack:pyrometer_gpu_throttled:gpus{{{CLUSTER}}})",
+            f"max by (rack) (rack:pyrometer_node:unfit{{{CLUSTER}}})",
+            f"max by (rack) (rack:pyrometer_gpu_power:sum{{{CLUSTER}}})",
         ],
         {
             "rack": "rack",
@@ -164,13 +164,9 @@ def _switches() -> Panel:
             "FabricMassEvent",
         ),
         [
-            Query(f"sum by (switch) ({_LOSSES})", instant=True, table=True),
-            Query(
-                f"sum by (switch) (switch:pyrometer_nic_link_down_events:ports10m{{{CLUSTER}}})",
-                instant=True,
-                table=True,
-            ),
-            Query(f"sum by (switch) ({_PORTS}) and on (switch) {_LOSSES}", instant=True, table=True),
+            f"sum by (switch) ({_LOSSES})",
+            f"sum by (switch) (switch:pyrometer_nic_link_down_events:ports10m{{{CLUSTER}}})",
+            f"sum by (switch) ({_PORTS}) and on (switch) {_LOSSES}",
         ],
         {"switch": "switch", "Value #A": "losses", "Value #B": "links", "Value #C": "of"},
         unit="locale",
@@ -237,13 +233,9 @@ def _nodes() -> Panel:
             "GpuThrottledThermal",
         ),
         [
-            Query(
-                f"max by (node) (node:pyrometer_node:state{{{CLUSTER}}} and on (node) {_HERE})",
-                instant=True,
-                table=True,
-            ),
-            Query(f"max by (node) ({now % 'temperature'})", instant=True, table=True),
-            Query(f"max by (node) ({now % 'throttled'})", instant=True, table=True),
+            f"max by (node) (node:pyrometer_node:state{{{CLUSTER}}} and on (node) {_HERE})",
+            f"max by (node) ({now % 'temperature'})",
+            f"max by (node) ({now % 'throttled'})",
         ],
         {"node": "node", "Value #A": "state", "Value #B": "hottest", "Value #C": "throttled"},
         decimals=0,
@@ -271,14 +263,8 @@ def _ports() -> Panel:
             "Several at one switch: the switch. One: swap the cable at the switch's end first.",
             "NicLinkFlapping",
         ),
-        [
-            Query(
-                f"topk(15, ({lost}) * on (node, device, port) group_left (switch, rail) "
-                f'port:pyrometer_nic:rail{{{CLUSTER}, switch=~"$switch"}})',
-                instant=True,
-                table=True,
-            )
-        ],
+        f"topk(15, ({lost}) * on (node, device, port) group_left (switch, rail) "
+        f'port:pyrometer_nic:rail{{{CLUSTER}, switch=~"$switch"}})',
         {"switch": "switch", "node": "node", "device": "device", "Value": "losses"},
         unit="locale",
         steps=[(None, palette.WATCH), (3, palette.BAD), (10, palette.WORST)],
@@ -301,16 +287,8 @@ def _domains() -> Panel:
             "NvlinkDown",
         ),
         [
-            Query(
-                f"max by (cluster_uuid, clique) (domain:pyrometer_gpu_fabric:gpus{{{CLUSTER}}})",
-                instant=True,
-                table=True,
-            ),
-            Query(
-                f"max by (cluster_uuid, clique) (domain:pyrometer_gpu_temperature:max{{{CLUSTER}}})",
-                instant=True,
-                table=True,
-            ),
+            f"max by (cluster_uuid, clique) (domain:pyrometer_gpu_fabric:gpus{{{CLUSTER}}})",
+            f"max by (cluster_uuid, clique) (domain:pyrometer_gpu_temperature:max{{{CLUSTER}}})",
         ],
         {"cluster_uuid": "domain", "clique": "clique", "Value #A": "GPUs", "Value #B": "hottest"},
         decimals=0,

@@ -153,14 +153,8 @@ def _ledger() -> Panel:
             "useful above 90 %.",
             "rework: save more often. down: see what failed. init: start faster.",
         ),
-        [
-            Query(
-                f"sum by (state) (increase(run:pyrometer_run_seconds:total{{{CLUSTER}}}[$__range])) "
-                f"/ on () group_left () sum(increase(run:pyrometer_run_seconds:total{{{CLUSTER}}}[$__range]))",
-                instant=True,
-                table=True,
-            )
-        ],
+        f"sum by (state) (increase(run:pyrometer_run_seconds:total{{{CLUSTER}}}[$__range])) "
+        f"/ on () group_left () sum(increase(run:pyrometer_run_seconds:total{{{CLUSTER}}}[$__range]))",
         {"state": "state", "Value": "share"},
         unit="percentunit",
         decimals=1,
@@ -197,14 +191,8 @@ def _runs() -> Panel:
             "few; each costs the time since the last checkpoint and the start.",
             "See what fired before it in Alerts.",
         ),
-        [
-            Query(
-                "count by (run) (count by (run, attempt) (last_over_time("
-                f"run:pyrometer_train_run_info:config{{{CLUSTER}}}[$__range]))) - 1",
-                instant=True,
-                table=True,
-            )
-        ],
+        "count by (run) (count by (run, attempt) (last_over_time("
+        f"run:pyrometer_train_run_info:config{{{CLUSTER}}}[$__range]))) - 1",
         {"run": "run", "Value": "restarts"},
         unit="locale",
         sort="restarts",
@@ -271,16 +259,8 @@ def _offenders() -> Panel:
             "GpuXidCritical",
         ),
         [
-            Query(
-                f"topk(20, sum by (node, gpu, uuid) (sum_over_time({CRITICAL}[$__range])) and on (node, gpu) {_AGAIN})",
-                instant=True,
-                table=True,
-            ),
-            Query(
-                f"topk(20, sum by (node, gpu) (sum_over_time({ECC}[$__range])) and on (node, gpu) {_AGAIN})",
-                instant=True,
-                table=True,
-            ),
+            f"topk(20, sum by (node, gpu, uuid) (sum_over_time({CRITICAL}[$__range])) and on (node, gpu) {_AGAIN})",
+            f"topk(20, sum by (node, gpu) (sum_over_time({ECC}[$__range])) and on (node, gpu) {_AGAIN})",
         ],
         {"node": "node", "gpu": "gpu", "uuid": "uuid", "Value #A": "Xids", "Value #B": "memory"},
         unit="locale",
@@ -309,14 +289,8 @@ def _ports() -> Panel:
             "Replace the first row's cable; if it stays, the transceivers.",
             "NicLinkFlappingChronic",
         ),
-        [
-            Query(
-                f"topk(20, sum by (node, device, port) (sum_over_time({FLAPS}[$__range])) "
-                f"and on (node, device, port) {_AGAIN_PORTS})",
-                instant=True,
-                table=True,
-            )
-        ],
+        f"topk(20, sum by (node, device, port) (sum_over_time({FLAPS}[$__range])) "
+        f"and on (node, device, port) {_AGAIN_PORTS})",
         {"node": "node", "device": "device", "port": "port", "Value": "losses"},
         unit="locale",
         sort="losses",
@@ -339,8 +313,8 @@ def _xid_table() -> Panel:
             "GpuXidCritical",
         ),
         [
-            Query(xids_by_code("sum", "%s"), instant=True, table=True),
-            Query(xids_by_code("count", "sum by (xid, class, node, gpu) (%s)"), instant=True, table=True),
+            xids_by_code("sum", "%s"),
+            xids_by_code("count", "sum by (xid, class, node, gpu) (%s)"),
         ],
         {"xid": "xid", "class": "class", "Value #A": "times", "Value #B": "GPUs"},
         unit="locale",

@@ -129,7 +129,7 @@ def _silent() -> Panel:
             "node: the exporter or the node. Others: a service of the monitoring host.",
             "NodeExporterDown",
         ),
-        [Query(f"up{{{CLUSTER}}} == 0", instant=True, table=True)],
+        f"up{{{CLUSTER}}} == 0",
         {"job": "job", "node": "node", "instance": "instance", "Value": "answers"},
         fields={name: {"custom.width": width} for name, width in (("job", 60), ("node", 80))}
         | {"answers": {"mappings": [panels.state("0", "no", palette.WORST, 2)], "custom.width": 80}},
@@ -191,7 +191,7 @@ def _failing() -> Panel:
             "The reason is the exporter's own word; pyrometer-doctor on the node says more.",
             "CollectorFailing",
         ),
-        [Query(f"node:pyrometer_down_reason:info{{{CLUSTER}}}", instant=True, table=True)],
+        f"node:pyrometer_down_reason:info{{{CLUSTER}}}",
         {"node": "node", "collector": "collector", "part": "part", "reason": "reason", "Value": "unread"},
         fields={"unread": {"mappings": [panels.state("1", "yes", palette.BAD, 2)], "custom.width": 80}},
         link=NODE_OF_ROW,
@@ -208,13 +208,7 @@ def _versions() -> Panel:
             "one row for each kind.",
             "Two rows for one kind: a roll-out that has stopped.",
         ),
-        [
-            Query(
-                f"max by (exporter, version) (cluster:pyrometer_exporter_build_info:count{{{CLUSTER}}})",
-                instant=True,
-                table=True,
-            )
-        ],
+        f"max by (exporter, version) (cluster:pyrometer_exporter_build_info:count{{{CLUSTER}}})",
         {"exporter": "exporter", "version": "version", "Value": "running"},
         unit="locale",
         sort="running",

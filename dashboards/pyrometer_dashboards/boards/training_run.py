@@ -220,7 +220,7 @@ def _slow_ranks() -> Panel:
             "all below 5 %.",
             "Open the node of the first row; a whole node here is the host, one GPU is the GPU.",
         ),
-        [Query(f"topk(10, rank:pyrometer_train_spare_gap:with_gpu{{{RUN_IS}}})", instant=True, table=True)],
+        f"topk(10, rank:pyrometer_train_spare_gap:with_gpu{{{RUN_IS}}})",
         {"node": "node", "gpu": "gpu", "rank": "rank", "stage": "stage", "Value": "costs"},
         unit="percentunit",
         steps=panels.LOST_TIME,
@@ -253,7 +253,7 @@ def _where_now() -> Panel:
             "which no rank lives (TrainRunDied), the one that died first.",
             "TrainStalled",
         ),
-        [Query(f"{_DIED} or {_GONE} or {_LONGEST}", instant=True, table=True)],
+        f"{_DIED} or {_GONE} or {_LONGEST}",
         {"node": "node", "rank": "rank", "part": "part", "Value": "for"},
         unit="s",
         sort="for",
@@ -320,13 +320,7 @@ def _links() -> Panel:
             "A flap costs the run its recovery time, seconds each; chronic ones want a new cable.",
             "NicLinkFlapping",
         ),
-        [
-            Query(
-                f'(port:pyrometer_nic_link_down_events:increase10m{{cluster="$cluster"}} > 0) {_ON_RUN_NODES}',
-                instant=True,
-                table=True,
-            )
-        ],
+        f'(port:pyrometer_nic_link_down_events:increase10m{{cluster="$cluster"}} > 0) {_ON_RUN_NODES}',
         {"node": "node", "device": "device", "port": "port", "Value": "losses"},
         unit="locale",
         sort="losses",
@@ -387,13 +381,7 @@ def _configuration() -> Panel:
             "one row, or the same row per attempt.",
             "A changed row explains a changed MFU: nothing is compared across it.",
         ),
-        [
-            Query(
-                f"last_over_time(run:pyrometer_train_run_info:config{{{RUN_IS}}}[$__range])",
-                instant=True,
-                table=True,
-            )
-        ],
+        f"last_over_time(run:pyrometer_train_run_info:config{{{RUN_IS}}}[$__range])",
         {name: name.replace("_", " ") for name in (*keep, *more)},
         span=16,
     )
