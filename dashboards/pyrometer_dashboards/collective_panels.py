@@ -42,7 +42,6 @@ def standing_jobs() -> Panel:
         link=COLLECTIVES_OF_ROW,
         fields={"for": panels.coloured() | {"custom.width": 90}},
         healthy=Healthy("all go on", proof.RAS),
-        span=8,
     )
 
 
@@ -92,7 +91,6 @@ def lost_bandwidth() -> Panel:
         fields={"of its best": panels.coloured() | {"decimals": 0, "custom.width": 120}},
         no_value="no data: no Inspector, or not for long enough",
         healthy=Healthy("none", proof.INSPECTOR),
-        span=8,
     )
 
 
@@ -137,5 +135,4 @@ def bandwidth() -> Panel:
         limits=(0, None),
         overrides=kinds(),
         no_value="no Inspector",
-        span=8,
     )

@@ -223,7 +223,6 @@ def temperature() -> Panel:
         limits=(20, 95),
         overrides=panels.band("p5", "median", "p95"),
         links=[("Open the GPU matrix", link(GPU_MATRIX))],
-        span=8,
     )
 
 
@@ -242,7 +241,6 @@ def clock() -> Panel:
         limits=(0, 2200),
         overrides=panels.band("p5", "median", "p95"),
         links=[("Open throttling", link(THROTTLING))],
-        span=8,
     )
 
 
@@ -272,5 +270,4 @@ def throttling() -> Panel:
             ("Open fabric", link(FABRIC)),
             ("Open reliability", link(RELIABILITY)),
         ],
-        span=8,
     )

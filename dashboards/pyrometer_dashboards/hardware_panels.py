@@ -34,7 +34,6 @@ def memory_used() -> Panel:
         unit="bytes",
         limits=(0, None),
         overrides=_GPUS,
-        span=8,
     )
 
 
@@ -52,7 +51,6 @@ def memory_temperature() -> Panel:
         unit="celsius",
         limits=(20, 105),
         overrides=_GPUS,
-        span=8,
     )
 
 
@@ -70,7 +68,6 @@ def energy() -> Panel:
         unit="watt",
         limits=(0, 800),
         overrides=_GPUS,
-        span=8,
     )
 
 
@@ -89,7 +86,6 @@ def nvlink() -> Panel:
         unit="Bps",
         limits=(0, None),
         overrides=_GPUS,
-        span=8,
     )
 
 
@@ -113,7 +109,6 @@ def pcie() -> Panel:
         unit="Bps",
         limits=(0, None),
         overrides=_GPUS,
-        span=8,
     )
 
 
@@ -147,7 +142,6 @@ def link_errors() -> Panel:
             "none counted",
             " or ".join(f"rate(pyrometer_{name}_total{{{_GPU_IS}}}[$__rate_interval])" for name in counters),
         ),
-        span=8,
     )
 
 
@@ -178,7 +172,6 @@ def roce() -> Panel:
         limits=(0, None),
         colour=panels.BY_WORST,
         steps=[(None, palette.HEALTHY)],
-        span=8,
     )
 
 
@@ -206,7 +199,6 @@ def correction() -> Panel:
             *_PORTS,
             Override("/not repaired$/", {"color": {"mode": "fixed", "fixedColor": palette.WORST}}, "byRegexp"),
         ],
-        span=8,
     )
 
 
@@ -229,5 +221,4 @@ def module_temperature() -> Panel:
         unit="celsius",
         limits=(20, 110),
         overrides=_PORTS,
-        span=8,
     )

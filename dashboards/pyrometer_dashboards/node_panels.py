@@ -69,7 +69,6 @@ def missing() -> Panel:
             "known": panels.HIDDEN,
         },
         healthy=Healthy("none missing", f"gpu:pyrometer_gpu:expected{{{NODE_IS}}}"),
-        span=8,
     )
 
 
@@ -91,7 +90,6 @@ def xids() -> Panel:
         fields={"gpu": leading_to(gpu_of_this_node("gpu"))},
         no_value="no data: the kernel's log is not read here",
         healthy=Healthy("none reported", f"increase({proof.XIDS_OF_NODE}[$__rate_interval]) and on () {proof.NODE}"),
-        span=6,
     )
 
 
@@ -109,7 +107,6 @@ def kernel() -> Panel:
         decimals=0,
         links=[HOST],
         watched=f"increase(pyrometer_kernel_events_total{{{NODE_IS}}}[$__rate_interval]) and on () {proof.NODE}",
-        span=6,
     )
 
 
@@ -128,5 +125,4 @@ def unread() -> Panel:
         {"collector": "collector", "part": "part", "reason": "reason", "Value": "unread"},
         fields={"unread": {"mappings": [panels.state("1", "yes", palette.BAD, 2)], "custom.width": 80}},
         healthy=Healthy("nothing reported", f"pyrometer_collector_success{{{NODE_IS}}}"),
-        span=6,
     )

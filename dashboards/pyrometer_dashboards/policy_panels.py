@@ -31,7 +31,6 @@ def looks() -> Panel:
         steps=[(None, palette.QUIET), (60, palette.WATCH), (180, palette.WORST)],
         fields={"looked": panels.coloured()},
         no_value=_NO_POLICY,
-        span=5,
     )
 
 
@@ -54,7 +53,6 @@ def held_back() -> Panel:
         fields={"nodes": panels.coloured()},
         no_value=_NO_POLICY,
         healthy=Healthy("none", _LOOKS),
-        span=5,
     )
 
 
@@ -75,7 +73,6 @@ def done() -> Panel:
         sort="times",
         no_value=_NO_POLICY,
         healthy=Healthy("none", _LOOKS),
-        span=6,
     )
 
 
@@ -98,5 +95,4 @@ def drained() -> Panel:
         fields={"since": {"custom.width": 165}},
         no_value=_NO_POLICY,
         healthy=Healthy("none", _LOOKS),
-        span=8,
     )

@@ -31,7 +31,6 @@ def cluster_power() -> Panel:
             panels.fixed("swing in 10 min", palette.BAD, lineWidth=2),
         ],
         no_value="no data: GPUs' energy counters are needed, for two minutes",
-        span=24,
     )
 
 
@@ -54,7 +53,6 @@ def _run_energy() -> Panel:
         unit="joule",
         decimals=1,
         no_value="unknown",
-        span=4,
     )
 
 
@@ -116,5 +114,4 @@ def _heat() -> Panel:
             panels.fixed("temperature", palette.BAD, lineWidth=2, axisSoftMin=30, axisSoftMax=80),
             Override("tokens per second", tokens),
         ],
-        span=8,
     )

@@ -75,7 +75,6 @@ def against_expected() -> Panel:
         decimals=0,
         steps=panels.KEPT,
         no_value="not known",
-        span=3,
     )
 
 
@@ -92,7 +91,6 @@ def curve() -> Panel:
         unit="percentunit",
         decimals=0,
         name="{{signature}}",
-        span=3,
     )
     odd = Override(
         "/^(?!steady|daily_wave)/", panels.thresholds([(None, palette.QUIET), (0.5, palette.BAD)]), "byRegexp"
@@ -114,7 +112,6 @@ def unsaved() -> Panel:
         unit="s",
         decimals=0,
         steps=[(None, palette.QUIET), (7200, palette.WATCH), (21600, palette.WORST)],
-        span=3,
     )
 
 

@@ -106,7 +106,6 @@ def ingestion() -> Panel:
         unit="locale",
         limits=(0, None),
         overrides=[panels.fixed("samples", palette.BAND, lineWidth=2)],
-        span=6,
     )
 
 
@@ -130,5 +129,4 @@ def missed() -> Panel:
         ],
         unit="locale",
         decimals=0,
-        span=6,
     )

@@ -36,16 +36,15 @@ def board() -> Board:
         needs="our rules in Prometheus, and the alerting service scraped",
         tags=["on-call"],
         time_from="now-24h",
-        refresh="1m",
         variables=[CLUSTERS, ALERTING],
         annotations=[RESTARTS, DEPLOYS],
         rows=[
             Row([_critical(), _warning(), _harm_now(), _rising(), _silences(), _held_back()], height=4),
             Row([incident_panels.incidents()], height=7),
             Row([_now()], height=14),
-            Row([incident_panels.cost(), _often()], height=8),
+            Row([incident_panels.cost(), _often()]),
             Row([_timeline()], height=9),
-            Row([_volume(), _lost()], height=8),
+            Row([_volume(), _lost()]),
         ],
     )
 
@@ -58,7 +57,6 @@ def _count(severity: str, colour: str, healthy: str, first: str) -> Panel:
         f"count(cluster:up:nodes{{{CLUSTER}}})",
         unit="locale",
         steps=[(None, palette.QUIET), (1, colour)],
-        span=4,
     )
 
 
@@ -88,7 +86,6 @@ def _harm_now() -> Panel:
         unit="percentunit",
         decimals=0,
         steps=panels.LOST_TIME,
-        span=4,
     )
 
 
@@ -103,7 +100,6 @@ def _rising() -> Panel:
         f'count(ALERTS{{alertstate="pending", {CLUSTER}}}) or on () 0 * count(cluster:up:nodes{{{CLUSTER}}})',
         unit="locale",
         steps=[(None, palette.QUIET), (1, palette.WATCH)],
-        span=4,
     )
 
 

@@ -33,12 +33,11 @@ def board() -> Board:
         needs="the node exporter on the GPU nodes of each cluster, and a label of its own for each",
         tags=["on-call"],
         time_from="now-6h",
-        refresh="1m",
         variables=[_CLUSTERS, ALERTING],
         rows=[
-            Row([_clusters()], height=8),
+            Row([_clusters()]),
             Row([incident_panels.of_all_clusters()], height=9),
-            Row([_pace(), _lost()], height=8),
+            Row([_pace(), _lost()]),
         ],
     )
 

@@ -40,8 +40,8 @@ def board() -> Board:
             Row([collective_panels.standing_jobs(), collective_panels.awaited_ranks(span=16)], height=6),
             Row([replace(collective_panels.lost_bandwidth(), span=13), _late()], height=15),
             Row(panels.tiles(_alerts()), height=7),
-            Row([_states(), collective_panels.standstill(), _progress()], height=8, title="The chosen run"),
-            Row([collective_panels.bandwidth(), _times(), _against_best()], height=8),
+            Row([_states(), collective_panels.standstill(), _progress()], title="The chosen run"),
+            Row([collective_panels.bandwidth(), _times(), _against_best()]),
             Row(panels.tiles(_readers(), _versions()), height=7),
             Row([all_reduce_panels.all_reduce()], height=7),
         ],
@@ -185,7 +185,6 @@ def _progress() -> Panel:
         limits=(0, None),
         overrides=panels.named(),
         no_value="no RAS",
-        span=8,
     )
 
 
@@ -210,7 +209,6 @@ def _times() -> Panel:
         limits=(0, None),
         overrides=collective_panels.kinds(),
         no_value="no Inspector",
-        span=8,
     )
 
 
@@ -233,7 +231,6 @@ def _against_best() -> Panel:
         limits=(0, None),
         overrides=collective_panels.kinds(),
         no_value="no Inspector, or not for long enough",
-        span=8,
     )
 
 

@@ -29,7 +29,7 @@ def board() -> Board:
             Row(panels.tiles(_mfu(0), _mfu(1), _ratio(), _tokens()), height=3),
             Row([_parts(), _loss_by_step()], height=12),
             Row(panels.tiles(_configuration()), height=9),
-            Row(panels.tiles(_mfu_by_time(), _tokens_by_time(), _step_time()), height=8),
+            Row(panels.tiles(_mfu_by_time(), _tokens_by_time(), _step_time())),
         ],
     )
 

@@ -27,7 +27,6 @@ def board() -> Board:
         needs="the node exporter on nodes with InfiniBand or RoCE ports",
         tags=["hardware"],
         time_from="now-6h",
-        refresh="1m",
         variables=[CLUSTERS],
         annotations=[*MARKS, FIRING],
         rows=[
@@ -35,11 +34,11 @@ def board() -> Board:
             Row([_down(), _lost_now(), _flapping_now(), _errors_now()], height=3),
             Row([_flaps(), _errors()], height=7),
             Row([_slow_links(), _pinned()], height=14),
-            Row([_by_switch(), _over_time()], height=8),
-            Row([_received(), _sent(), _waits()], height=8),
+            Row([_by_switch(), _over_time()]),
+            Row([_received(), _sent(), _waits()]),
             Row([_congested(), _states()], height=9),
-            Row([fabric_panels.events(), fabric_panels.hot_modules()], height=8),
-            Row([fabric_panels.hot_switches(), fabric_panels.roce()], height=8),
+            Row([fabric_panels.events(), fabric_panels.hot_modules()]),
+            Row([fabric_panels.hot_switches(), fabric_panels.roce()]),
         ],
     )
 

@@ -41,7 +41,7 @@ def board() -> Board:
             Row(panels.tiles(gpu_panels.power(), gpu_panels.temperatures()), height=7),
             Row(panels.tiles(gpu_panels.memory(), gpu_panels.activity()), height=7),
             Row(panels.tiles(gpu_panels.traffic(), gpu_panels.link_errors(), _xids()), height=7),
-            Row(panels.tiles(gpu_panels.memory_errors(), _deviations()), height=8),
+            Row(panels.tiles(gpu_panels.memory_errors(), _deviations())),
             Row(panels.tiles(_places()), height=7, title="Where this part was, by its serial number", collapsed=True),
         ],
     )

@@ -46,8 +46,6 @@ def board() -> Board:
         question="Which GPUs of the whole cluster differ from their rail, and which are missing?",
         needs="the node exporter on each GPU node",
         tags=["on-call"],
-        time_from="now-1h",
-        refresh="1m",
         variables=[CLUSTERS, _WHAT, _ARRANGE],
         annotations=MARKS[:1],
         rows=[

@@ -24,16 +24,15 @@ def board() -> Board:
         needs="Prometheus' node_exporter beside ours",
         tags=["hardware"],
         time_from="now-6h",
-        refresh="1m",
         variables=[CLUSTERS, NODES],
         annotations=[_HERE],
         rows=[
             Row(panels.tiles(_memory(), _waiting(), _fullest(), _events_now()), height=3),
             Row(panels.tiles(_hosts()), height=11),
             Row(panels.tiles(_alerts(), _events()), height=11),
-            Row(panels.tiles(_file_systems(), _events_over_time()), height=8),
-            Row(panels.tiles(_pressure(), _busy()), height=8),
-            Row(panels.tiles(_node_memory(), _node_pressure(), _node_disks()), height=8, title="The chosen node"),
+            Row(panels.tiles(_file_systems(), _events_over_time())),
+            Row(panels.tiles(_pressure(), _busy())),
+            Row(panels.tiles(_node_memory(), _node_pressure(), _node_disks()), title="The chosen node"),
         ],
     )
 
@@ -175,7 +174,7 @@ def _hosts() -> Panel:
 
 
 def _alerts() -> Panel:
-    return alert_panels.firing("Alerts of hosts", "Host.*", {"node": "node"}, runbook="HostDiskFull", span=9)
+    return alert_panels.firing("Alerts of hosts", "Host.*", {"node": "node"}, runbook="HostDiskFull")
 
 
 def _file_systems() -> Panel:

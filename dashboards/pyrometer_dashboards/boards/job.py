@@ -34,7 +34,6 @@ def board() -> Board:
         needs="the node exporter, and Slurm or Kubernetes jobs that it sees",
         tags=["training"],
         time_from="now-3h",
-        refresh="1m",
         variables=[CLUSTERS, _JOBS, log_panels.NODES_OF_JOB],
         annotations=[RESTARTS],
         rows=[
@@ -179,7 +178,6 @@ def _runs() -> Panel:
         unit="locale",
         link=RUN_OF_ROW,
         fields={"GPUs": {"custom.width": 75}, "runs": {"custom.width": 60}},
-        span=8,
     )
 
 
@@ -275,5 +273,4 @@ def _nodes() -> Panel:
             "lowest clock": {"unit": "rotmhz"},
             "throttled": {**panels.coloured(), **panels.thresholds(panels.LOST_TIME), "unit": "percentunit"},
         },
-        span=24,
     )

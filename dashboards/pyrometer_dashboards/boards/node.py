@@ -34,7 +34,6 @@ def board() -> Board:
         question="What is different about this node: its GPUs against all working ones, its links, its ranks?",
         needs="the node exporter on this node",
         tags=["on-call"],
-        time_from="now-1h",
         refresh="30s",
         variables=[CLUSTERS, NODES, GPUS],
         annotations=[_HERE, *(replace(mark, switch=False) for mark in (RESTARTS, DEPLOYS))],
@@ -42,10 +41,10 @@ def board() -> Board:
             Row([_answers(), node_panels.gpus(), _alerts(), _straggler()], height=3),
             Row([_throttled_time(), _losses(), _memory(), node_panels.missing()], height=4),
             Row([_deviations(), _temperature()], height=17),
-            Row(panels.tiles(_clock(), _power(), _tensor()), height=8),
-            Row(panels.tiles(_throttling(), _flaps(), _traffic()), height=8),
-            Row(panels.tiles(_waits(), _errors(), node_panels.kernel()), height=8),
-            Row(panels.tiles(node_panels.xids(), node_panels.unread()), height=8),
+            Row(panels.tiles(_clock(), _power(), _tensor())),
+            Row(panels.tiles(_throttling(), _flaps(), _traffic())),
+            Row(panels.tiles(_waits(), _errors(), node_panels.kernel())),
+            Row(panels.tiles(node_panels.xids(), node_panels.unread())),
             Row([hardware_panels.memory_used(), hardware_panels.memory_temperature(), hardware_panels.link_errors()]),
             Row(
                 [hardware_panels.nvlink(), hardware_panels.pcie(), hardware_panels.energy()],
@@ -79,7 +78,6 @@ def _answers() -> Panel:
             panels.state("0", "no", palette.WORST, 1),
             panels.state("1", "yes", palette.QUIET, 2),
         ],
-        span=4,
     )
 
 
@@ -290,7 +288,6 @@ def _throttling() -> Panel:
         limits=(0, 1),
         watched=f"pyrometer_gpu_up{{{_GPU_IS}}} == 1",
         overrides=[*panels.reasons(), panels.fixed("power_cap, mean", palette.HEALTHY)],
-        span=10,
     )
 
 
@@ -389,5 +386,4 @@ def _waits() -> Panel:
         steps=[(None, palette.HEALTHY), *panels.LOST_TIME[1:]],
         no_value="no ranks with data here",
         links=[RUN_OF_SERIES],
-        span=6,
     )

@@ -63,7 +63,7 @@ def board() -> Board:
             Row([incident_panels.incidents()], height=7),
             Row([_mfu_over_time(), _steps()], height=10),
             Row([_goodput(), _throttled(), _step_rate(), _last_step(), _spares()], height=4),
-            Row([_worst_gpus(), _missing(), _links()], height=8),
+            Row([_worst_gpus(), _missing(), _links()]),
             Row([slurm_panels.unavailable(), slurm_panels.queue()], height=6),
             Row(
                 [
@@ -154,7 +154,6 @@ def _spares() -> Panel:
         steps=[(None, palette.WATCH), (1, palette.QUIET)],
         name="nodes idle",
         link=SPARES,
-        span=4,
     )
 
 
@@ -201,7 +200,6 @@ def _faults() -> Panel:
         steps=[(None, palette.QUIET), (1, palette.WORST)],
         link=("Open the alerts", link(ALERTS)),
         name="severity",
-        span=4,
     )
     warning = Override("warning", panels.thresholds([(None, palette.QUIET), (1, palette.BAD)]))
     return replace(shown, queries=[firing("critical"), firing("warning")], overrides=[warning])
@@ -234,7 +232,6 @@ def _freshness() -> Panel:
         steps=[(None, palette.WORST), (0.98, palette.BAD), (0.9999, palette.QUIET)],
         name="{{who}}",
         link=("Open stack health", link(STACK_HEALTH)),
-        span=4,
     )
 
 
@@ -355,5 +352,4 @@ def _links() -> Panel:
         link=NODE_OF_ROW,
         fields={"losses": panels.coloured() | {"custom.width": 90}},
         healthy=Healthy("none lost", proof.PORTS),
-        span=8,
     )

@@ -28,15 +28,14 @@ def board() -> Board:
         needs="the node exporter on each GPU node",
         tags=["hardware"],
         time_from="now-6h",
-        refresh="1m",
         variables=[CLUSTERS, _RACK, _SWITCH],
         annotations=[CRITICAL],
         rows=[
             Row(panels.tiles(_hot(), _throttled(), _flapping(), _unfit()), height=3),
             Row([_racks(), _switches()], height=11),
             Row(panels.tiles(_heat(), _together()), height=11),
-            Row([_nodes(), _ports()], height=8),
-            Row([_domains(), _alerts()], height=8),
+            Row([_nodes(), _ports()]),
+            Row([_domains(), _alerts()]),
         ],
     )
 

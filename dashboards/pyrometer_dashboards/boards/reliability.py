@@ -44,8 +44,8 @@ def board() -> Board:
             Row([_ledger(), _ledger_by_day(), _runs()], height=12),
             Row([_nodes_lost(), _xids_by_day()], height=9),
             Row([_offenders(), _ports(), _xid_table()], height=10),
-            Row([failure_panels.xids(), failure_panels.links(), failure_panels.memory()], height=8),
-            Row([moved_panels.gpus(), moved_panels.cables()], height=8),
+            Row([failure_panels.xids(), failure_panels.links(), failure_panels.memory()]),
+            Row([moved_panels.gpus(), moved_panels.cables()]),
         ],
     )
 
@@ -141,7 +141,6 @@ def _hours() -> Panel:
         decimals=2,
         name="of the node-hours",
         steps=[(None, palette.BAD), (0.95, palette.WATCH), (0.99, palette.QUIET)],
-        span=4,
     )
 
 
@@ -299,7 +298,6 @@ def _ports() -> Panel:
         fields={"losses": panels.coloured() | {"custom.width": 80}},
         link=NODE_OF_ROW,
         healthy=Healthy("none", proof.past(proof.PORTS)),
-        span=8,
     )
 
 

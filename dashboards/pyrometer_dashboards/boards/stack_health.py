@@ -27,7 +27,6 @@ def board() -> Board:
         needs="Prometheus to scrape itself and each part of Pyrometer",
         tags=["pyrometer-itself"],
         time_from="now-3h",
-        refresh="1m",
         variables=[CLUSTERS],
         annotations=[DEPLOYS],
         rows=[
@@ -35,10 +34,10 @@ def board() -> Board:
             Row(panels.tiles(stack_panels.slow_rules(), _collectors(), _lost()), height=3),
             Row(panels.tiles(_silent(), _failing()), height=9),
             Row(panels.tiles(_checks()), height=10),
-            Row([_scrapes(), stack_panels.rules()], height=8),
-            Row(panels.tiles(_head(), _versions(), stack_panels.missed()), height=8),
-            Row([_delivery(), _slack(), _notifications()], height=8),
-            Row(panels.tiles(stack_panels.memory(), stack_panels.cpu(), stack_panels.ingestion()), height=8),
+            Row([_scrapes(), stack_panels.rules()]),
+            Row(panels.tiles(_head(), _versions(), stack_panels.missed())),
+            Row([_delivery(), _slack(), _notifications()]),
+            Row(panels.tiles(stack_panels.memory(), stack_panels.cpu(), stack_panels.ingestion())),
         ],
     )
 
@@ -135,7 +134,6 @@ def _silent() -> Panel:
         | {"answers": {"mappings": [panels.state("0", "no", palette.WORST, 2)], "custom.width": 80}},
         link=NODE_OF_ROW,
         healthy=Healthy("all answer", proof.TARGETS),
-        span=6,
     )
 
 
@@ -178,7 +176,6 @@ def _checks() -> Panel:
             # Health checks that fail have columns of their own, under names that are long.
             Override("/_/", {"custom.width": 180}, "byRegexp"),
         ],
-        span=10,
     )
 
 
@@ -196,7 +193,6 @@ def _failing() -> Panel:
         fields={"unread": {"mappings": [panels.state("1", "yes", palette.BAD, 2)], "custom.width": 80}},
         link=NODE_OF_ROW,
         healthy=Healthy("none", proof.COLLECTORS),
-        span=8,
     )
 
 
@@ -212,7 +208,6 @@ def _versions() -> Panel:
         {"exporter": "exporter", "version": "version", "Value": "running"},
         unit="locale",
         sort="running",
-        span=5,
     )
 
 
@@ -247,7 +242,6 @@ def _head() -> Panel:
         unit="locale",
         limits=(0, None),
         overrides=[panels.fixed("series", palette.BAND, lineWidth=2)],
-        span=5,
     )
 
 

@@ -39,7 +39,6 @@ def board() -> Board:
         needs="the node exporter on each GPU node",
         tags=["hardware"],
         time_from="now-3h",
-        refresh="1m",
         variables=[CLUSTERS, _SLOWED_NODES],
         annotations=[*MARKS, FIRING],
         rows=[
@@ -224,7 +223,6 @@ def _racks() -> Panel:
         Query(f"rack:pyrometer_gpu_temperature:max{{{CLUSTER}}}", "{{rack}}"),
         unit="celsius",
         limits=(40, 95),
-        max_points=240,
         span=14,
     )
 

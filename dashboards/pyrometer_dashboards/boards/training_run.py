@@ -34,7 +34,6 @@ def board() -> Board:
         question="What did each batch cost, where did the time go, and who is slow?",
         needs="a job that reports its steps",
         tags=["training"],
-        time_from="now-1h",
         refresh="30s",
         variables=[CLUSTERS, RUNS, batch_panels.POINTS, batch_panels.SOURCE, batch_panels.STEPS],
         annotations=[*MARKS, CHECKPOINTS],
@@ -48,8 +47,8 @@ def board() -> Board:
                 height=3,
             ),
             Row([batch_panels.every_batch()], height=18),
-            Row([_loss_budget(), _parts()], height=8),
-            Row([_slow_ranks(), _where_now(), _wait()], height=8),
+            Row([_loss_budget(), _parts()]),
+            Row([_slow_ranks(), _where_now(), _wait()]),
             Row(
                 [
                     collective_panels.awaited_ranks(RUN_IS, span=9),
@@ -58,11 +57,10 @@ def board() -> Board:
                 ],
                 height=7,
             ),
-            Row([_throttled(), _links(), _against_hardware()], height=8),
-            Row([run_panels.curves(), run_panels.ledger(), run_panels.batch_coverage()], height=8),
+            Row([_throttled(), _links(), _against_hardware()]),
+            Row([run_panels.curves(), run_panels.ledger(), run_panels.batch_coverage()]),
             Row(
                 [batch_panels.step_seconds(), _pauses(), batch_panels.loss()],
-                height=8,
                 title="Steps, pauses and loss",
                 collapsed=True,
             ),
@@ -92,7 +90,6 @@ def _now() -> Panel:
         unit="percentunit",
         decimals=1,
         link=COMPARE_RUN,
-        span=3,
     )
 
 
@@ -110,7 +107,6 @@ def _against_best() -> Panel:
         unit="percentunit",
         decimals=0,
         steps=panels.KEPT,
-        span=3,
     )
 
 
@@ -126,7 +122,6 @@ def _rate() -> Panel:
         unit="locale",
         limits=(0, None),
         overrides=[panels.fixed("tokens", palette.BAND, lineWidth=2)],
-        span=8,
     )
 
 
@@ -142,7 +137,6 @@ def _silent() -> Panel:
         unit="s",
         decimals=0,
         steps=[(None, palette.QUIET), (60, palette.WATCH), (300, palette.WORST)],
-        span=3,
     )
 
 
@@ -159,7 +153,6 @@ def _lost_batches() -> Panel:
         f"sum(run:pyrometer_train_batch_points:lost10m{{{RUN_IS}}})",
         unit="locale",
         steps=[(None, palette.QUIET), (1, palette.WATCH), (3, palette.BAD)],
-        span=3,
     )
 
 
@@ -278,7 +271,6 @@ def _wait() -> Panel:
         limits=(0, None),
         custom={"axisSoftMax": 0.2},
         overrides=[panels.fixed("waiting for the slowest rank", palette.BAD, lineWidth=2)],
-        span=8,
     )
 
 
