@@ -151,7 +151,7 @@ def step_seconds() -> Panel:
             "a line; outliers are checkpoints.",
             "Two lines: every n-th step does something more, such as logging or evaluation.",
         ),
-        [Query(f"pyrometer_train_batch_step_seconds{{{RUN_IS}}}[${{points}}s]", "step time", instant=True)],
+        Query(f"pyrometer_train_batch_step_seconds{{{RUN_IS}}}[${{points}}s]", "step time", instant=True),
         unit="s",
         limits=(0, None),
         custom={"drawStyle": "points", "showPoints": "always", "pointSize": 3, "spanNulls": False},

@@ -104,7 +104,7 @@ def standstill() -> Panel:
             "A slope that goes on is a hang: the table beside it names the rank.",
             "NcclHang",
         ),
-        [Query(f"max(pyrometer_nccl_standstill_seconds{{{RUN_IS}}})", "standstill")],
+        Query(f"max(pyrometer_nccl_standstill_seconds{{{RUN_IS}}})", "standstill"),
         unit="s",
         limits=(0, None),
         custom={"axisSoftMax": 60},
@@ -125,12 +125,10 @@ def bandwidth() -> Panel:
             "All lines between nodes fall: the network. One rank comes late: NcclStraggler names it.",
             "NcclBandwidthDropped",
         ),
-        [
-            Query(
-                f"comm:pyrometer_nccl_bus_bandwidth:median5m{{{RUN_IS}}}",
-                "{{collective}} {{size_class}}, {{comm_ranks}} ranks",
-            )
-        ],
+        Query(
+            f"comm:pyrometer_nccl_bus_bandwidth:median5m{{{RUN_IS}}}",
+            "{{collective}} {{size_class}}, {{comm_ranks}} ranks",
+        ),
         unit="Bps",
         limits=(0, None),
         overrides=kinds(),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from pyrometer_dashboards import palette
 from pyrometer_dashboards.model import Annotation, Variable
 
@@ -76,11 +74,6 @@ _BOARDS = (
     ("(Train|Nccl).*", OVERVIEW),
 )
 _OF_RUNS = "(?:Train|Nccl).*"
-
-
-def board_of(alert: str) -> str:
-    """Return the board that shows an alert which names no part."""
-    return [board for names, board in _BOARDS if re.fullmatch(names, alert)][-1]
 
 
 def with_targets(alerts: str, name: str = "alertname") -> str:

@@ -24,7 +24,6 @@ GPU_BOARD_OF_ROW = (
 )
 PARTS_OF_ROW = ("Parts of ${__data.fields.node}", link(NODES_AND_SPARES, node="${__data.fields.node}"))
 JOB_OF_ROW = ("Open job ${__data.fields.job}", link(JOB, job="${__data.fields.job}"))
-JOB_OF_SERIES = ("Open job ${__field.labels.job_id}", link(JOB, job="${__field.labels.job_id}"))
 RACK_OF_ROW = ("Open rack ${__data.fields.rack}", link(RACKS, rack="${__data.fields.rack}"))
 COLLECTIVES_OF_ROW = ("Collectives of ${__data.fields.run}", link(COLLECTIVES, run="${__data.fields.run}"))
 SPARES = ("Open nodes and spares", link(NODES_AND_SPARES))
@@ -32,7 +31,6 @@ COMPARE_RUN = ("Compare it with another run", link(COMPARE, run="$run"))
 HOST = ("Open storage and hosts", link(HOSTS, node="$node"))
 # A node that is out of service: its own board, and that of why.
 NODE_OUT_OF_SERVICE = (NODE_OF_ROW, PARTS_OF_ROW)
-RUN_BOARD = ("Open run ${__data.fields.run}", link(TRAINING_RUN, run="${__data.fields.run}"))
 
 
 def leading_to(*links: tuple[str, str], **settings: object) -> Json:

@@ -61,7 +61,7 @@ def roce() -> Panel:
             "Packets sent again: drops on the way. Marks without end: a slow receiver. The node's board has each node.",
             "NicCongested",
         ),
-        [Query(f"cluster:pyrometer_nic_roce:rate1m{{{CLUSTER}}}", "{{what}}")],
+        Query(f"cluster:pyrometer_nic_roce:rate1m{{{CLUSTER}}}", "{{what}}"),
         unit="cps",
         limits=(0, None),
         no_value="no data: no port speaks RoCE",

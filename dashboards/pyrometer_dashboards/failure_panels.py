@@ -48,7 +48,7 @@ def _month(title: str, expr: str, legend: str, colour: str, reading: Reading, *,
     return panels.bars(
         title,
         reading,
-        [Query(f"{expr} {known}", legend, step="30d")],
+        Query(f"{expr} {known}", legend, step="30d"),
         unit="locale",
         no_value="no whole 30 days yet",
         time_from="360d",

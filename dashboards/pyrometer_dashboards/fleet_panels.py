@@ -254,12 +254,10 @@ def throttling() -> Panel:
             "Open Throttling for the names.",
             "GpuThrottledThermal",
         ),
-        [
-            Query(
-                f'cluster:pyrometer_gpu_clock_event_seconds:gpus{{{CLUSTER}, reason!="power_cap"}}',
-                "{{reason}}",
-            )
-        ],
+        Query(
+            f'cluster:pyrometer_gpu_clock_event_seconds:gpus{{{CLUSTER}, reason!="power_cap"}}',
+            "{{reason}}",
+        ),
         unit="none",
         limits=(0, None),
         custom={"axisSoftMax": 1},

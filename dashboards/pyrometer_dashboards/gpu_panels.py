@@ -54,7 +54,7 @@ def throttling() -> Panel:
             "hw_thermal, sw_thermal: heat. hw_power_brake: the supply. hw_slowdown: hardware.",
             "GpuThrottledThermal",
         ),
-        [Query(f"gpu:pyrometer_gpu_clock_event_seconds:rate1m{{{GPU_IS}}}", "{{reason}}")],
+        Query(f"gpu:pyrometer_gpu_clock_event_seconds:rate1m{{{GPU_IS}}}", "{{reason}}"),
         unit="percentunit",
         limits=(0, 1),
         watched=ANSWERS,

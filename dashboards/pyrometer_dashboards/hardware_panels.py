@@ -30,7 +30,7 @@ def memory_used() -> Panel:
             "the same on all GPUs of a run, with room below the size of the memory (80 GB on an H100).",
             "One that grows over hours: a leak, or caches; the job ends with CUDA out of memory.",
         ),
-        [Query(f"1048576 * max by (gpu) (DCGM_FI_DEV_FB_USED{{{_WHOLE_GPU}}})", _GPU)],
+        Query(f"1048576 * max by (gpu) (DCGM_FI_DEV_FB_USED{{{_WHOLE_GPU}}})", _GPU),
         unit="bytes",
         limits=(0, None),
         overrides=_GPUS,
@@ -47,7 +47,7 @@ def memory_temperature() -> Panel:
             "One above the others: that GPU's cooling. At its limit the GPU slows down (hw_thermal).",
             "GpuThrottledThermal",
         ),
-        [Query(f"max by (gpu) (DCGM_FI_DEV_MEMORY_TEMP{{{_WHOLE_GPU}}})", _GPU)],
+        Query(f"max by (gpu) (DCGM_FI_DEV_MEMORY_TEMP{{{_WHOLE_GPU}}})", _GPU),
         unit="celsius",
         limits=(20, 105),
         overrides=_GPUS,
@@ -64,7 +64,7 @@ def energy() -> Panel:
             "the same on all GPUs of a run.",
             "A GPU below the others works less, or is capped. The sum over a range is the node's bill.",
         ),
-        [Query(_per_gpu("pyrometer_gpu_energy_joules_total"), _GPU)],
+        Query(_per_gpu("pyrometer_gpu_energy_joules_total"), _GPU),
         unit="watt",
         limits=(0, 800),
         overrides=_GPUS,
@@ -82,7 +82,7 @@ def nvlink() -> Panel:
             "One below the others: a link is down or retries; see the table of errors.",
             "GpuXidCritical",
         ),
-        [Query(f"{sent} or max by (gpu) (DCGM_FI_PROF_NVLINK_TX_BYTES{{{_WHOLE_GPU}}})", _GPU)],
+        Query(f"{sent} or max by (gpu) (DCGM_FI_PROF_NVLINK_TX_BYTES{{{_WHOLE_GPU}}})", _GPU),
         unit="Bps",
         limits=(0, None),
         overrides=_GPUS,
@@ -99,13 +99,11 @@ def pcie() -> Panel:
             "At the ceiling: the host feeds too slowly. One lower than the others: its link lost lanes.",
             "GpuPcieDegraded",
         ),
-        [
-            Query(
-                f"{_per_gpu('pyrometer_gpu_pcie_received_bytes_total')} "
-                f"or max by (gpu) (DCGM_FI_PROF_PCIE_RX_BYTES{{{_WHOLE_GPU}}})",
-                _GPU,
-            )
-        ],
+        Query(
+            f"{_per_gpu('pyrometer_gpu_pcie_received_bytes_total')} "
+            f"or max by (gpu) (DCGM_FI_PROF_PCIE_RX_BYTES{{{_WHOLE_GPU}}})",
+            _GPU,
+        ),
         unit="Bps",
         limits=(0, None),
         overrides=_GPUS,
@@ -212,12 +210,10 @@ def module_temperature() -> Panel:
             "A hot module flaps: fans, or a cover that is missing beside it.",
             "NicModuleHot",
         ),
-        [
-            Query(
-                f"max by (device, sensor) (pyrometer_nic_temperature_celsius{{{NODE_IS}}})",
-                "{{device}} {{sensor}}",
-            )
-        ],
+        Query(
+            f"max by (device, sensor) (pyrometer_nic_temperature_celsius{{{NODE_IS}}})",
+            "{{device}} {{sensor}}",
+        ),
         unit="celsius",
         limits=(20, 110),
         overrides=_PORTS,

@@ -102,7 +102,7 @@ def kernel() -> Panel:
             "none.",
             "machine_check and pcie_aer: hardware. oom_kill: the job.",
         ),
-        [panels.counted(f"pyrometer_kernel_events_total{{{NODE_IS}}}", "{{kind}}")],
+        panels.counted(f"pyrometer_kernel_events_total{{{NODE_IS}}}", "{{kind}}"),
         unit="locale",
         decimals=0,
         links=[HOST],

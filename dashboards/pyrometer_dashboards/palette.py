@@ -1,12 +1,10 @@
-"""The colours of all boards, and their perceived distance.
+"""The colours of all boards.
 
 Healthy is quiet, so that one bad cell stands out; unknown values are never drawn as healthy. The state colours keep a
 distance that people with each of the three kinds of colour blindness can see; a test checks it.
 """
 
 from __future__ import annotations
-
-from itertools import combinations
 
 HEALTHY = "#5b7cb5"
 # Ochre, rust, red: on both themes, and for every eye, the worst stands out most. A signal yellow would shout louder
@@ -73,52 +71,3 @@ LEDGER = {
     "down": "#b0121f",
     "other": NO_DATA,
 }
-
-# Machado, Oliveira, Fernandes 2009: matrices on linear RGB for full severity.
-_BLINDNESS = {
-    "normal": ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)),
-    "deutan": ((0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413), (-0.011820, 0.042940, 0.968881)),
-    "protan": ((0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216), (-0.003882, -0.048116, 1.051998)),
-    "tritan": ((1.255528, -0.076749, -0.178779), (-0.078411, 0.930809, 0.147602), (0.004733, 0.691367, 0.303900)),
-}
-BLINDNESS = tuple(_BLINDNESS)
-
-_TO_XYZ = ((0.4124564, 0.3575761, 0.1804375), (0.2126729, 0.7151522, 0.0721750), (0.0193339, 0.1191920, 0.9503041))
-_WHITE = (0.95047, 1.0, 1.08883)
-
-Vector = tuple[float, float, float]
-
-
-def _times(matrix: tuple[Vector, Vector, Vector], vector: Vector) -> Vector:
-    rows = [sum(cell * value for cell, value in zip(row, vector, strict=True)) for row in matrix]
-    return rows[0], rows[1], rows[2]
-
-
-def _linear(colour: str) -> Vector:
-    values = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-    rows = [value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4 for value in values]
-    return rows[0], rows[1], rows[2]
-
-
-def _lab(linear: Vector) -> Vector:
-    clipped = tuple(min(1.0, max(0.0, value)) for value in linear)
-    xyz = _times(_TO_XYZ, (clipped[0], clipped[1], clipped[2]))
-    scaled = [value / white for value, white in zip(xyz, _WHITE, strict=True)]
-    x, y, z = (value ** (1 / 3) if value > 0.008856 else 7.787 * value + 16 / 116 for value in scaled)
-    return 116 * y - 16, 500 * (x - y), 200 * (y - z)
-
-
-def distance(one: str, other: str, eye: str = "normal") -> float:
-    """Return how different two colours (``#rrggbb``) look (CIE76: 2 is just visible); ``eye`` is one of BLINDNESS."""
-    left, right = (_lab(_times(_BLINDNESS[eye], _linear(colour))) for colour in (one, other))
-    return float(sum((a - b) ** 2 for a, b in zip(left, right, strict=True)) ** 0.5)
-
-
-def salience(colour: str, theme: str, eye: str = "normal") -> float:
-    """Return how much a colour stands out from the background of a theme, one of THEMES, in the unit of `distance`."""
-    return distance(colour, theme, eye)
-
-
-def closest(colours: tuple[str, ...], eye: str) -> float:
-    """Return the smallest distance between any two of the colours."""
-    return min(distance(one, other, eye) for one, other in combinations(colours, 2))

@@ -97,9 +97,10 @@ def tiles(*row: Panel) -> list[Panel]:
 
 
 def lines(
-    title: str, reading: Reading, queries: Sequence[Query], *, unit: str, watched: str = "", **more: Unpack[More]
+    title: str, reading: Reading, asked: Query | Sequence[Query], *, unit: str, watched: str = "", **more: Unpack[More]
 ) -> Panel:
     """Return lines over time; with ``watched``, the proof that somebody looks, no line at all is an empty chart."""
+    queries = [asked] if isinstance(asked, Query) else asked
     panel = Panel(title, "timeseries", reading, queries, unit=unit, **more)
     if not watched:
         return panel
@@ -108,7 +109,7 @@ def lines(
 
 
 def bars(
-    title: str, reading: Reading, queries: Sequence[Query], *, unit: str, watched: str = "", **more: Unpack[More]
+    title: str, reading: Reading, asked: Query | Sequence[Query], *, unit: str, watched: str = "", **more: Unpack[More]
 ) -> Panel:
     """Return stacked bars of events per interval, whose sum can be read; never in the colours of healthy."""
     custom: Json = {
@@ -119,7 +120,7 @@ def bars(
         "stacking": {"mode": "normal", "group": "A"},
     }
     shades = {"mode": "shades", "fixedColor": palette.BAD}
-    drawn = lines(title, reading, queries, unit=unit, watched=watched, **more)
+    drawn = lines(title, reading, asked, unit=unit, watched=watched, **more)
     return replace(drawn, custom=custom, limits=(0, None), colour=shades)
 
 
@@ -133,11 +134,11 @@ def counted(counter: str, legend: str, by: str = "") -> Query:
 
 
 def stacked(
-    title: str, reading: Reading, queries: Sequence[Query], *, unit: str, watched: str = "", **more: Unpack[More]
+    title: str, reading: Reading, asked: Query | Sequence[Query], *, unit: str, watched: str = "", **more: Unpack[More]
 ) -> Panel:
     """Return stacked areas: parts of a whole."""
     custom: Json = {"fillOpacity": 70, "lineWidth": 0, "stacking": {"mode": "normal", "group": "A"}}
-    return replace(lines(title, reading, queries, unit=unit, watched=watched, **more), custom=custom)
+    return replace(lines(title, reading, asked, unit=unit, watched=watched, **more), custom=custom)
 
 
 def table(

@@ -158,7 +158,7 @@ def split(text: str, groups: Mapping[str, Shards]) -> str:
     """
     pieces = [_GROUP.split(text, maxsplit=1)[0]]
     for name, group in groups_of(text):
-        parts = _split(name, group, groups[name]) if name in groups else {name: group}
+        parts = split_group(name, group, groups[name]) if name in groups else {name: group}
         pieces += parts.values()
     return "".join(pieces)
 
@@ -171,17 +171,14 @@ def groups_of(text: str) -> Iterator[tuple[str, str]]:
         yield each[1], text[each.start() : end]
 
 
-def names_of(name: str, group: str, shards: Shards) -> list[str]:
-    """Return the names of the groups that a split group becomes, in the order in which they read from each other.
+def split_group(name: str, group: str, shards: Shards) -> dict[str, str]:
+    """Return the texts of the groups that a group becomes, by name: shards, and stages where some rules stay whole.
+
+    They are in the order in which they read from each other.
 
     Raises:
         NotSplitError: it can't be split.
     """
-    return list(_split(name, group, shards))
-
-
-def _split(name: str, group: str, shards: Shards) -> dict[str, str]:
-    """Return the texts of the groups that a group becomes, by name: shards, and stages where some rules stay whole."""
     head, rules = _rules(name, group, shards.label)
     stages = staged(name, rules)
     found: dict[str, str] = {}

@@ -125,7 +125,7 @@ def curves() -> Panel:
             "steady near 100 %.",
             "The moment at which another line rises is when it began; docs/signatures.md says what to look at.",
         ),
-        [Query(f"max by (signature) (pyrometer_run_signature{{{RUN_IS}}}) > 0", "{{signature}}")],
+        Query(f"max by (signature) (pyrometer_run_signature{{{RUN_IS}}}) > 0", "{{signature}}"),
         unit="percentunit",
         limits=(0, 1),
         no_value="not looked at yet",
@@ -144,14 +144,12 @@ def ledger() -> Panel:
             "useful above 90 %; a little checkpoint.",
             "rework: save more often. down and init: see what interrupted it. Reliability has all runs.",
         ),
-        [
-            Query(
-                f"sum by (state) (run:pyrometer_run_seconds:new5m{{{RUN_IS}}}) / on () group_left () "
-                f"sum(run:pyrometer_run_seconds:new5m{{{RUN_IS}}})",
-                "{{state}}",
-                step="1m",
-            )
-        ],
+        Query(
+            f"sum by (state) (run:pyrometer_run_seconds:new5m{{{RUN_IS}}}) / on () group_left () "
+            f"sum(run:pyrometer_run_seconds:new5m{{{RUN_IS}}})",
+            "{{state}}",
+            step="1m",
+        ),
         unit="percentunit",
         limits=(0, 1),
         no_value="no ledger: is the cluster exporter running?",
@@ -170,7 +168,7 @@ def batch_coverage() -> Panel:
             "Below: points were lost, and the curves above have holes. A gap: none arrived at all.",
             "TrainBatchPointsLost",
         ),
-        [Query(f"run:pyrometer_train_batch_points:seen_ratio10m{{{RUN_IS}}}", "seen", step="1m")],
+        Query(f"run:pyrometer_train_batch_points:seen_ratio10m{{{RUN_IS}}}", "seen", step="1m"),
         unit="percentunit",
         limits=(None, 1),
         custom={"axisSoftMin": 0.9},

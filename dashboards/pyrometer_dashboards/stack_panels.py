@@ -35,13 +35,11 @@ def rules() -> Panel:
             "below 1 s, and far below the group's interval.",
             "A group that grows with the cluster: more CPU, or a longer interval.",
         ),
-        [
-            Query(
-                f"label_replace({group} and topk(6, max_over_time({group}[$__range:1m] @ end())), "
-                '"group", "$1", "rule_group", ".*;(.*)")',
-                "{{group}}",
-            )
-        ],
+        Query(
+            f"label_replace({group} and topk(6, max_over_time({group}[$__range:1m] @ end())), "
+            '"group", "$1", "rule_group", ".*;(.*)")',
+            "{{group}}",
+        ),
         unit="s",
         limits=(0, None),
         colour=panels.BY_WORST,
@@ -102,7 +100,7 @@ def ingestion() -> Panel:
             "constant.",
             "A fall without a silent node: a scrape hits its sample limit.",
         ),
-        [Query("sum(rate(prometheus_tsdb_head_samples_appended_total[$__rate_interval]))", "samples")],
+        Query("sum(rate(prometheus_tsdb_head_samples_appended_total[$__rate_interval]))", "samples"),
         unit="locale",
         limits=(0, None),
         overrides=[panels.fixed("samples", palette.BAND, lineWidth=2)],
@@ -119,14 +117,12 @@ def missed() -> Panel:
             "Alerts of the group come late by as many intervals: give Prometheus more CPU, or the group more time.",
             "PrometheusRulesMissed",
         ),
-        [
-            Query(
-                'label_replace(increase(prometheus_rule_group_iterations_missed_total[$__rate_interval]), "group", '
-                '"$1", "rule_group", ".*;(.*)")',
-                "{{group}}",
-                step="1m",
-            )
-        ],
+        Query(
+            'label_replace(increase(prometheus_rule_group_iterations_missed_total[$__rate_interval]), "group", '
+            '"$1", "rule_group", ".*;(.*)")',
+            "{{group}}",
+            step="1m",
+        ),
         unit="locale",
         decimals=0,
     )

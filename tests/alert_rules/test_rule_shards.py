@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pyrometer_dashboards.rule_shards import Shards, by_patterns, groups_of, names_of, split, whole_rules
+from pyrometer_dashboards.rule_shards import Shards, by_patterns, groups_of, split, split_group, whole_rules
 from pyrometer_dashboards.rule_stages import NotSplitError
 from pyrometer_simulator.stack import Stack
 from pyrometer_simulator.stack.promtool import objections, one_by_one
@@ -82,7 +82,7 @@ def _with_shards(path: Path, folder: Path, shards: Shards, *, lose_the_last: boo
     for number, given in enumerate(file["rule_files"]):
         text = (path.parent / given).read_text(encoding="utf-8")
         groups = dict(groups_of(text))
-        become |= {name: names_of(name, groups[name], shards) if name in names else [name] for name in groups}
+        become |= {name: [*split_group(name, groups[name], shards)] if name in names else [name] for name in groups}
         own = groups.keys() & names
         sharded = split(text, dict.fromkeys(own, shards))
         if lose_the_last:

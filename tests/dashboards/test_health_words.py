@@ -21,7 +21,7 @@ from tools.board_lint.interpolation import builtin_variables, interpolate
 
 from pyrometer_dashboards import grafana_json, panels, proof
 from pyrometer_dashboards.main import rendered
-from pyrometer_dashboards.model import Board, Query, Reading, Row
+from pyrometer_dashboards.model import Board, Reading, Row
 from pyrometer_simulator.stack import find_stack
 from pyrometer_simulator.stack.promtool import objections
 
@@ -199,7 +199,7 @@ def _planted(words: str, expr: str, looked: str = "") -> dict[str, Any]:
     reading = Reading("GPUs that are lost.", "none.", "Look at them.")
     healthy_words = proof.Healthy(words, looked) if looked else None
     panel = panels.table(
-        "Lost", reading, [Query(expr, instant=True, table=True)], {"node": "node", "Value": "lost"},
+        "Lost", reading, expr, {"node": "node", "Value": "lost"},
         no_value=words if not looked else "no data", healthy=healthy_words,
     )  # fmt: skip
     board: dict[str, Any] = json.loads(grafana_json.to_json(Board("u", "T", "?", [Row([panel])])))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from pyrometer_dashboards.rule_shards import best_way, by_patterns, groups_of, names_of, split, staged_groups
+from pyrometer_dashboards.rule_shards import best_way, by_patterns, groups_of, split, split_group, staged_groups
 from pyrometer_dashboards.rule_stages import NotSplitError, Rule, rules_of, staged
 
 BY_NODE = by_patterns("node", ["a.*"])
@@ -51,7 +51,7 @@ def test_rules_that_need_all_nodes_stay_whole_between_the_shards_that_they_read_
     assert list(groups()) == [
         "ports_stage1_1_of_2", "ports_stage1_2_of_2", "ports_stage2", "ports_stage3_1_of_2", "ports_stage3_2_of_2",
     ]  # fmt: skip
-    assert list(groups()) == names_of("ports", next(group for _, group in groups_of(FILE)), BY_NODE)
+    assert list(groups()) == list(split_group("ports", next(group for _, group in groups_of(FILE)), BY_NODE))
 
 
 def test_each_rule_is_in_one_stage_with_its_comments_and_the_groups_interval() -> None:

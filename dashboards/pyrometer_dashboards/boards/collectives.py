@@ -180,7 +180,7 @@ def _progress() -> Panel:
             "All lines fall to 0: a hang, a checkpoint, or the end.",
             "NcclHang",
         ),
-        [Query(f"max by (comm, collective) (rate({counts}[$__rate_interval]))", "{{collective}} of {{comm}}")],
+        Query(f"max by (comm, collective) (rate({counts}[$__rate_interval]))", "{{collective}} of {{comm}}"),
         unit="none",
         limits=(0, None),
         overrides=panels.named(),
@@ -198,13 +198,11 @@ def _times() -> Panel:
             "It rises while bandwidth falls: the network. It rises alone: a rank comes late.",
             "NcclStraggler",
         ),
-        [
-            Query(
-                "max by (collective, size_class, comm_ranks) "
-                f'(pyrometer_nccl_collective_seconds{{{RUN_IS}, stat="worst"}})',
-                "{{collective}} {{size_class}}, {{comm_ranks}} ranks",
-            )
-        ],
+        Query(
+            "max by (collective, size_class, comm_ranks) "
+            f'(pyrometer_nccl_collective_seconds{{{RUN_IS}, stat="worst"}})',
+            "{{collective}} {{size_class}}, {{comm_ranks}} ranks",
+        ),
         unit="s",
         limits=(0, None),
         overrides=collective_panels.kinds(),
@@ -221,12 +219,10 @@ def _against_best() -> Panel:
             "All kinds between nodes: a switch. One size: an algorithm or a setting changed.",
             "NcclBandwidthDropped",
         ),
-        [
-            Query(
-                f"comm:pyrometer_nccl_bus_bandwidth:per_best1d{{{RUN_IS}}}",
-                "{{collective}} {{size_class}}, {{comm_ranks}} ranks",
-            )
-        ],
+        Query(
+            f"comm:pyrometer_nccl_bus_bandwidth:per_best1d{{{RUN_IS}}}",
+            "{{collective}} {{size_class}}, {{comm_ranks}} ranks",
+        ),
         unit="percentunit",
         limits=(0, None),
         overrides=collective_panels.kinds(),

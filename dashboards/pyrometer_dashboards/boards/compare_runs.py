@@ -217,7 +217,7 @@ def _by_time(title: str, reading: Reading, series: str, unit: str) -> Panel:
     return panels.lines(
         title,
         reading,
-        [Query(f"max by (run) ({_both(series)})", "{{run}}")],
+        Query(f"max by (run) ({_both(series)})", "{{run}}"),
         unit=unit,
         limits=(0, None),
         overrides=panels.named(),

@@ -204,7 +204,7 @@ def _received() -> Panel:
             "all rails alike: collectives use them evenly.",
             "One rail below the others: its switches, or a job that leaves it out.",
         ),
-        [Query(f"rail:pyrometer_nic_port_data_received:bits_rate1m{{{CLUSTER}}}", "rail {{rail}}")],
+        Query(f"rail:pyrometer_nic_port_data_received:bits_rate1m{{{CLUSTER}}}", "rail {{rail}}"),
         unit="bps",
         limits=(0, None),
         overrides=panels.numbered("^rail %s$"),
@@ -219,7 +219,7 @@ def _sent() -> Panel:
             "all rails alike.",
             "As on the left; sent without received is loss.",
         ),
-        [Query(f"rail:pyrometer_nic_port_data_transmitted:bits_rate1m{{{CLUSTER}}}", "rail {{rail}}")],
+        Query(f"rail:pyrometer_nic_port_data_transmitted:bits_rate1m{{{CLUSTER}}}", "rail {{rail}}"),
         unit="bps",
         limits=(0, None),
         overrides=panels.numbered("^rail %s$"),
@@ -236,7 +236,7 @@ def _waits() -> Panel:
             "all rails alike.",
             "One rail above the others: a slow receiver or a slow switch on it; the table below names ports.",
         ),
-        [Query(f"rail:pyrometer_nic_port_transmit_wait:rate1m{{{CLUSTER}}}", "rail {{rail}}")],
+        Query(f"rail:pyrometer_nic_port_transmit_wait:rate1m{{{CLUSTER}}}", "rail {{rail}}"),
         unit="si:ticks/s",
         limits=(0, None),
         overrides=panels.numbered("^rail %s$"),
@@ -252,14 +252,12 @@ def _over_time() -> Panel:
             "Regular losses: a bad cable. All at the same moment: a switch.",
             "NicLinkFlappingChronic",
         ),
-        [
-            Query(
-                f"sum by (node, device, port) (sum_over_time({_FLAPS}[$__interval])) and on (node, device, port) "
-                f"topk(10, sum by (node, device, port) (sum_over_time({_FLAPS}[$__range] @ end())))",
-                _PORT,
-                step="5m",
-            )
-        ],
+        Query(
+            f"sum by (node, device, port) (sum_over_time({_FLAPS}[$__interval])) and on (node, device, port) "
+            f"topk(10, sum by (node, device, port) (sum_over_time({_FLAPS}[$__range] @ end())))",
+            _PORT,
+            step="5m",
+        ),
         unit="locale",
         decimals=0,
         watched=proof.PORTS,

@@ -234,12 +234,10 @@ def _pressure() -> Panel:
             "below 5 %, peaks at checkpoints.",
             "Lines that rise together: the shared file system.",
         ),
-        [
-            Query(
-                f"{storage} and on (node) topk(5, max by (node) (max_over_time({storage}[$__range] @ end())))",
-                "{{node}}",
-            )
-        ],
+        Query(
+            f"{storage} and on (node) topk(5, max by (node) (max_over_time({storage}[$__range] @ end())))",
+            "{{node}}",
+        ),
         unit="percentunit",
         limits=(0, 1),
         colour=panels.BY_WORST,
@@ -257,7 +255,7 @@ def _busy() -> Panel:
             "peaks of writing at checkpoints, reading at the start.",
             "Reading that grows with time: the page cache is too small for the data.",
         ),
-        [Query(f"cluster:node_disk_bytes:rate2m{{{CLUSTER}}}", "{{way}}")],
+        Query(f"cluster:node_disk_bytes:rate2m{{{CLUSTER}}}", "{{way}}"),
         unit="Bps",
         limits=(0, None),
         overrides=[panels.fixed("read", palette.BAND), panels.fixed("written", palette.BESIDE)],
@@ -274,13 +272,11 @@ def _events_over_time() -> Panel:
             "Many hosts at once: power, a driver, a job that runs out of memory everywhere.",
             "HostMachineCheck",
         ),
-        [
-            Query(
-                f"sum by (kind) (sum_over_time(node:pyrometer_kernel_events:new5m{{{CLUSTER}}}[$__interval]))",
-                "{{kind}}",
-                step="5m",
-            )
-        ],
+        Query(
+            f"sum by (kind) (sum_over_time(node:pyrometer_kernel_events:new5m{{{CLUSTER}}}[$__interval]))",
+            "{{kind}}",
+            step="5m",
+        ),
         unit="locale",
         decimals=0,
         watched=f"cluster:pyrometer_kernel_events:count{{{CLUSTER}}} and on () {proof.NODES}",
@@ -296,7 +292,7 @@ def _node_memory() -> Panel:
             "A slope ends in an oom_kill: look for the process that grows.",
             "HostOutOfMemory",
         ),
-        [Query(f"node:node_memory_available:ratio{{{NODE_IS}}}", "available")],
+        Query(f"node:node_memory_available:ratio{{{NODE_IS}}}", "available"),
         unit="percentunit",
         limits=(0, 1),
         overrides=[panels.fixed("available", palette.BAND, lineWidth=2)],
@@ -313,7 +309,7 @@ def _node_pressure() -> Panel:
             "below 5 %.",
             "memory: swapping or reclaim. storage: its disk or the shared file system.",
         ),
-        [Query(f"node:node_pressure:ratio{{{NODE_IS}}}", "{{of}}")],
+        Query(f"node:node_pressure:ratio{{{NODE_IS}}}", "{{of}}"),
         unit="percentunit",
         limits=(0, 1),
         overrides=[
@@ -336,7 +332,7 @@ def _node_disks() -> Panel:
             "One busy alone: is the RAID degraded, or the disk about to fail? Compare the kernel's events.",
             "HostDiskErrors",
         ),
-        [Query(f"max by (device) (rate({disks}[$__rate_interval]))", "{{device}}")],
+        Query(f"max by (device) (rate({disks}[$__rate_interval]))", "{{device}}"),
         unit="percentunit",
         limits=(0, 1),
         overrides=panels.numbered(r"nvme%sn"),

@@ -189,7 +189,7 @@ def _activity() -> Panel:
             "a constant line.",
             "Holes: checkpoints, restarts. A slope: data, memory, or a part that fails.",
         ),
-        [Query(f'job:pyrometer_gpu_quantity:avg{{{_JOB_IS}, what="tensor"}}', "tensor cores")],
+        Query(f'job:pyrometer_gpu_quantity:avg{{{_JOB_IS}, what="tensor"}}', "tensor cores"),
         unit="percentunit",
         limits=(0, 1),
         overrides=[panels.fixed("tensor cores", palette.BAND, lineWidth=2)],
@@ -205,7 +205,7 @@ def _power() -> Panel:
             "a constant line.",
             "It falls before the tensor cores do: they wait in a collective at low power.",
         ),
-        [Query(f"{mean} * on (job_id) group_left () job:pyrometer_gpu_job:gpus{{{_JOB_IS}}}", "power")],
+        Query(f"{mean} * on (job_id) group_left () job:pyrometer_gpu_job:gpus{{{_JOB_IS}}}", "power"),
         unit="watt",
         limits=(0, None),
         overrides=[panels.fixed("power", palette.BAND, lineWidth=2)],
@@ -221,12 +221,10 @@ def _mfu_over_time() -> Panel:
             "A step down: Training run says whom it waits for.",
             "TrainMfuDropped",
         ),
-        [
-            Query(
-                f"max by (run) (run:pyrometer_train_batch_mfu_ratio:recent{{{CLUSTER}}} and on (run) {_RUN})",
-                "{{run}}",
-            )
-        ],
+        Query(
+            f"max by (run) (run:pyrometer_train_batch_mfu_ratio:recent{{{CLUSTER}}} and on (run) {_RUN})",
+            "{{run}}",
+        ),
         unit="percentunit",
         limits=(0, None),
         overrides=panels.named(),

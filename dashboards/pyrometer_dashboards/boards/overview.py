@@ -282,7 +282,7 @@ def _steps() -> Panel:
             "constant; it falls together with MFU unless the batch was changed.",
             "Compare with MFU: steps down and MFU steady means the configuration changed.",
         ),
-        [Query(f"run:pyrometer_train_steps:rate1m{{{_RUN}}}", "{{run}}")],
+        Query(f"run:pyrometer_train_steps:rate1m{{{_RUN}}}", "{{run}}"),
         unit="none",
         limits=(0, None),
         links=[RUN_OF_SERIES],

@@ -186,12 +186,10 @@ def _heat() -> Panel:
             "Lines that rise together: the room. One: that rack.",
             "GpuThrottledThermal",
         ),
-        [
-            Query(
-                f"{_HOTTEST} and on (rack) topk(5, max by (rack) (max_over_time({_HOTTEST}[$__range] @ end())))",
-                "{{rack}}",
-            )
-        ],
+        Query(
+            f"{_HOTTEST} and on (rack) topk(5, max by (rack) (max_over_time({_HOTTEST}[$__range] @ end())))",
+            "{{rack}}",
+        ),
         unit="celsius",
         colour=panels.BY_WORST,
         steps=[(None, palette.HEALTHY), *_HEAT[1:]],
@@ -209,7 +207,7 @@ def _together() -> Panel:
             "Many links of one switch at one time: the switch, its supply, its firmware. One all day: a cable.",
             "FabricMassEvent",
         ),
-        [Query(f"sum by (switch) ({lost})", "{{switch}}")],
+        Query(f"sum by (switch) ({lost})", "{{switch}}"),
         unit="locale",
         limits=(0, None),
         decimals=0,

@@ -173,7 +173,7 @@ def _ledger_by_day() -> Panel:
             "nearly all useful.",
             "A day that sticks out: the alerts of that day say what broke.",
         ),
-        [Query(f"sum by (state) ({time}) / on () group_left () sum({time})", "{{state}}", step="1d")],
+        Query(f"sum by (state) ({time}) / on () group_left () sum({time})", "{{state}}", step="1d"),
         unit="percentunit",
         no_value="no whole day of a ledger in the range",
         overrides=[panels.fixed(state, colour) for state, colour in palette.LEDGER.items()],
@@ -210,7 +210,7 @@ def _nodes_lost() -> Panel:
             "Several at once: power, a switch, or a roll-out.",
             "NodeExporterDown",
         ),
-        [Query(f"sum(count_over_time({LOST}[$__interval])) {KNOWN}", "nodes", step="1d")],
+        Query(f"sum(count_over_time({LOST}[$__interval])) {KNOWN}", "nodes", step="1d"),
         unit="locale",
         no_value="no whole day in the range",
         overrides=[panels.fixed("nodes", palette.BAD)],
@@ -227,14 +227,12 @@ def _xids_by_day() -> Panel:
             "critical ones: a GPU that wants a reset or a new board.",
             "GpuXidCritical",
         ),
-        [
-            Query(
-                f"sum by (class) (sum_over_time({XIDS}[$__interval])) or on () label_replace(0 * max("
-                f'{proof.XIDS}), "class", "none", "", "")',
-                "{{class}}",
-                step="1d",
-            )
-        ],
+        Query(
+            f"sum by (class) (sum_over_time({XIDS}[$__interval])) or on () label_replace(0 * max("
+            f'{proof.XIDS}), "class", "none", "", "")',
+            "{{class}}",
+            step="1d",
+        ),
         unit="locale",
         no_value="no whole day in the range",
         overrides=[

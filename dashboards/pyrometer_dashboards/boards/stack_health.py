@@ -238,7 +238,7 @@ def _head() -> Panel:
             "constant; about 900 for each node.",
             "A steep rise: labels that change with each job or restart.",
         ),
-        [Query("max(prometheus_tsdb_head_series)", "series")],
+        Query("max(prometheus_tsdb_head_series)", "series"),
         unit="locale",
         limits=(0, None),
         overrides=[panels.fixed("series", palette.BAND, lineWidth=2)],
@@ -273,7 +273,7 @@ def _slack() -> Panel:
             "few, all ok.",
             "rate_limited: a storm, messages follow. Others: the token or the channel.",
         ),
-        [panels.counted("pyrometer_alerting_slack_calls_total", "{{outcome}}", by="outcome")],
+        panels.counted("pyrometer_alerting_slack_calls_total", "{{outcome}}", by="outcome"),
         unit="locale",
         decimals=0,
         no_value="no call yet",
@@ -289,13 +289,11 @@ def _notifications() -> Panel:
             "below 5 s.",
             "Above: Slack is slow, or a diagnosis waits for Prometheus.",
         ),
-        [
-            Query(
-                "sum(rate(pyrometer_alerting_webhook_to_slack_seconds_sum[$__rate_interval])) / "
-                "sum(rate(pyrometer_alerting_webhook_to_slack_seconds_count[$__rate_interval]))",
-                "mean",
-            )
-        ],
+        Query(
+            "sum(rate(pyrometer_alerting_webhook_to_slack_seconds_sum[$__rate_interval])) / "
+            "sum(rate(pyrometer_alerting_webhook_to_slack_seconds_count[$__rate_interval]))",
+            "mean",
+        ),
         unit="s",
         limits=(0, None),
         no_value="no message yet",

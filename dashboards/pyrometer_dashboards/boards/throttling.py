@@ -144,7 +144,7 @@ def _lines() -> Panel:
             "A step is a fault (a fan, a supply); a slope with the day is the room.",
             "GpuThrottledThermal",
         ),
-        [Query(f"{_SLOWED} and on (node, gpu, reason) topk(10, max_over_time({_SLOWED}[$__range] @ end()))", _GPU)],
+        Query(f"{_SLOWED} and on (node, gpu, reason) topk(10, max_over_time({_SLOWED}[$__range] @ end()))", _GPU),
         unit="percentunit",
         limits=(0, 1),
         watched=proof.CLOCK_EVENTS,
@@ -165,7 +165,7 @@ def _reasons() -> Panel:
             "slow one.",
             "GpuThrottledPowerBrake",
         ),
-        [Query(f'cluster:pyrometer_gpu_clock_event_seconds:gpus{{{CLUSTER}, reason!="power_cap"}}', "{{reason}}")],
+        Query(f'cluster:pyrometer_gpu_clock_event_seconds:gpus{{{CLUSTER}, reason!="power_cap"}}', "{{reason}}"),
         unit="none",
         limits=(0, None),
         watched=proof.CLOCK_EVENTS,
@@ -181,13 +181,11 @@ def _power_cap() -> Panel:
             "follows the load.",
             "A step without a change of the run: somebody changed a limit.",
         ),
-        [
-            Query(
-                f'cluster:pyrometer_gpu_clock_event_seconds:gpus{{{CLUSTER}, reason="power_cap"}} '
-                f"/ on (cluster) cluster:pyrometer_gpu_up:count{{{CLUSTER}}}",
-                "at the power cap",
-            )
-        ],
+        Query(
+            f'cluster:pyrometer_gpu_clock_event_seconds:gpus{{{CLUSTER}, reason="power_cap"}} '
+            f"/ on (cluster) cluster:pyrometer_gpu_up:count{{{CLUSTER}}}",
+            "at the power cap",
+        ),
         unit="percentunit",
         limits=(0, 1),
         overrides=[panels.fixed("at the power cap", palette.BAND, lineWidth=2)],

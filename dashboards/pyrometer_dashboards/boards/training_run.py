@@ -118,7 +118,7 @@ def _rate() -> Panel:
             "constant while the configuration is.",
             "Compare with MFU: tokens down and MFU steady means a smaller batch.",
         ),
-        [Query(f"run:pyrometer_train_tokens:rate1m{{{RUN_IS}}}", "tokens")],
+        Query(f"run:pyrometer_train_tokens:rate1m{{{RUN_IS}}}", "tokens"),
         unit="locale",
         limits=(0, None),
         overrides=[panels.fixed("tokens", palette.BAND, lineWidth=2)],
@@ -196,7 +196,7 @@ def _parts() -> Panel:
             "constant shares.",
             "wait grows for all but one rank: that one is named in 'Ranks that the others wait for'.",
         ),
-        [Query(f"run:pyrometer_train_step_part_seconds:ratio{{{RUN_IS}}}", "{{part}}")],
+        Query(f"run:pyrometer_train_step_part_seconds:ratio{{{RUN_IS}}}", "{{part}}"),
         unit="percentunit",
         limits=(0, 1),
         overrides=[panels.fixed(part, colour) for part, colour in palette.PARTS.items()],
@@ -266,7 +266,7 @@ def _wait() -> Panel:
             "below 5 %.",
             "A step up that stays is a fault and no noise: see who it is at the left.",
         ),
-        [Query(f"run:pyrometer_train_straggler:ratio{{{RUN_IS}}}", "waiting for the slowest rank")],
+        Query(f"run:pyrometer_train_straggler:ratio{{{RUN_IS}}}", "waiting for the slowest rank"),
         unit="percentunit",
         limits=(0, None),
         custom={"axisSoftMax": 0.2},
@@ -285,16 +285,14 @@ def _throttled() -> Panel:
             "Open the node of the line; the step's loss is about this share times one minus the clock's ratio.",
             "GpuThrottledThermal",
         ),
-        [
-            Query(
-                f'(gpu:pyrometer_gpu_clock_event_seconds:rate1m{{cluster="$cluster", reason!="power_cap"}} '
-                f"{_ON_RUN_NODES}) "
-                "and on (node, gpu, reason) topk(10, max_over_time("
-                'gpu:pyrometer_gpu_clock_event_seconds:rate1m{cluster="$cluster", reason!="power_cap"}[$__range] @ '
-                "end()))",
-                "{{node}} GPU {{gpu}} {{reason}}",
-            )
-        ],
+        Query(
+            f'(gpu:pyrometer_gpu_clock_event_seconds:rate1m{{cluster="$cluster", reason!="power_cap"}} '
+            f"{_ON_RUN_NODES}) "
+            "and on (node, gpu, reason) topk(10, max_over_time("
+            'gpu:pyrometer_gpu_clock_event_seconds:rate1m{cluster="$cluster", reason!="power_cap"}[$__range] @ '
+            "end()))",
+            "{{node}} GPU {{gpu}} {{reason}}",
+        ),
         unit="percentunit",
         limits=(0, 1),
         watched=f"{proof.CLOCK_EVENTS} and on () run:pyrometer_train_ranks:count{{{RUN_IS}}}",
@@ -355,7 +353,7 @@ def _pauses() -> Panel:
             "below 1 %.",
             "Collect on all ranks at the same step (gc.disable and a gc.collect every n steps).",
         ),
-        [Query(f'run:pyrometer_train_step_part_seconds:ratio{{{RUN_IS}, part="gc"}}', "garbage collection")],
+        Query(f'run:pyrometer_train_step_part_seconds:ratio{{{RUN_IS}, part="gc"}}', "garbage collection"),
         unit="percentunit",
         limits=(0, None),
         custom={"axisSoftMax": 0.05},

@@ -41,7 +41,6 @@ class Noise:
     bad_switch: float = 0.002
 
 
-Causes = Sequence[str]
 Switches = Mapping[str, str]
 """The switch of each host, where known."""
 SWITCH_MARK: Final = "switch "
