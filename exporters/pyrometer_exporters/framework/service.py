@@ -299,7 +299,7 @@ class _App:
         if self._reload is not None:
             own.append(RELOAD_SUCCESSFUL.sample(int(self._reload.successful)))
         columns = joined([gathered.columns, columns_of(own)])
-        return _Page(gathered, columns, b"".join(self._renderer.pieces(columns)))
+        return _Page(gathered, columns, self._renderer.page(columns))
 
     def _gathered(self, page: _Page | None, error: BaseException | None) -> None:
         waiting, self._waiting = self._waiting, []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Collection, Iterable, Sequence
-from itertools import compress, groupby
+from itertools import groupby
 from typing import NamedTuple, TypeGuard, cast
 
 from pyrometer_exporters.framework.metrics import NO_SAMPLES, Columns, Down, Sample, columns_of, joined
@@ -20,18 +20,16 @@ class Validated(NamedTuple):
 
 
 class Validator:
-    """Checks the samples of one collector, scrape by scrape.
+    """Checks the samples of one collector.
 
     A sample can be served if its value is a number and it has as many label values as its family has names, all of
-    them texts. Families that a profile leaves out are dropped. Families and labels that passed in the previous scrape
-    are not looked at again.
+    them texts. Families of the names in ``left_out`` are dropped. Series are hardly ever others than in the scrape
+    before: those that passed there are not looked at again.
     """
 
     def __init__(self, left_out: Collection[str] = ()) -> None:
-        """Leave out the families of these names."""
         self._left_out = frozenset(left_out)
-        self._seen = self._passed = NO_SAMPLES
-        self._chosen: Sequence[bool] = ()
+        self._passed = NO_SAMPLES
 
     def validate(self, items: Iterable[object]) -> Validated:
         """Split what a collector returned into samples and downs; report all that can't be served as one more Down."""
@@ -39,25 +37,22 @@ class Validator:
         downs = [item for item in others if _is_down(item)]
         bad = [item for item in others if not _is_down(item)]
         if self._has_passed(columns):
-            # The same two columns again: the writer compares them with those of its page.
-            columns = self._passed._replace(values=self._values(columns.values))
+            # With the labels of before, which the writer of the page compares faster.
+            columns = self._passed._replace(values=columns.values)
         else:
             samples = columns.samples()
             bad += [sample for sample in samples if _served(sample) is None]
-            self._seen = columns_of(filter(None, map(_served, samples)))
-            self._chosen = [family.name not in self._left_out for family in self._seen.families]
-            columns = self._passed = self._seen.selected(self._chosen) if self._left_out else self._seen
+            columns = self._passed = columns_of(filter(None, map(_served, samples)))
+        if self._left_out:
+            columns = columns.selected([family.name not in self._left_out for family in columns.families])
         if bad:
             name = str(getattr(getattr(bad[0], "family", None), "name", type(bad[0]).__name__))
             downs.append(Down("", "bad_sample", f"samples that can't be served: {len(bad)}, the first of {name}"))
         return Validated(columns, downs)
 
-    def _values(self, values: tuple[float, ...]) -> tuple[float, ...]:
-        return tuple(compress(values, self._chosen)) if self._left_out else values
-
     def _has_passed(self, columns: Columns) -> bool:
-        seen = self._seen
-        return columns.families == seen.families and columns.labels == seen.labels and _are_numbers(columns.values)
+        passed = self._passed
+        return columns.families == passed.families and columns.labels == passed.labels and _are_numbers(columns.values)
 
 
 def _split(items: Iterable[object]) -> tuple[Columns, list[object]]:

@@ -45,7 +45,7 @@ def _check_page(page: bytes) -> None:
 def ring(folder: Path, _at_end: ExitStack) -> Check:
     """Build the check of the ring reader, from the file to both pages."""
     from pyrometer import ring as layout  # noqa: PLC0415  watched where they are imported
-    from pyrometer_exporters.framework.exposition import Renderer  # noqa: PLC0415
+    from pyrometer_exporters.framework.exposition import Renderer, openmetrics  # noqa: PLC0415
     from pyrometer_exporters.node.train.batches import series_of  # noqa: PLC0415
     from pyrometer_exporters.node.train.collector import Descriptions, rank_samples  # noqa: PLC0415
     from pyrometer_exporters.node.train.points import PointStore  # noqa: PLC0415
@@ -69,7 +69,7 @@ def ring(folder: Path, _at_end: ExitStack) -> Check:
             _check_page(Renderer().text([*samples, *Descriptions().samples(ranks)]))
             pending = store.pending("c", clock.wall())
             assert all(point.timestamp <= latest_ms for of_run in pending.values() for point in of_run.points)
-            _check_page(Renderer().openmetrics(series_of(pending)))
+            _check_page(openmetrics(series_of(pending)))
         finally:
             tracker.close()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 
 from pyrometer_exporters.framework.collector import CollectorSpec, Context, FlagGroup
 from pyrometer_exporters.framework.metrics import Down, Item, Sample
@@ -21,7 +20,7 @@ from pyrometer_exporters.node.nic.netdev import InterfaceDevice
 from pyrometer_exporters.node.nic.pcie import Gpus
 from pyrometer_exporters.node.nic.port_memory import PortMemories
 from pyrometer_exporters.node.nic.readings import DeviceReading
-from pyrometer_exporters.node.nic.samples import device_samples, port_samples
+from pyrometer_exporters.node.nic.samples import CounterSamples, device_samples, port_samples
 from pyrometer_exporters.node.nic.state import PortStateFile
 from pyrometer_exporters.node.nic.sysfs import Files, HungFiles, SystemFiles, allow_descriptors, share_of_open_files
 from pyrometer_kit.errors import UsageError
@@ -37,10 +36,6 @@ FIRST_SHARE = 0.5
 
 # How long a device may hold up the others in the shared thread.
 PATIENCE_SECONDS = 0.005
-# The second read of one device in four comes early by each of these fractions, so that with a scrape every 15 s the
-# files that are read once a minute are spread over four scrapes. In this order every other device has its files of
-# 30 s in the same scrape: of ten devices five, and not six and four.
-EARLY = (0.0, 0.5, 0.25, 0.75)
 
 
 class NicCollector:
@@ -76,13 +71,13 @@ class NicCollector:
         self._gpus = Gpus(self._sysfs)
         self.asks_the_kernel = new_kernel is not None
 
-        def new_reader(early: float, hung: HungFiles) -> Reader:
+        def new_reader(hung: HungFiles) -> Reader:
             kernel = new_kernel() if new_kernel else None
-            system = files or SystemFiles()
-            return Reader(system, hung, kernel, early, every_time=every_time, most_open=self._most_open)
+            return Reader(files or SystemFiles(), hung, kernel, every_time=every_time, most_open=self._most_open)
 
         self._new_reader = new_reader
         self._state_file = PortStateFile(context.state)
+        self._counters = CounterSamples()
         self._memories = PortMemories(self._state_file, context.procfs)
         self._missing_devices = MissingDevices(self._sysfs, name_filter(include, exclude))
         self._inventory: Inventory | None = None
@@ -144,8 +139,7 @@ class NicCollector:
 
     def _device(self, name: str) -> Device:
         if name not in self._devices:
-            early = EARLY[len(self._devices) % len(EARLY)]
-            self._devices[name] = Device(name, partial(self._new_reader, early))
+            self._devices[name] = Device(name, self._new_reader)
         return self._devices[name]
 
     def _most_open(self) -> int:
@@ -155,11 +149,18 @@ class NicCollector:
         self._gpus.refresh(self._clock.monotonic())
         expected = expected_by_peers(readings, self._gpus.nearest)
         items: list[Item] = []
+        self._counters.begin()
         for device, own, ports in self._memories.update(readings, self._clock.wall()):
-            items += device_samples(device, own)
+            items += device_samples(device)
+            if own is not None:
+                items.append(self._counters.of(device.name, "", 0, device.counts, own.widening))
             gpu = self._gpus.nearest(device.pci.path)
             for port, memory in ports:
                 peers_up = (device.name, port.port) in expected
+                items += (
+                    self._counters.of(device.name, port.port, group, counts, memory.widening)
+                    for group, counts in enumerate(port.groups)
+                )
                 items += port_samples(device, port, memory, gpu=gpu, peers_up=peers_up)
                 for group, reason in port.failed:
                     items.append(Down("/".join(filter(None, (device.name, port.port, group))), reason))

@@ -49,19 +49,18 @@ class Reader:
         files: Files,
         hung: HungFiles,
         kernel: Kernel | None,
-        early: float = 0.0,
         *,
         every_time: bool,
         most_open: Callable[[], int] = lambda: MOST_OPEN,
     ) -> None:
-        self.folders = Folders(files, hung, early, most_open)
+        self.folders = Folders(files, hung, most_open)
         self.gone = False
         """Whether its last read has returned after the reader was abandoned."""
         self._hung = hung
         self._inode = 0
         self._moved = (0, 0.0)
         self._source: DeviceSource | None = None
-        self._access = DeviceAccess(self.folders, TierCache(early, every_time=every_time), PciFunctionReader(), kernel)
+        self._access = DeviceAccess(self.folders, TierCache(every_time=every_time), PciFunctionReader(), kernel)
 
     def read(self, source: DeviceSource, now: float) -> DeviceReading:
         """Read the device at the monotonic time ``now``. Raises ``PartError`` where it can't be read."""
@@ -79,7 +78,7 @@ class Reader:
             if self.folders.abandoned:
                 self._end(now)
         failing = self.folders.failing(source.path)
-        return reading._replace(temperatures=temperatures, hops=hops, ages=cache.end(), failing=failing)
+        return reading._replace(temperatures=temperatures, hops=hops, ages=cache.ages(), failing=failing)
 
     def _read_function(self, source: DeviceSource) -> Callable[[], DeviceReading]:
         if source is not self._source:

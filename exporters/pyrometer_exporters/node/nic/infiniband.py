@@ -119,6 +119,8 @@ class _CounterGroup:
         self._access, self._path = access, path
         self._table: tuple[Counter, ...] = ()
         self._files = CounterFiles(())
+        self._repeats = False
+        """True if the table has a series under two names."""
 
     def read(self, table: tuple[Counter, ...], *others: Counts) -> tuple[Counts, str | None]:
         """Return the counters of ``table`` without the families in ``others``, and the reason if all files failed."""
@@ -127,11 +129,12 @@ class _CounterGroup:
     def _read(self, table: tuple[Counter, ...], others: tuple[Counts, ...]) -> tuple[Counts, str | None]:
         if table is not self._table:
             self._table, self._files = table, CounterFiles(table)
+            self._repeats = len({(counter.family, counter.labels) for counter in table}) < len(table)
         try:
             counts, failed = self._files.read(self._access.folders.get(self._path))
         except OSError as error:
             return (), reason_of(error)
-        return _without_duplicates(counts, others), failed
+        return (_without_duplicates(counts, others) if others or self._repeats else counts), failed
 
 
 class _Port:

@@ -18,7 +18,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from pyrometer_exporters.framework.metrics import Columns
 from pyrometer_exporters.node.nic.widening import Widening
 
 # Why a loss doesn't count. NEW: the port was never seen up.
@@ -85,8 +84,6 @@ class PortMemory:
             device nobody has to miss.
         missing_since: since when the device is missing, in seconds since the epoch; None while it is not.
         behind: by how much a source lags the losses counted so far; it may catch up at the next read.
-        counter_samples: the latest samples by group of counters, with the group that they were made from.
-        state_samples: the latest samples of all else, with what they were made from.
     """
 
     events: int = 0
@@ -111,8 +108,6 @@ class PortMemory:
     driver: str = ""
     missing_since: float | None = None
     behind: dict[str, int] = field(default_factory=dict)
-    counter_samples: dict[int, tuple[object, Columns]] = field(default_factory=dict, compare=False, repr=False)
-    state_samples: tuple[object, Columns] | None = field(default=None, compare=False, repr=False)
     _calm_since: float | None = field(default=None, compare=False, repr=False)
     _last_two: tuple[PortObservation | None, PortObservation | None] = field(
         default=(None, None), compare=False, repr=False
@@ -171,8 +166,7 @@ class PortMemory:
             self.boot, self.inode, self.active = boot, inode, False
             self.sources.clear()
             self.behind.clear()
-            self.widening.clear()
-            self.counter_samples.clear()
+            self.widening = Widening()
         self.ifindex = ifindex or self.ifindex
 
     def _lost(self, seen: PortObservation) -> int:

@@ -3,65 +3,59 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-from pyrometer_exporters.framework.metrics import Columns, Family, Item, Row, Sample, columns_of
-from pyrometer_exporters.node.nic.families import (
-    DOWN_REASON,
-    EXPECTED_UP,
-    FEC_MODE,
-    IGNORED,
-    INFO,
-    LAST_DOWN,
-    LAST_DOWN_REASON,
-    LIFESPAN,
-    LINK_DOWN_EVENTS,
-    LINK_RATE,
-    LINK_RATE_MAX,
-    LINK_UP,
-    MTU,
-    PHYSICAL_STATE_ID,
-    READ_AGE,
-    RESETS,
-    SATURATED,
-    SETTING,
-    SETTLING,
-    STATE_ID,
-    UNREADABLE,
-)
+from pyrometer_exporters.framework.metrics import Columns, Family, Row, Sample, columns_of
+from pyrometer_exporters.node.nic import families
 from pyrometer_exporters.node.nic.link_down import CAUSES, REBOOT, RELOAD, VIRTUAL, PortMemory
 from pyrometer_exporters.node.nic.pcie import SPEED, SPEED_MAX, WIDTH, WIDTH_MAX
 from pyrometer_exporters.node.nic.readings import Counts, DeviceReading, PortReading
 from pyrometer_exporters.node.nic.temperatures import CELSIUS, CRITICAL_CELSIUS
-from pyrometer_exporters.node.nic.widening import CLEARED, WRAP
+from pyrometer_exporters.node.nic.widening import CLEARED, WRAP, Widening
 
-_GROUPS = PortReading._fields.index("groups")  # the last one: counters
 _NONE_IGNORED = dict.fromkeys(CAUSES, 0)
 RESET_REASONS = (WRAP, CLEARED, REBOOT, RELOAD)
 
 
-def device_samples(device: DeviceReading, memory: PortMemory | None) -> list[Item]:
-    """Return the samples of a device without its ports; ``memory`` is that of the device's own counters, if any."""
+class CounterSamples:
+    """The samples of counters: most of a node's samples, and those of a group that was not read since stay the same."""
+
+    def __init__(self) -> None:
+        self._before: dict[tuple[str, str, int], tuple[Counts, Widening, Columns]] = {}
+        self._kept = self._before
+
+    def begin(self) -> None:
+        """Begin a scrape; groups that it does not ask for are forgotten."""
+        self._before, self._kept = self._kept, {}
+
+    def of(self, device: str, port: str, group: int, counts: Counts, widening: Widening) -> Columns:
+        """Return the samples of one group of a port's counters, or of a device's own, whose ``port`` is empty."""
+        place = device, port, group
+        known = self._before.get(place)
+        if known is None or known[0] is not counts or known[1] is not widening:
+            known = counts, widening, columns_of(_counter_rows((device, port), counts, widening))
+        self._kept[place] = known
+        return known[2]
+
+
+def device_samples(device: DeviceReading) -> Iterator[Sample]:
+    """Yield the samples of a device without its ports and counters."""
     name = device.name
-    samples: list[Item] = [READ_AGE.sample(age, name, tier.name) for tier, age in device.ages.items()]
+    for tier, age in device.ages.items():
+        yield families.READ_AGE.sample(age, name, tier.name)
     for file, number in device.failing:
-        samples.append(UNREADABLE.sample(1, name, file, errno.errorcode.get(number, str(number)).lower()))
+        yield families.UNREADABLE.sample(1, name, file, errno.errorcode.get(number, str(number)).lower())
     for sensor, celsius, critical in device.temperatures:
-        samples.append(CELSIUS.sample(celsius, name, sensor))
-        if critical is not None:
-            samples.append(CRITICAL_CELSIUS.sample(critical, name, sensor))
+        yield from _present(((CELSIUS, celsius), (CRITICAL_CELSIUS, critical)), name, sensor)
     for hop in device.hops:
         values = ((WIDTH, hop.width), (WIDTH_MAX, hop.width_max), (SPEED, hop.speed), (SPEED_MAX, hop.speed_max))
-        samples += _present(values, name, hop.function)
-    if memory is not None:
-        samples.append(_counter_columns((name, ""), memory, 0, device.counts))
-    return samples
+        yield from _present(values, name, hop.function)
 
 
 def port_samples(
     device: DeviceReading, port: PortReading, memory: PortMemory, *, gpu: str, peers_up: bool
-) -> list[Item]:
-    """Return the samples of a port.
+) -> Iterator[Sample]:
+    """Yield the samples of a port without its counters.
 
     Args:
         device: the device that the port belongs to.
@@ -71,91 +65,56 @@ def port_samples(
         peers_up: whether the links of all like ports of the node are up.
     """
     at = (device.name, port.port)
-    counters: list[Item] = [_counter_columns(at, memory, group, counts) for group, counts in enumerate(port.groups)]
     for reason, times in memory.widening.settle().items():
         memory.resets[reason] = memory.resets.get(reason, 0) + times
-    # Thirty samples of a port that hardly ever change: making them again takes longer than comparing what they show.
-    shown = (
-        at, gpu, peers_up, device.link_is_constant, device.pci, device.firmware, device.board, *port[:_GROUPS],
-        memory.ever_active, memory.settling, memory.rate_max, memory.events, memory.last_down, memory.last_reason,
-        *memory.ignored.items(), *memory.resets.items(),
-    )  # fmt: skip
-    known = memory.state_samples
-    if known is None or known[0] != shown:
-        rows = _state_samples(device, port, memory, gpu=gpu, peers_up=peers_up)
-        known = memory.state_samples = shown, columns_of(rows)
-    return [*counters, known[1]]
-
-
-def _state_samples(
-    device: DeviceReading, port: PortReading, memory: PortMemory, *, gpu: str, peers_up: bool
-) -> list[Sample]:
-    at = (device.name, port.port)
-    samples: list[Sample] = [_info(device, port, gpu)]
-    if port.fec_mode:
-        samples.append(FEC_MODE.sample(1, *at, port.fec_mode))
-    if not device.link_is_constant:
-        samples += _link_samples(at, port, memory, peers_up=peers_up)
-    values = (
-        (STATE_ID, port.state_id),
-        (PHYSICAL_STATE_ID, port.physical_state_id),
-        (MTU, port.mtu),
-        (LIFESPAN, port.lifespan),
-    )
-    samples += _present(values, *at)
-    samples += [SETTING.sample(number, *at, name) for name, number in port.settings]
-    samples += [RESETS.sample(memory.resets.get(reason, 0), *at, reason) for reason in RESET_REASONS]
-    return samples
-
-
-def _present(values: Iterable[tuple[Family, float | None]], *labels: str) -> list[Sample]:
-    return [family.sample(value, *labels) for family, value in values if value is not None]
-
-
-def _counter_columns(at: tuple[str, str], memory: PortMemory, group: int, counts: Counts) -> Columns:
-    """Return the samples of a group of counters: those of the previous scrape if the group was not read since.
-
-    Most groups are read at every second scrape only, and most of a node's samples are counters.
-    """
-    known = memory.counter_samples.get(group)
-    if known is None or known[0] is not counts:
-        known = memory.counter_samples[group] = counts, columns_of(_counter_rows(at, memory, counts))
-    return known[1]
-
-
-def _counter_rows(at: tuple[str, str], memory: PortMemory, counts: Counts) -> list[Row]:
-    rows: list[Row] = []
-    for counter, raw in counts:
-        labels = at + counter.labels if counter.labels else at
-        rows.append((counter.family, labels, memory.widening.value(counter, raw)))
-        if counter.saturates:
-            rows.append((SATURATED, (*at, counter.name), raw >= counter.maximum))
-    return rows
-
-
-def _info(device: DeviceReading, port: PortReading, gpu: str) -> Sample:
     pci = device.pci
-    return INFO.sample(
-        1, device.name, port.port, port.netdev, pci.address, port.guid, port.link_layer, pci.driver, device.firmware,
-        device.board, pci.numa_node, gpu,
+    yield families.INFO.sample(
+        1, *at, port.netdev, pci.address, port.guid, port.link_layer, pci.driver, device.firmware, device.board,
+        pci.numa_node, gpu,
     )  # fmt: skip
+    if port.fec_mode:
+        yield families.FEC_MODE.sample(1, *at, port.fec_mode)
+    if not device.link_is_constant:
+        yield from _link_samples(at, port, memory, peers_up=peers_up)
+    values = (
+        (families.STATE_ID, port.state_id),
+        (families.PHYSICAL_STATE_ID, port.physical_state_id),
+        (families.MTU, port.mtu),
+        (families.LIFESPAN, port.lifespan),
+    )
+    yield from _present(values, *at)
+    for name, number in port.settings:
+        yield families.SETTING.sample(number, *at, name)
+    for reason in RESET_REASONS:
+        yield families.RESETS.sample(memory.resets.get(reason, 0), *at, reason)
 
 
-def _link_samples(at: tuple[str, str], port: PortReading, memory: PortMemory, *, peers_up: bool) -> list[Sample]:
+def _present(values: Iterable[tuple[Family, float | None]], *labels: str) -> Iterator[Sample]:
+    return (family.sample(value, *labels) for family, value in values if value is not None)
+
+
+def _counter_rows(at: tuple[str, str], counts: Counts, widening: Widening) -> Iterator[Row]:
+    for counter, raw in counts:
+        yield counter.family, at + counter.labels, widening.value(counter, raw)
+        if counter.saturates:
+            yield families.SATURATED, (*at, counter.name), raw >= counter.maximum
+
+
+def _link_samples(at: tuple[str, str], port: PortReading, memory: PortMemory, *, peers_up: bool) -> Iterator[Sample]:
     expected = (memory.ever_active or peers_up) and not port.admin_down and memory.settling != VIRTUAL
-    samples = [] if port.active is None else [LINK_UP.sample(port.active, *at)]
-    samples.append(EXPECTED_UP.sample(expected, *at))
-    if port.rate:
-        samples.append(LINK_RATE.sample(port.rate, *at))
-    if memory.rate_max:
-        samples.append(LINK_RATE_MAX.sample(memory.rate_max, *at))
-    samples.append(LINK_DOWN_EVENTS.sample(memory.events, *at))
+    if port.active is not None:
+        yield families.LINK_UP.sample(port.active, *at)
+    yield families.EXPECTED_UP.sample(expected, *at)
+    yield from _present(
+        ((families.LINK_RATE, port.rate or None), (families.LINK_RATE_MAX, memory.rate_max or None)), *at
+    )
+    yield families.LINK_DOWN_EVENTS.sample(memory.events, *at)
     if memory.settling:
-        samples.append(SETTLING.sample(1, *at, memory.settling))
-    samples += [IGNORED.sample(count, *at, cause) for cause, count in {**_NONE_IGNORED, **memory.ignored}.items()]
+        yield families.SETTLING.sample(1, *at, memory.settling)
+    for cause, count in {**_NONE_IGNORED, **memory.ignored}.items():
+        yield families.IGNORED.sample(count, *at, cause)
     if memory.last_down is not None:
-        samples.append(LAST_DOWN.sample(memory.last_down, *at))
-        samples.append(LAST_DOWN_REASON.sample(1, *at, memory.last_reason or "unknown"))
+        yield families.LAST_DOWN.sample(memory.last_down, *at)
+        yield families.LAST_DOWN_REASON.sample(1, *at, memory.last_reason or "unknown")
     if port.active is False:
-        samples.append(DOWN_REASON.sample(1, *at, port.down_reason or "unknown"))
-    return samples
+        yield families.DOWN_REASON.sample(1, *at, port.down_reason or "unknown")

@@ -12,9 +12,16 @@ from pyrometer_exporters.node.nic.widening import Widening
 from pyrometer_kit.statefile import StateFile
 
 VERSION = 1
-# By field of PortMemory, except that "wraps" and "last" are those of its widening.
+# The fields of PortMemory that are saved under their own names, by type.
 _COUNTS = ("events", "rate_max", "inode", "ifindex")
 _MAPPINGS = ("ignored", "resets", "sources", "behind")
+_TEXTS = ("last_reason", "boot", "unsettled")
+_TIMES = ("last_down", "settling_since", "missing_since")
+_FLAGS = ("ever_active", "active")
+_SCALARS = (*_COUNTS, *_TEXTS, *_TIMES, *_FLAGS, "unarmed")
+
+Plain = dict[str, dict[str, Any]]
+"""The memories by port key, as they are in the file."""
 
 
 class PortStateFile:
@@ -22,14 +29,14 @@ class PortStateFile:
 
     def __init__(self, folder: Path | None) -> None:
         self._file = StateFile(folder, "nic.json")
-        self._saved: object = None
+        self._saved: Plain | None = None
 
     def load(self) -> dict[str, PortMemory]:
         """Load the memories by port key. An unusable file is set aside with one warning, and counts start at 0."""
         ports = self._file.load(decode)
         if ports is None:
             return {}
-        self._saved = _essence(ports)
+        self._saved = _worth_a_write(_plain(ports))
         return ports
 
     def changed(self, ports: dict[str, PortMemory]) -> str | None:
@@ -38,14 +45,14 @@ class PortStateFile:
         The latest raw values change with every read and are not worth a write: they are saved with the next change,
         and at the end.
         """
-        if not self._file.kept or _essence(ports) == self._saved:
+        if not self._file.kept or _worth_a_write(_plain(ports)) == self._saved:
             return None
         return encode(ports)
 
     def save(self, text: str) -> None:
         """Replace the file atomically: a crash leaves the old or the new one whole. Raises ``OSError``."""
         self._file.replace(text)
-        self._saved = _essence(decode(json.loads(text)))
+        self._saved = _worth_a_write(json.loads(text)["ports"])
 
     def finish(self, ports: dict[str, PortMemory]) -> None:
         """Save everything at shutdown, the latest raw values included. Raises ``OSError``."""
@@ -55,7 +62,7 @@ class PortStateFile:
 
 def encode(ports: dict[str, PortMemory]) -> str:
     """Encode the memories as the file's text; equal memories give the same text."""
-    return json.dumps({"version": VERSION, "ports": {key: _plain(port) for key, port in sorted(ports.items())}})
+    return json.dumps({"version": VERSION, "ports": dict(sorted(_plain(ports).items()))})
 
 
 def decode(data: Mapping[str, Any]) -> dict[str, PortMemory]:
@@ -66,34 +73,21 @@ def decode(data: Mapping[str, Any]) -> dict[str, PortMemory]:
     return {key: _memory(port) for key, port in data["ports"].items()}
 
 
-def _essence(ports: dict[str, PortMemory]) -> object:
-    """Return the part of the memories whose change is worth a write."""
+def _worth_a_write(ports: Plain) -> Plain:
+    """Return the part of the memories whose change is worth a write: all but the latest raw values."""
+    return {key: {**port, "last": None} for key, port in ports.items()}
+
+
+def _plain(ports: dict[str, PortMemory]) -> Plain:
     return {
-        key: (
-            port.events, port.last_down, port.last_reason, port.ever_active, port.rate_max, port.boot, port.inode,
-            port.ifindex, port.unarmed, port.active, port.unsettled, port.settling_since, port.device, port.pci_bus_id,
-            port.missing_since, *(tuple(getattr(port, name).items()) for name in _MAPPINGS),
-            tuple(port.widening.wraps.items()),
-        )
+        key: {
+            **{name: getattr(port, name) for name in _SCALARS},
+            **{name: dict(getattr(port, name)) for name in _MAPPINGS},
+            "device": [port.device, port.pci_bus_id, port.driver],
+            "wraps": dict(port.widening.wraps),
+            "last": dict(port.widening.last),
+        }
         for key, port in ports.items()
-    }  # fmt: skip
-
-
-def _plain(port: PortMemory) -> dict[str, Any]:
-    return {
-        **{name: getattr(port, name) for name in (*_COUNTS, *_MAPPINGS)},
-        "last_down": port.last_down,
-        "last_reason": port.last_reason,
-        "ever_active": port.ever_active,
-        "boot": port.boot,
-        "unarmed": port.unarmed,
-        "active": port.active,
-        "unsettled": port.unsettled,
-        "settling_since": port.settling_since,
-        "missing_since": port.missing_since,
-        "device": [port.device, port.pci_bus_id, port.driver],
-        "wraps": port.widening.wraps,
-        "last": port.widening.last,
     }
 
 
@@ -102,27 +96,19 @@ def _memory(data: Any) -> PortMemory:  # noqa: ANN401  whatever the file holds
         msg = "a port is not an object"
         raise ValueError(msg)
     device, pci_bus_id, driver = data.get("device") or ("", "", "")  # 0.2.0 did not save these four
+    fields: dict[str, Any] = {
+        **{name: _count(data, name) for name in _COUNTS},
+        **{name: _counts(data, name) for name in _MAPPINGS},
+        **{name: str(data.get(name, "")) for name in _TEXTS},
+        **{name: _seconds(data, name) for name in _TIMES},
+        **{name: data.get(name) is True for name in _FLAGS},
+    }
     return PortMemory(
-        events=_count(data, "events"),
-        ignored=_counts(data, "ignored"),
-        resets=_counts(data, "resets"),
-        last_down=_seconds(data, "last_down"),
-        last_reason=str(data.get("last_reason", "")),
-        ever_active=data.get("ever_active") is True,
-        rate_max=_count(data, "rate_max"),
-        boot=str(data.get("boot", "")),
-        inode=_count(data, "inode"),
-        ifindex=_count(data, "ifindex"),
+        **fields,
         unarmed=_unarmed(data),
-        active=data.get("active") is True,
-        unsettled=str(data.get("unsettled", "")),
-        settling_since=_seconds(data, "settling_since"),
-        missing_since=_seconds(data, "missing_since"),
         device=str(device),
         pci_bus_id=str(pci_bus_id),
         driver=str(driver),
-        sources=_counts(data, "sources"),
-        behind=_counts(data, "behind"),
         widening=Widening(wraps=_counts(data, "wraps"), last=_counts(data, "last")),
     )
 

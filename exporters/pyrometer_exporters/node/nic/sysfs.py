@@ -176,14 +176,13 @@ class Folder:
             self.inode, self._signature = stat.st_ino, signature
         if self._folders.now >= self.check_at:
             names = frozenset(os.listdir(self.path))  # noqa: PTH208
-            early = 0.0 if self.names else self._folders.early
             self.names = self.names if names == self.names else names
-            self._check_again(self._check_after, early)
+            self._check_again(self._check_after)
 
-    def _check_again(self, after: float, early: float = 0.0) -> None:
+    def _check_again(self, after: float) -> None:
         """Schedule the next check after twice the last interval."""
         self._check_after = min(max(2 * after, RELIST_SECONDS), RELIST_TIMES * RELIST_SECONDS)
-        self.check_at = self._folders.now + self._check_after * (1 - early)
+        self.check_at = self._folders.now + self._check_after
 
     def read(self, name: str) -> str:
         """Read the text of a file without its line end; bytes that aren't UTF-8 are replaced. Raises ``OSError``."""
@@ -312,20 +311,14 @@ class Folders:
     Args:
         files: the system calls.
         hung: the files that are skipped.
-        early: the fraction of the interval by which the second listing of a folder comes early, see ``TierCache``.
         most_open: returns how many files may stay open at present.
     """
 
     def __init__(
-        self,
-        files: Files,
-        hung: HungFiles | None = None,
-        early: float = 0.0,
-        most_open: Callable[[], int] = lambda: MOST_OPEN,
+        self, files: Files, hung: HungFiles | None = None, most_open: Callable[[], int] = lambda: MOST_OPEN
     ) -> None:
         self.files = files
         self.most_open = most_open
-        self.early = early
         self.now = 0.0
         self.round = 0
         self.abandoned = False

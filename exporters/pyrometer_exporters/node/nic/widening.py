@@ -39,11 +39,6 @@ class Widening:
         self.wrapped = self.cleared = 0
         return restarts
 
-    def clear(self) -> None:
-        """Forget everything: the device's counters restarted with a reboot or a driver reload."""
-        self.wraps.clear()
-        self.last.clear()
-
     def _went_back(self, counter: Counter, raw: int) -> None:
         last = self.last[counter.file]
         # Three quarters and one quarter: a counter that was cleared was hardly ever so high. A counter beyond its

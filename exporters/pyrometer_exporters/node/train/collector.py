@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pyrometer.ring import PARTS
 from pyrometer_exporters.framework.collector import CollectorSpec, Context, Endpoint, FlagGroup, Reply
-from pyrometer_exporters.framework.exposition import OPENMETRICS_CONTENT_TYPE, Renderer
+from pyrometer_exporters.framework.exposition import OPENMETRICS_CONTENT_TYPE, openmetrics
 from pyrometer_exporters.framework.metrics import Down, Sample, new_sample
 from pyrometer_exporters.framework.outcome import PartError
 from pyrometer_exporters.node.train import families
@@ -65,7 +65,6 @@ class TrainCollector:
         self._saved = saved.offset_ms, dict(saved.holders)
         self._stacks = Stacks(context.procfs, context.clock)
         self._halted = Halted(context.procfs)
-        self._renderer = Renderer()
         self._descriptions = Descriptions()
         self._lock = threading.Lock()
         self._folder_down: Down | None = None
@@ -127,7 +126,7 @@ class TrainCollector:
             pending = self._store.pending(consumer, self._clock.wall(), repeat)
             if consumer and self._tracker.offset_ms != self._saved[0]:
                 self._save()  # before a consumer has a timestamp made with it
-        body = self._renderer.openmetrics(series_of(pending))
+        body = openmetrics(series_of(pending))
 
         def delivered(whole: bool) -> None:
             if whole and consumer:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
-from unittest import mock
 
 import pytest
 
 from pyrometer_exporters.node.nic.link_down import ADMIN, PortMemory, PortObservation
+from pyrometer_exporters.node.nic.widening import Widening
 
 
 def seen(state: str = "up", sources: Mapping[str, int | None] | None = None, **more: Any) -> PortObservation:
@@ -30,16 +30,12 @@ def test_a_new_port_has_no_history() -> None:
 
 def test_what_is_kept_between_scrapes_only_is_no_part_of_the_history() -> None:
     memory, other = armed(c=1), armed(c=1)
-    other.counter_samples[1] = (None, mock.sentinel.columns)
-    other.state_samples = (None, mock.sentinel.columns)
     other.advance(seen(sources={"c": 1}), 2.0)
     other.settle(seen(), 3.0)
     memory.settle(seen(), 3.0)
     other._calm_since = 99.0
     assert memory == other
-    assert not {"counter_samples", "state_samples", "_calm_since", "_last_two"} & {
-        part.partition("=")[0] for part in repr(other).split()
-    }
+    assert not {"_calm_since", "_last_two"} & {part.partition("=")[0] for part in repr(other).split()}
 
 
 def test_an_observation_without_more_is_of_an_ordinary_port_long_after_the_boot() -> None:
@@ -70,12 +66,12 @@ def test_a_reload_and_a_reboot_restart_every_count() -> None:
         ({"inode": 8}, {"driver_reload": 1}), ({"inode": 8, "boot": "b2"}, {"driver_reload": 1, "reboot": 1}),
         ({"inode": 9, "boot": "b2"}, {"driver_reload": 2, "reboot": 1}),
     )):  # fmt: skip
-        memory.behind, memory.counter_samples = {"c": 1}, {1: (None, mock.sentinel.columns)}
-        memory.widening = mock.Mock()
+        memory.behind = {"c": 1}
+        memory.widening = Widening(wraps={"x": 1})
         assert memory.advance(seen(sources={"c": 9 + now}, **more), 2.0 + now) == 0
         assert memory.resets == resets
-        assert (memory.behind, memory.counter_samples, memory.ignored) == ({}, {}, {})
-        memory.widening.clear.assert_called_once_with()
+        assert (memory.behind, memory.ignored) == ({}, {})
+        assert memory.widening == Widening()
 
 
 def test_the_reason_is_the_kernels_as_soon_as_it_has_one() -> None:

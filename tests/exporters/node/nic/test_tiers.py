@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import errno
 import threading
-from functools import partial
 from typing import Any
 
 import pytest
 
-from pyrometer_exporters.node.nic.collector import EARLY
 from pyrometer_exporters.node.nic.tiers import COUNTERS, LINK, TierCache
 
 
@@ -43,40 +41,10 @@ def reads(node: Any, end: str) -> int:
 )
 def test_a_file_is_read_once_in_its_interval(paced: Any, file: str, interval: int) -> None:
     assert reads(paced, file) == 1
-    paced.clock.now += interval  # devices part ways, so that the second time may be an early one
-    assert reads(paced, file) == 1
     paced.clock.now += 0.8 * interval
     assert reads(paced, file) == 0
     paced.clock.now += 0.2 * interval
     assert reads(paced, file) == 1
-
-
-def test_devices_part_ways_so_that_no_scrape_reads_the_counters_of_all(four_nics: Any) -> None:
-    four_nics.every_time = False
-    four_nics.scrape()
-    names = [f"mlx5_{number}" for number in range(4)]
-    asked = []
-    for _ in range(8):
-        four_nics.clock.now += 15
-        four_nics.files.reads.clear()
-        four_nics.scrape()
-        reads = [path for path in four_nics.files.reads if path.endswith("counters/symbol_error")]
-        asked.append([name for name in names if any(f"/{name}/" in path for path in reads)])
-    assert all(0 < len(scrape) < len(names) for scrape in asked)
-    assert [sum(name in scrape for scrape in asked) for name in names] == [4, 4, 4, 4], "each still every 30 s"
-
-
-@pytest.mark.parametrize("devices", range(2, 13))
-def test_whatever_their_number_half_of_the_devices_have_their_counters_read_at_each_scrape(devices: int) -> None:
-    caches = [TierCache(EARLY[number % len(EARLY)]) for number in range(devices)]
-    per_scrape = []
-    for scrape in range(1, 9):
-        read: list[int] = []
-        for number, cache in enumerate(caches):
-            cache.begin(15.0 * scrape)
-            cache.get(COUNTERS, "", partial(read.append, number))
-        per_scrape.append(len(read))
-    assert all(devices // 2 <= count <= (devices + 1) // 2 for count in per_scrape[1:])
 
 
 def test_two_who_scrape_get_the_same_and_the_device_is_asked_once(paced: Any) -> None:
@@ -91,8 +59,6 @@ def test_two_who_scrape_get_the_same_and_the_device_is_asked_once(paced: Any) ->
 
 @pytest.mark.parametrize("file", ["net/ib0/statistics/rx_bytes", "net/ib0/mtu", "mlx5_0/ports/1/rate"])
 def test_scrapes_in_between_do_not_make_a_file_be_read_more_often(paced: Any, file: str) -> None:
-    paced.scrape()
-    paced.clock.now += 300  # the first time comes early for some
     paced.scrape()
     before = len([path for path in paced.files.reads if path.endswith(file)])
     for _ in range(25):
@@ -154,7 +120,6 @@ def test_what_was_not_asked_for_is_forgotten() -> None:
         kept.get(LINK, "a", lambda: 1)
         if now == 0.0:
             kept.get(COUNTERS, "b", lambda: 2)
-        kept.end()
-    kept.begin(2.0)
+        kept.begin(2.0)
     assert kept.get(COUNTERS, "b", lambda: 3) == 3
-    assert kept.end() == {COUNTERS: 0.0}
+    assert kept.ages() == {COUNTERS: 0.0}
