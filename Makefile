@@ -273,7 +273,9 @@ diagnosis: $(STAMP) stack
 
 # What each image contains, as CycloneDX.
 sbom: $(STAMP)
-	@for image in $(IMAGES); do $(BIN)/python tools/sbom.py $${image%%=*} dist/pyrometer-$${image%%=*}.cdx.json || exit; done; ls dist/*.cdx.json
+	@set -o pipefail; $(BIN)/python $(PIP) install --group sbom | $(SHORT) || $(NO_PIP)
+	@mkdir -p dist; for image in $(IMAGES); do PATH=$(abspath $(BIN)):$$PATH tools/sbom.sh $${image%%=*} $${image#*=} \
+		dist/pyrometer-$${image%%=*}.cdx.json || exit; done; ls dist/*.cdx.json
 
 # Digests into every file of the tree that names an image: before a release.
 release-pins: $(STAMP)
