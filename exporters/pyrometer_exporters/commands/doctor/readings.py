@@ -8,7 +8,7 @@ from pyrometer_exporters.commands.doctor.failures import NO_NVLINK, Failures, ne
 from pyrometer_exporters.commands.doctor.report import Absent, GpuStatus
 from pyrometer_exporters.framework.metrics import Down, Family, Sample
 from pyrometer_exporters.node.gpu.collector import COLLECTOR
-from pyrometer_exporters.node.gpu.profiling import ENGINES
+from pyrometer_exporters.node.gpu.subjects.dcgm_profiling import ENGINES
 
 _LINKS_UP = "pyrometer_gpu_nvlinks_up"
 # Families with labels other than a GPU's, or absent on every healthy GPU: nothing to explain.

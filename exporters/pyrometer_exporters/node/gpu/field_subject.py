@@ -56,7 +56,7 @@ class FieldSubject:
         by_key, by_key_seldom = _bound(gpu, always), _bound(gpu, seldom)
         self._wanted, self._wanted_seldom = [*by_key], [*by_key, *by_key_seldom]
         # -1 in an unsigned is no count: a GPU in trouble may return it for a while before it is lost.
-        self._always, self._seldom = (BoundSamples(each, most=MOST_COUNT) for each in (by_key, by_key_seldom))
+        self._always, self._seldom = (BoundSamples(bound, 0, MOST_COUNT) for bound in (by_key, by_key_seldom))
         self.again()
 
     def defined(self, _gpu: OpenGpu) -> tuple[Sequence[FieldSample], Sequence[FieldSample]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
 
@@ -13,6 +13,13 @@ OLDEST_SECONDS = 120.0
 # Two Prometheus servers that scrape the same exporter a moment apart: the second one's average should span its own
 # interval as well, not that moment.
 SPACING_SECONDS = 1.0
+
+
+class Traffic(NamedTuple):
+    """Bytes since the driver was loaded."""
+
+    transmitted: float
+    received: float
 
 
 class RateWindow(Generic[T]):

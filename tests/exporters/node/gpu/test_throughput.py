@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from pyrometer_exporters.node.gpu.throughput import NvlinkCounters, PcieCounters, nvlink_fields, pcie_fields
+from pyrometer_exporters.node.gpu.subjects.dcgm_profiling import PcieCounters, pcie_fields
+from pyrometer_exporters.node.gpu.subjects.nvlink_throughput import NvlinkCounters, nvlink_fields
 from pyrometer_simulator.nvml import SimulatedGpus
 
 MakeNode = Callable[..., Any]

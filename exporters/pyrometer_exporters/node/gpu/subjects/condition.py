@@ -43,8 +43,4 @@ class _Condition(FieldSubject):
             yield self.gpu.own(UNREPAIRABLE_MEMORY, flag)
 
 
-SUBJECT = SubjectSpec(
-    "condition",
-    tuple(_ROWS),
-    _Condition,
-)
+SUBJECT = SubjectSpec("condition", tuple(_ROWS), _Condition)

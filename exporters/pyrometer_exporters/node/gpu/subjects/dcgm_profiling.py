@@ -14,16 +14,71 @@ from pyrometer_exporters.node.gpu.clock_events import version_numbers
 from pyrometer_exporters.node.gpu.families import GpuFamilies
 from pyrometer_exporters.node.gpu.gpm import Gpm
 from pyrometer_exporters.node.gpu.nvml import FieldKey
-from pyrometer_exporters.node.gpu.profiling import ENGINES, RATES, RATIOS
+from pyrometer_exporters.node.gpu.rate_window import Traffic
+from pyrometer_exporters.node.gpu.readings import BYTES_PER_MIB
 from pyrometer_exporters.node.gpu.subject import BoundSamples, OpenGpu, SubjectSpec
-from pyrometer_exporters.node.gpu.throughput import (
-    PCIE_RECEIVED,
-    PCIE_TRANSMITTED,
-    PcieCounters,
-    Traffic,
-    pcie_fields,
-)
 
+_DCGM = GpuFamilies()
+
+
+def _ratio(name: str, what: str, metric: int) -> Family:
+    return _DCGM.dcgm_gauge(name, f"Share of {what}, 0 to 1, GPM metric {metric}; the average since an earlier scrape.")
+
+
+def _rate(name: str, what: str, metric: int) -> Family:
+    return _DCGM.dcgm_gauge(name, f"Bytes per second {what}, GPM metric {metric}; the average since an earlier scrape.")
+
+
+def _engine(name: str, what: str, metric: int) -> Family:
+    text = f"Share of time in which {what} was busy, 0 to 1, GPM metric {metric}; the average since an earlier scrape, "
+    return _DCGM.dcgm_gauge(name, f"{text}absent until it has worked once.")
+
+
+_TENSOR = "time in which the tensor cores did"
+
+# GPM gives percent; DCGM and we divide by 100.
+RATIOS = {
+    1: _ratio("DCGM_FI_PROF_GR_ENGINE_ACTIVE", "time in which a compute or graphics engine was busy", 1),
+    2: _ratio("DCGM_FI_PROF_SM_ACTIVE", "time in which the streaming multiprocessors had work, averaged over them", 2),
+    3: _ratio("DCGM_FI_PROF_SM_OCCUPANCY", "warps resident of those that would fit", 3),
+    5: _ratio("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "time in which the tensor cores were busy", 5),
+    7: _ratio("DCGM_FI_PROF_PIPE_TENSOR_HMMA_ACTIVE", f"{_TENSOR} half-precision products", 7),
+    9: _ratio("DCGM_FI_PROF_PIPE_TENSOR_IMMA_ACTIVE", f"{_TENSOR} integer products", 9),
+    6: _ratio("DCGM_FI_PROF_PIPE_TENSOR_DFMA_ACTIVE", f"{_TENSOR} double-precision products", 6),
+    4: _ratio("DCGM_FI_PROF_PIPE_INT_ACTIVE", "time in which the integer pipes were busy", 4),
+    11: _ratio("DCGM_FI_PROF_PIPE_FP64_ACTIVE", "time in which the double-precision pipes were busy", 11),
+    12: _ratio("DCGM_FI_PROF_PIPE_FP32_ACTIVE", "time in which the single-precision pipes were busy", 12),
+    13: _ratio("DCGM_FI_PROF_PIPE_FP16_ACTIVE", "time in which the half-precision pipes were busy", 13),
+    10: _ratio("DCGM_FI_PROF_DRAM_ACTIVE", "what the device memory's interface can transfer", 10),
+}
+# GPM gives MiB/s.
+RATES = {
+    20: _rate("DCGM_FI_PROF_PCIE_TX_BYTES", "sent over PCIe, headers included", 20),
+    21: _rate("DCGM_FI_PROF_PCIE_RX_BYTES", "received over PCIe, headers included", 21),
+    61: _rate("DCGM_FI_PROF_NVLINK_TX_BYTES", "sent over all NVLinks, headers included", 61),
+    60: _rate("DCGM_FI_PROF_NVLINK_RX_BYTES", "received over all NVLinks, headers included", 60),
+}
+# Few GPUs in a cluster ever use these; zeros of all 15 that an H100 has would be a tenth of its series.
+ENGINES = {
+    30: _engine("DCGM_FI_PROF_NVDEC0_ACTIVE", "video decoder 0", 30),
+    31: _engine("DCGM_FI_PROF_NVDEC1_ACTIVE", "video decoder 1", 31),
+    32: _engine("DCGM_FI_PROF_NVDEC2_ACTIVE", "video decoder 2", 32),
+    33: _engine("DCGM_FI_PROF_NVDEC3_ACTIVE", "video decoder 3", 33),
+    34: _engine("DCGM_FI_PROF_NVDEC4_ACTIVE", "video decoder 4", 34),
+    35: _engine("DCGM_FI_PROF_NVDEC5_ACTIVE", "video decoder 5", 35),
+    36: _engine("DCGM_FI_PROF_NVDEC6_ACTIVE", "video decoder 6", 36),
+    37: _engine("DCGM_FI_PROF_NVDEC7_ACTIVE", "video decoder 7", 37),
+    40: _engine("DCGM_FI_PROF_NVJPG0_ACTIVE", "JPEG decoder 0", 40),
+    41: _engine("DCGM_FI_PROF_NVJPG1_ACTIVE", "JPEG decoder 1", 41),
+    42: _engine("DCGM_FI_PROF_NVJPG2_ACTIVE", "JPEG decoder 2", 42),
+    43: _engine("DCGM_FI_PROF_NVJPG3_ACTIVE", "JPEG decoder 3", 43),
+    44: _engine("DCGM_FI_PROF_NVJPG4_ACTIVE", "JPEG decoder 4", 44),
+    45: _engine("DCGM_FI_PROF_NVJPG5_ACTIVE", "JPEG decoder 5", 45),
+    46: _engine("DCGM_FI_PROF_NVJPG6_ACTIVE", "JPEG decoder 6", 46),
+    47: _engine("DCGM_FI_PROF_NVJPG7_ACTIVE", "JPEG decoder 7", 47),
+    50: _engine("DCGM_FI_PROF_NVOFA0_ACTIVE", "optical flow accelerator 0", 50),
+    51: _engine("DCGM_FI_PROF_NVOFA1_ACTIVE", "optical flow accelerator 1", 51),
+}
 # fmt: off
 _ROWS = GpuFamilies()
 SM_CYCLES = _ROWS.counter("pyrometer_gpu_sm_cycles_total",
@@ -38,9 +93,16 @@ NVLINK_LINK_TRANSMITTED = _ROWS.counter("pyrometer_gpu_nvlink_link_transmitted_b
     "Bytes sent over one NVLink since the node was booted, GPM metrics from 262 on; R595 and newer.", "link")
 NVLINK_LINK_RECEIVED = _ROWS.counter("pyrometer_gpu_nvlink_link_received_bytes_total",
     "Bytes received over one NVLink since the node was booted, GPM metrics from 261 on; R595 and newer.", "link")
+PCIE_TRANSMITTED = _ROWS.counter("pyrometer_gpu_pcie_transmitted_bytes_total",
+    "Bytes that the GPU sent over PCIe: GPM metric 255 on R595 and newer, else NVML field 197 (driver 555 and newer), "
+    "from 4 GiB on.")
+PCIE_RECEIVED = _ROWS.counter("pyrometer_gpu_pcie_received_bytes_total",
+    "Bytes that the GPU received over PCIe: GPM metric 256 on R595 and newer, else NVML field 198 (driver 555 and "
+    "newer), from 4 GiB on.")
 # fmt: on
 
-BYTES_PER_MIB = 1 << 20
+# A Gen5 x16 link fills 32 bits in 70 ms: whatever wraps there can't be read once per scrape.
+MOST_IN_32_BITS = (1 << 32) - 1
 _SM_CYCLES, _SM_ACTIVE_CYCLES = 248, 249
 _PIPES = {
     250: "tensor", 251: "tensor_dmma", 252: "tensor_hmma", 253: "tensor_imma", 254: "tensor_dfma",
@@ -62,6 +124,32 @@ _AVERAGES = (*RATIOS, *RATES, *ENGINES)
 _SINCE_BOOT = (*(metric for metric, _family, _labels in _TOTALS), _PCIE_TX, _PCIE_RX)
 # Only a little above what can be: two counters that aren't read at the same instant may give 100.1 %.
 _MOST_RATIO = 1.05
+
+
+def pcie_fields(driver: str) -> Sequence[FieldKey]:
+    """Return NVML_FI_DEV_PCIE_COUNT_TX_BYTES and _RX_BYTES (197, 198), since R555."""
+    return (197, 198) if version_numbers(driver) >= (555,) else ()
+
+
+class PcieCounters:
+    """The bytes over PCIe by the driver's field values, of which nvml.h says no more than that they can wrap.
+
+    So they are believed only while they prove to be wider than 32 bits: served from 4 GiB on, and no longer once one
+    went backwards while the GPU stayed open.
+    """
+
+    def __init__(self) -> None:
+        self._last = Traffic(0, 0)
+        self._wraps = False
+
+    def read(self, fields: Mapping[FieldKey, float]) -> Traffic | None:
+        """Return the driver's counts; None if there are none, or none that can be used."""
+        if 197 not in fields or 198 not in fields:
+            return None
+        now, before = Traffic(fields[197], fields[198]), self._last
+        self._last = now
+        self._wraps |= now.transmitted < before.transmitted or now.received < before.received
+        return now if not self._wraps and max(now) > MOST_IN_32_BITS else None
 
 
 class _Bound(NamedTuple):
@@ -98,9 +186,10 @@ class Profiling:
         self._metrics = (*_AVERAGES, *_SINCE_BOOT) if has_totals else _AVERAGES
         self._pcie = PcieCounters()
         self._pcie_from_gpm = None if has_totals else False
-        self._ratios = [_bound(metric, gpu.dcgm(family, 0)) for metric, family in RATIOS.items()]
-        self._engines = [_bound(metric, gpu.dcgm(family, 0)) for metric, family in ENGINES.items()]
-        self._rates = [_bound(metric, gpu.dcgm(family, 0)) for metric, family in RATES.items()]
+        self._ratios, self._engines, self._rates = (
+            [_Bound(metric, *gpu.dcgm(family, 0)[:2]) for metric, family in table.items()]
+            for table in (RATIOS, ENGINES, RATES)
+        )
         self._totals = BoundSamples({metric: gpu.own(family, 0, *more) for metric, family, more in _TOTALS})
 
     def fields(self) -> Sequence[FieldKey]:
@@ -114,11 +203,9 @@ class Profiling:
             return
         found = self._gpm.read(gpu.context.clock.monotonic(), self._metrics)
         if found is not None:
-            if (
-                not found and self._pcie_from_gpm is None
-            ):  # refused from the first: not again with what few drivers know
-                self._metrics = _AVERAGES
             if self._pcie_from_gpm is None:
+                if not found:  # refused from the first: not again with what few drivers know
+                    self._metrics = _AVERAGES
                 self._pcie_from_gpm = _PCIE_TX in found and _PCIE_RX in found
             yield columns_of(self._averages(found))
             yield self._totals.read(found)
@@ -130,8 +217,8 @@ class Profiling:
     def _averages(self, found: Mapping[int, float]) -> Iterable[Row]:
         worked = self._worked
         worked.update(metric for metric in ENGINES if found.get(metric, 0) > 0)
-        shown = [*self._ratios, *(each for each in self._engines if each.metric in worked)] if worked else self._ratios
-        for metric, family, labels in shown:
+        engines = (engine for engine in self._engines if engine.metric in worked)
+        for metric, family, labels in (*self._ratios, *engines):
             ratio = found.get(metric, -1) / 100
             if 0 <= ratio <= _MOST_RATIO:
                 yield family, labels, ratio
@@ -140,16 +227,8 @@ class Profiling:
                 yield family, labels, int(found[metric] * BYTES_PER_MIB)
 
 
-def _bound(metric: int, sample: Sample) -> _Bound:
-    return _Bound(metric, sample.family, sample.labels)
-
-
 def _pcie_of(found: Mapping[int, float]) -> Traffic | None:
     return Traffic(found[_PCIE_TX], found[_PCIE_RX]) if _PCIE_TX in found and _PCIE_RX in found else None
 
 
-SUBJECT = SubjectSpec(
-    name="dcgm_profiling",
-    families=(*RATIOS.values(), *RATES.values(), *ENGINES.values(), *_ROWS, PCIE_TRANSMITTED, PCIE_RECEIVED),
-    make=Profiling,
-)
+SUBJECT = SubjectSpec("dcgm_profiling", (*_DCGM, *_ROWS), Profiling)

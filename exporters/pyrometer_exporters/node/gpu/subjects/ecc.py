@@ -90,8 +90,4 @@ class _Ecc(FieldSubject):
             yield self.gpu.own(SRAM_EXCEEDED, int(status.bThresholdExceeded))
 
 
-SUBJECT = SubjectSpec(
-    "ecc",
-    tuple(_ROWS),
-    _Ecc,
-)
+SUBJECT = SubjectSpec("ecc", tuple(_ROWS), _Ecc)

@@ -8,10 +8,11 @@ gpu_instance=""} 1``.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
-from pyrometer_exporters.framework.metrics import NO_SAMPLES, Columns, Sample, columns_of
+from pyrometer_exporters.framework.metrics import Columns, Sample, columns_of
 from pyrometer_exporters.node.gpu.families import GpuFamilies
+from pyrometer_exporters.node.gpu.field_subject import FieldSubject
 from pyrometer_exporters.node.gpu.jobs import Job
 from pyrometer_exporters.node.gpu.nvml import FieldKey, optional
 from pyrometer_exporters.node.gpu.pods import UNKNOWN
@@ -33,37 +34,24 @@ NO_INSTANCE = 0xFFFFFFFF
 ATTRIBUTIONS = ("job", "none", "hidden")
 
 
-class JobSubject:
-    """One GPU's processes."""
-
-    def __init__(self) -> None:
-        self._gpu: OpenGpu | None = None
-        self._none = NO_SAMPLES
-        """The samples while no process computes on the GPU."""
-
+class _Job(FieldSubject):
     def open(self, gpu: OpenGpu) -> None:
-        """See Subject."""
-        self._gpu = gpu
-        self._none = columns_of(PROCESSES.sample(0, *gpu.labels, attribution) for attribution in ATTRIBUTIONS)
+        """See FieldSubject."""
+        super().open(gpu)
+        self._idle = columns_of(PROCESSES.sample(0, *gpu.labels, attribution) for attribution in ATTRIBUTIONS)
 
-    def fields(self) -> Sequence[FieldKey]:
-        """Return none: processes have a call of their own."""
-        return ()
-
-    def read(self, fields: Mapping[FieldKey, float]) -> Iterable[Sample | Columns]:  # noqa: ARG002  it has none
+    def now(self, _fields: Mapping[FieldKey, float]) -> Iterable[Sample | Columns]:
         """Yield the present jobs."""
-        gpu = self._gpu
-        if gpu is None:
-            return
+        gpu = self.gpu
         running = _running(gpu)
         if running is None:
             return
         if not running:  # as on every idle GPU
-            yield self._none
+            yield self._idle
             return
         jobs: set[tuple[Job, str]] = set()
         attributions = Counter(_attribution(gpu, pid, instances, jobs) for pid, instances in running.items())
-        for job, instance in sorted(jobs, key=lambda each: (each[0].job_id, each[0].user, each[1])):
+        for job, instance in sorted(jobs, key=lambda found: (found[0].job_id, found[0].user, found[1])):
             pod = gpu.context.pods.of(job.job_id) if gpu.context.pods is not None else UNKNOWN
             names = pod.workload, pod.namespace, pod.name
             yield INFO.sample(1, *gpu.labels, job.job_id, job.user, *names, instance)
@@ -94,4 +82,4 @@ def _attribution(gpu: OpenGpu, pid: int, instances: set[str], jobs: set[tuple[Jo
     return "none" if gpu.context.jobs.visible(pid) else "hidden"
 
 
-SUBJECT = SubjectSpec("job", tuple(_ROWS), JobSubject)
+SUBJECT = SubjectSpec("job", tuple(_ROWS), _Job)

@@ -16,13 +16,14 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from pyrometer_exporters.framework.metrics import Family, Sample
-from pyrometer_exporters.node.gpu import families, profiling
+from pyrometer_exporters.node.gpu import families
 from pyrometer_exporters.node.gpu.families import GpuFamilies
 from pyrometer_exporters.node.gpu.field_subject import FieldSubject
 from pyrometer_exporters.node.gpu.gpm import Gpm
 from pyrometer_exporters.node.gpu.nvml import FieldKey, Handle, NvmlError
 from pyrometer_exporters.node.gpu.readings import BYTES_PER_MIB
 from pyrometer_exporters.node.gpu.subject import OpenGpu, SubjectSpec
+from pyrometer_exporters.node.gpu.subjects import dcgm_profiling
 
 T = TypeVar("T")
 
@@ -43,7 +44,7 @@ FB_FREE = Family("DCGM_FI_DEV_FB_FREE", "gauge", families.FB_FREE.help, INSTANCE
 FB_USED = Family("DCGM_FI_DEV_FB_USED", "gauge", families.FB_USED.help, INSTANCE_LABELS)
 FB_RESERVED = Family("DCGM_FI_DEV_FB_RESERVED", "gauge", families.FB_RESERVED.help, INSTANCE_LABELS)
 # GPM's ratios, of the instance's own share of the GPU; a divided GPU has no DCGM_FI_DEV_GPU_UTIL.
-RATIOS = {metric: replace(family, labels=INSTANCE_LABELS) for metric, family in profiling.RATIOS.items()}
+RATIOS = {metric: replace(family, labels=INSTANCE_LABELS) for metric, family in dcgm_profiling.RATIOS.items()}
 _METRICS = tuple(RATIOS)
 _MOST_PERCENT = 105  # as profiling allows it
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from pyrometer_exporters.framework.metrics import Sample
+from pyrometer_exporters.node.gpu.clock_events import version_numbers
 from pyrometer_exporters.node.gpu.families import GpuFamilies
 from pyrometer_exporters.node.gpu.nvml import FieldKey
-from pyrometer_exporters.node.gpu.rate_window import RateWindow
+from pyrometer_exporters.node.gpu.rate_window import RateWindow, Traffic
 from pyrometer_exporters.node.gpu.subject import OpenGpu, SubjectSpec
-from pyrometer_exporters.node.gpu.throughput import ALL_LINKS, BYTES_PER_KIB, NvlinkCounters, Traffic, nvlink_fields
 
 # fmt: off
 _ROWS = GpuFamilies()
@@ -23,6 +23,40 @@ BANDWIDTH_TOTAL = _ROWS.dcgm_counter("DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL",
 BANDWIDTH_L0 = _ROWS.dcgm_counter("DCGM_FI_DEV_NVLINK_BANDWIDTH_L0",
     "Both directions of NVLink 0 in 1000 KiB/s since an earlier scrape: a rate, though DCGM calls it a counter.")
 # fmt: on
+
+ALL_LINKS = 0xFFFFFFFF  # the scope that sums up a GPU's NVLinks
+BYTES_PER_KIB = 1024
+
+
+def nvlink_fields(driver: str, link: int = ALL_LINKS) -> list[FieldKey]:
+    """Return the field values to ask for on this driver; see :class:`NvlinkCounters`."""
+    fields: list[FieldKey] = [(138, link), (139, link)]
+    # NVML_FI_DEV_NVLINK_COUNT_XMIT_BYTES and _RCV_BYTES came with R560; before, nobody says what the ids mean.
+    return [*fields, (202, link), (204, link)] if version_numbers(driver) >= (560,) else fields
+
+
+class NvlinkCounters:
+    """The bytes over all of a GPU's NVLinks, or over one of them.
+
+    Up to Hopper NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX and _RX (138, 139: payload in KiB), which is what DCGM reads;
+    from NVLink 5 on NVML_FI_DEV_NVLINK_COUNT_XMIT_BYTES and _RCV_BYTES (202, 204). The first of them that has counted
+    anything is kept to, so that the sum never jumps from one to the other.
+    """
+
+    def __init__(self, link: int = ALL_LINKS) -> None:
+        self._sources = (((138, link), (139, link), BYTES_PER_KIB), ((202, link), (204, link), 1))
+        self._chosen: tuple[tuple[int, int], tuple[int, int], int] | None = None
+
+    def read(self, fields: Mapping[FieldKey, float]) -> Traffic | None:
+        """Return the driver's counts; None without NVLinks."""
+        there = [source for source in self._sources if source[0] in fields and source[1] in fields]
+        if self._chosen is None:
+            self._chosen = next((source for source in there if fields[source[0]] or fields[source[1]]), None)
+        chosen = self._chosen or (there[0] if there else None)
+        if chosen is None or chosen not in there:
+            return None
+        transmitted, received, unit = chosen
+        return Traffic(fields[transmitted] * unit, fields[received] * unit)
 
 
 class NvlinkThroughput:
@@ -83,8 +117,4 @@ class _Rate:
         return self._last
 
 
-SUBJECT = SubjectSpec(
-    name="nvlink_throughput",
-    families=tuple(_ROWS),
-    make=NvlinkThroughput,
-)
+SUBJECT = SubjectSpec("nvlink_throughput", tuple(_ROWS), NvlinkThroughput)

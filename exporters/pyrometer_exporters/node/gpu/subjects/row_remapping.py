@@ -79,8 +79,4 @@ class _RowRemapping(FieldSubject):
                 yield self.gpu.dcgm(family, int(getattr(histogram, member)))
 
 
-SUBJECT = SubjectSpec(
-    "row_remapping",
-    tuple(_ROWS),
-    _RowRemapping,
-)
+SUBJECT = SubjectSpec("row_remapping", tuple(_ROWS), _RowRemapping)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from pyrometer_exporters.framework.metrics import Sample
 from pyrometer_exporters.node.gpu.families import GpuFamilies
+from pyrometer_exporters.node.gpu.field_subject import FieldSubject
 from pyrometer_exporters.node.gpu.nvml import FieldKey, optional
 from pyrometer_exporters.node.gpu.subject import OpenGpu, SubjectSpec
 
@@ -25,41 +26,30 @@ _BRANDS = (
 )  # fmt: skip
 
 
-class Versions:
-    """Read when the GPU is opened: none of it changes while the driver is loaded."""
-
-    def __init__(self) -> None:
-        self._sample: Sample | None = None
+class _Versions(FieldSubject):
+    _sample: Sample
 
     def open(self, gpu: OpenGpu) -> None:
-        """Ask for all of them."""
-        brand = optional(lambda: int(gpu.nvml.ask("nvmlDeviceGetBrand", gpu.handle)))
+        """Ask for all versions: none of them changes while the driver is loaded."""
+        super().open(gpu)
+        brand = self.ask_number("nvmlDeviceGetBrand")
         self._sample = VERSIONS.sample(
             1,
             *gpu.labels,
             _text(optional(gpu.nvml.library_version)),
-            _BRANDS[brand] if brand is not None and brand < len(_BRANDS) else "",
-            _text(optional(lambda: gpu.nvml.ask("nvmlDeviceGetInforomImageVersion", gpu.handle))),
-            *(_inforom(gpu, part) for part in (_OEM, _ECC, _POWER)),
+            _BRANDS[int(brand)] if brand is not None and brand < len(_BRANDS) else "",
+            _text(self.ask("nvmlDeviceGetInforomImageVersion")),
+            *(_text(self.ask("nvmlDeviceGetInforomVersion", part)) for part in (_OEM, _ECC, _POWER)),
         )
 
-    def fields(self) -> Sequence[FieldKey]:
-        """Return none."""
-        return ()
-
-    def read(self, fields: Mapping[FieldKey, float]) -> Iterable[Sample]:  # noqa: ARG002  it has none
-        """Yield the one series."""
-        if self._sample is not None:
-            yield self._sample
+    def now(self, _fields: Mapping[FieldKey, float]) -> Iterable[Sample]:
+        """Return the one series."""
+        return (self._sample,)
 
 
-def _inforom(gpu: OpenGpu, part: int) -> str:
-    return _text(optional(lambda: gpu.nvml.ask("nvmlDeviceGetInforomVersion", gpu.handle, part)))
-
-
-def _text(found: object) -> str:
+def _text(answer: object) -> str:
     # Older releases of the binding give bytes.
-    return found.decode(errors="replace") if isinstance(found, bytes) else str(found or "")
+    return answer.decode(errors="replace") if isinstance(answer, bytes) else str(answer or "")
 
 
-SUBJECT = SubjectSpec(name="versions", families=(VERSIONS,), make=Versions)
+SUBJECT = SubjectSpec("versions", (VERSIONS,), _Versions)
