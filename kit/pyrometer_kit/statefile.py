@@ -56,8 +56,10 @@ def state_folder(path: str | None, default: Path) -> Path | None:
 class StateFile:
     """The file ``<folder>/<name>``; without a folder nothing is stored."""
 
-    def __init__(self, folder: Path | None, name: str, *, mode: int | None = None) -> None:
+    def __init__(self, folder: Path | None, name: str, *, version: int | None = None, mode: int | None = None) -> None:
+        """Store objects of this ``version``: another one's file is set aside. None for those that have their own."""
         self._path = folder / name if folder else None
+        self._version = version
         self._mode = mode  # whatever the umask is; None: as the umask allows
         self.unusable = False
         """True after a file that could not be read: its state is unknown, which is not the same as empty."""
@@ -78,7 +80,10 @@ class StateFile:
         if self._path is None:
             return None
         try:
-            return decode(json.loads(self._path.read_text(encoding="utf-8")))
+            data = json.loads(self._path.read_text(encoding="utf-8"))
+            if self._version is not None and data["version"] != self._version:
+                raise ValueError(f"version {data['version']!r} instead of {self._version}")
+            return decode(data)
         except FileNotFoundError:
             return None
         except PermissionError as error:
@@ -97,7 +102,7 @@ class StateFile:
         Raises:
             OSError: It cannot be written.
         """
-        self.replace(json.dumps(data))
+        self.replace(json.dumps(data if self._version is None else {"version": self._version, **data}))
 
     def replace(self, text: str) -> None:
         """Replace the file's text; a crash leaves the old or the new one whole.

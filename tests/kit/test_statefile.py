@@ -45,6 +45,16 @@ def test_a_disk_that_is_mended_is_used_again(tmp_path: Path) -> None:
     assert file.load(lambda data: data["n"]) == 5
 
 
+@pytest.mark.parametrize("text", ['{"version": 2, "n": 5}', '{"n": 5}', "[]"])
+def test_a_file_of_another_version_is_set_aside(tmp_path: Path, text: str) -> None:
+    file = StateFile(tmp_path, "counts.json", version=1)
+    file.save({"n": 5})
+    assert file.load(lambda data: data["n"]) == 5
+    (tmp_path / "counts.json").write_text(text)
+    assert file.load(lambda data: data["n"]) is None
+    assert [path.name for path in tmp_path.iterdir()] == ["counts.json.corrupt"]
+
+
 def test_a_file_is_read_back_and_a_foreign_one_set_aside(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = StateFile(tmp_path, "counts.json")
     assert file.load(lambda data: data["n"]) is None

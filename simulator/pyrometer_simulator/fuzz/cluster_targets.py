@@ -48,8 +48,7 @@ def ufm_telemetry(_folder: Path, _at_end: ExitStack) -> Check:
     """Build the check of UFM Telemetry's CSV, to the samples."""
     from pyrometer_exporters.cluster.ufm.fabric import HostPort  # noqa: PLC0415
     from pyrometer_exporters.cluster.ufm_telemetry.collector import temperature_samples  # noqa: PLC0415
-    from pyrometer_exporters.cluster.ufm_telemetry.tables import rows  # noqa: PLC0415
-    from pyrometer_exporters.cluster.ufm_telemetry.temperatures import temperatures  # noqa: PLC0415
+    from pyrometer_exporters.cluster.ufm_telemetry.temperatures import rows, temperatures  # noqa: PLC0415
     from pyrometer_exporters.framework.exposition import Renderer  # noqa: PLC0415
 
     hosts = {f"{number:016x}": HostPort("n1", "mlx5_0", "1", f"{number:016x}") for number in range(2)}

@@ -8,8 +8,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from pyrometer_exporters.cluster.ledger.families import FAMILIES, book_samples
 from pyrometer_exporters.cluster.ledger.history import Ledger, decoded
@@ -28,7 +27,6 @@ TURN_SECONDS = 120.0
 FIRST_SECONDS = 3.0
 # For a new ledger: enough to see a run's day, and read in a minute.
 LOOKBACK_HOURS = 24.0
-VERSION = 1
 
 
 class LedgerCollector:
@@ -39,9 +37,9 @@ class LedgerCollector:
         self._match = _matcher(getattr(context.flags, "collector.ledger.match"))
         self._prometheus = prometheus or HttpPrometheus(getattr(context.flags, "prometheus.url"))
         self._clock = context.clock
-        self._state = StateFile(context.state, "ledger.json")
+        self._state = StateFile(context.state, "ledger.json", version=1)
         lookback: float = getattr(context.flags, "collector.ledger.lookback")
-        self._ledger = self._state.load(_decode) or Ledger(int((context.clock.wall() - lookback * 3600) * 1000))
+        self._ledger = self._state.load(decoded) or Ledger(int((context.clock.wall() - lookback * 3600) * 1000))
         self._lock = threading.Lock()
         self._served: list[Sample] = []
         self._state_error: OSError | None = None
@@ -83,7 +81,7 @@ class LedgerCollector:
 
     def _save(self) -> None:
         try:
-            self._state.save({"version": VERSION, **self._ledger.encoded()})
+            self._state.save(self._ledger.encoded())
             self._state_error = None
         except OSError as error:
             self._state_error = error
@@ -107,8 +105,9 @@ def targets(given: Iterable[str]) -> dict[str, float]:
         run, _, text = item.rpartition("=")
         tokens = _number(text)
         if not run or run in found or not 0 < tokens < 1e30:
-            msg = f"--collector.ledger.target={item}: give each run once, as RUN=TOKENS, such as llama-8b=15e12"
-            raise UsageError(msg)
+            raise UsageError(
+                f"--collector.ledger.target={item}: give each run once, as RUN=TOKENS, such as llama-8b=15e12"
+            )
         found[run] = tokens
     return found
 
@@ -124,16 +123,8 @@ def _matcher(text: str) -> str:
     """Return a flag's label matchers, ready to append to others; checked, as a wrong one could query anything."""
     one = r'[a-zA-Z_][a-zA-Z0-9_]*(=|!=|=~|!~)"(?:[^"\\]|\\.)*"'
     if text and not re.fullmatch(rf"{one}(,{one})*", text):
-        msg = f'--collector.ledger.match={text}: not label matchers such as cluster="c1"'
-        raise UsageError(msg)
+        raise UsageError(f'--collector.ledger.match={text}: not label matchers such as cluster="c1"')
     return f",{text}" if text else ""
-
-
-def _decode(data: Mapping[str, Any]) -> Ledger:
-    if data["version"] != VERSION:
-        msg = f"version {data['version']!r} instead of {VERSION}"
-        raise ValueError(msg)
-    return decoded(data)
 
 
 _hours = number_between(0.1, 24 * 365, "a number of hours from 0.1 to 8760")

@@ -6,11 +6,8 @@ operations guide. Other events are counted under their number with the name ``ot
 
 from __future__ import annotations
 
-NAMES = {
-    64: "gid_out_of_service",
-    65: "gid_in_service",
-    66: "multicast_group_created",
-    67: "multicast_group_deleted",
+# These are counted per port, switch or host, and per cable where a serial is named: someone may have to go there.
+PLACED = {
     110: "symbol_errors",
     112: "link_downed_counter",
     113: "receive_errors",
@@ -20,57 +17,36 @@ NAMES = {
     118: "receive_constraint_errors",
     120: "buffer_overruns",
     121: "vl15_dropped",
-    328: "link_up",
     329: "link_down",
     331: "node_down",
-    332: "node_up",
     336: "port_disabled",
     394: "switch_critical_failure",
-    603: "events_suppressed",
     702: "port_unhealthy",
     907: "switch_down",
-    908: "switch_up",
     915: "bit_errors_critical",
     916: "bit_errors_high",
     917: "symbol_bit_errors",
     918: "symbol_bit_errors_warning",
     919: "cable_temperature_high",
     920: "cable_temperature_low",
-    1500: "cable_new",
     1502: "cable_moved",
     1503: "cable_serial_duplicate",
+}
+NAMES = {
+    **PLACED,
+    64: "gid_out_of_service",
+    65: "gid_in_service",
+    66: "multicast_group_created",
+    67: "multicast_group_deleted",
+    328: "link_up",
+    332: "node_up",
+    603: "events_suppressed",
+    908: "switch_up",
+    1500: "cable_new",
 }
 OTHER = "other"
 
 LINK_UP, LINK_DOWN, SUPPRESSION, UNHEALTHY = 328, 329, 603, 702
-# These are counted per port, switch or host, and per cable where a serial is named: someone may have to go there.
-PLACED = frozenset(
-    {
-        110,
-        112,
-        113,
-        115,
-        116,
-        117,
-        118,
-        120,
-        121,
-        329,
-        331,
-        336,
-        394,
-        702,
-        907,
-        915,
-        916,
-        917,
-        918,
-        919,
-        920,
-        1502,
-        1503,
-    }
-)
 
 
 def name_of(number: int) -> str:

@@ -15,10 +15,9 @@ from datetime import tzinfo
 from pathlib import Path
 
 from pyrometer_exporters.cluster.poller import Poller
-from pyrometer_exporters.cluster.ufm.counter_init import CounterInit
 from pyrometer_exporters.cluster.ufm.event_counts import MAX_PLACES
 from pyrometer_exporters.cluster.ufm.fabric import fabric_samples, host_ports
-from pyrometer_exporters.cluster.ufm.families import FAMILIES, GAPS, UNREAD, at_zero, event_samples
+from pyrometer_exporters.cluster.ufm.families import FAMILIES, GAPS, UNREAD, CounterInit, at_zero, event_samples
 from pyrometer_exporters.cluster.ufm.reader import Reader
 from pyrometer_exporters.framework.collector import CollectorSpec, Context, FlagGroup
 from pyrometer_exporters.framework.metrics import Down, Sample
@@ -42,7 +41,7 @@ class UfmCollector:
         self._path: Path = getattr(context.flags, "collector.ufm.event-log")
         zone: tzinfo | None = getattr(context.flags, "collector.ufm.timezone")
         self._clock = context.clock
-        self._reader = Reader(self._path, zone, StateFile(context.state, "ufm.json"))
+        self._reader = Reader(self._path, zone, StateFile(context.state, "ufm.json", version=1))
         self._counter_init = CounterInit(self._counted_before())
         asked = prometheus or HttpPrometheus(getattr(context.flags, "prometheus.url"))
         self._log = Poller("ufm-log", LOOK_SECONDS, READ_SECONDS, self._reader.turn, context.clock)

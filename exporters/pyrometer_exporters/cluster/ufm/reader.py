@@ -17,7 +17,6 @@ from pyrometer_kit.statefile import StateFile
 
 # For links, an exporter that is new to the log reads its end, at most this much.
 LEARNED_BYTES = 64 << 20
-VERSION = 1
 
 
 class Reader:
@@ -127,8 +126,7 @@ class Reader:
             return
         with self.lock:
             data = {
-                "version": VERSION, "place": astuple(place), "lines": dict(self.lines), "gaps": self.gaps,
-                "tally": self.counts.encoded(),
+                "place": astuple(place), "lines": dict(self.lines), "gaps": self.gaps, "tally": self.counts.encoded(),
             }  # fmt: skip
         try:
             self._state.save(data)
@@ -138,9 +136,6 @@ class Reader:
             self._place, self._changed, self.state_error = place, False, None
 
     def _decode(self, data: Mapping[str, Any]) -> bool:
-        if data["version"] != VERSION:
-            msg = f"version {data['version']!r} instead of {VERSION}"
-            raise ValueError(msg)
         inode, offset, marked, mark = data["place"]
         place = LogPosition(int(inode), int(offset), int(marked), str(mark))
         lines, gaps = Counter({str(k): int(v) for k, v in data["lines"].items()}), int(data["gaps"])

@@ -12,8 +12,7 @@ from urllib.parse import urlsplit
 
 from pyrometer_exporters.cluster.poller import Poller, seconds
 from pyrometer_exporters.cluster.ufm.fabric import HostPort, host_ports
-from pyrometer_exporters.cluster.ufm_telemetry.tables import rows
-from pyrometer_exporters.cluster.ufm_telemetry.temperatures import Temperatures, temperatures
+from pyrometer_exporters.cluster.ufm_telemetry.temperatures import Temperatures, rows, temperatures
 from pyrometer_exporters.framework.collector import CollectorSpec, Context, FlagGroup
 from pyrometer_exporters.framework.metrics import Down, Families, Sample
 from pyrometer_exporters.framework.outcome import PartError

@@ -11,7 +11,6 @@ from typing import Any, Final, NamedTuple
 from pyrometer_kit.statefile import StateFile
 
 FILE: Final = "active.json"
-VERSION: Final = 1
 MODE: Final = 0o644
 MOST_PEERS: Final = 4
 """So many peers of a test are kept and exported: a node that is tested with another one each week has few series."""
@@ -54,7 +53,7 @@ def load(folder: Path | None) -> Mapping[Key, Tried]:
     Raises:
         PermissionError: There is a file that this user may not read.
     """
-    file = StateFile(folder, FILE)
+    file = StateFile(folder, FILE, version=1)
     found = file.load(_decoded)
     if file.denied:
         raise PermissionError(errno.EACCES, f"{FILE} can't be read by this user")
@@ -86,13 +85,10 @@ def save(folder: Path, tried: Mapping[Key, Tried]) -> None:
         }
         for key, each in tried.items()
     }  # fmt: skip
-    StateFile(folder, FILE, mode=MODE).save({"version": VERSION, "tests": data})
+    StateFile(folder, FILE, version=1, mode=MODE).save({"tests": data})
 
 
 def _decoded(data: Mapping[str, Any]) -> Mapping[Key, Tried]:
-    if data["version"] != VERSION:
-        msg = f"version {data['version']!r} instead of {VERSION}"
-        raise ValueError(msg)
     found = {str(key): _tried(each) for key, each in data["tests"].items()}
     return {(str(data["tests"][key].get("name", key)), each.peer): each for key, each in found.items()}
 

@@ -14,7 +14,6 @@ from typing import Any, Final
 from pyrometer_kit.statefile import StateFile
 
 FILE: Final = "checks.json"
-VERSION: Final = 1
 DAY_SECONDS: Final = 86_400.0
 
 
@@ -49,7 +48,7 @@ def load(folder: Path | None) -> Kept:
     """Return what the file holds; nothing where there is none, or none that can be used or that this user may read."""
     if folder is not None and not os.access(folder / FILE, os.R_OK):
         return Kept()
-    return StateFile(folder, FILE).load(_decoded) or Kept()
+    return StateFile(folder, FILE, version=1).load(_decoded) or Kept()
 
 
 def save(folder: Path | None, kept: Kept) -> None:
@@ -58,16 +57,9 @@ def save(folder: Path | None, kept: Kept) -> None:
     Raises:
         OSError: it can't be written.
     """
-    data = {
-        "version": VERSION, "learned": dict(kept.learned), "candidate": dict(kept.candidate), "since": kept.since,
-        "stuck": dict(kept.stuck),
-    }  # fmt: skip
-    StateFile(folder, FILE).save(data)
+    StateFile(folder, FILE, version=1).save(vars(kept))
 
 
 def _decoded(data: Mapping[str, Any]) -> Kept:
-    if data["version"] != VERSION:
-        msg = f"version {data['version']!r} instead of {VERSION}"
-        raise ValueError(msg)
     stuck = {str(key): float(since) for key, since in data["stuck"].items()}
     return Kept(dict(data["learned"]), dict(data["candidate"]), float(data["since"]), stuck)

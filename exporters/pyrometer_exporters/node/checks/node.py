@@ -146,6 +146,5 @@ class Node:
     def gpus(self) -> Any:  # noqa: ANN401  see Gpus
         """The driver's answers, asked once."""
         if self.ask_gpus is None:
-            msg = "this run doesn't query the driver"
-            raise RuntimeError(msg)
+            raise RuntimeError("this run doesn't query the driver")
         return self.ask_gpus(self)

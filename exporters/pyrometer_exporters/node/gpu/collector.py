@@ -34,7 +34,7 @@ from pyrometer_exporters.node.gpu.registry import GpuRegistry
 from pyrometer_exporters.node.gpu.release import ReleaseWatch
 from pyrometer_exporters.node.gpu.sampler import DEFAULT_FREQUENCY, Sampler
 from pyrometer_exporters.node.gpu.subject import SubjectContext
-from pyrometer_exporters.node.gpu.xid import families as xid_families
+from pyrometer_exporters.node.gpu.xid import watch as xid_watch
 from pyrometer_exporters.node.gpu.xid.catalogue import Classes, load_overrides
 from pyrometer_exporters.node.gpu.xid.watch import Served, XidWatch
 from pyrometer_kit.errors import UsageError
@@ -117,7 +117,7 @@ class GpuCollector:
         addresses = [pci for pci in on_bus or () if shared.selection.takes(None, pci, None)]
         left_out = self._registry.left_out | self._bus.given_away
         served = Served(gpus, addresses if self._registry.addressed else (), left_out)
-        return shared.xids.collect(served, shared.context.dcgm[xid_families.DCGM_XID_ERRORS], until)
+        return shared.xids.collect(served, shared.context.dcgm[xid_watch.DCGM_XID_ERRORS], until)
 
     def _must_reconnect(self, held: Mapping[str, int] | None) -> bool:
         driver = self._shared.driver
@@ -244,8 +244,7 @@ def selection_of(flags: argparse.Namespace) -> inventory.Selection:
     """
     include, exclude = getattr(flags, INCLUDE_FLAG), getattr(flags, EXCLUDE_FLAG)
     if include is not None and exclude is not None:
-        msg = f"--{INCLUDE_FLAG} and --{EXCLUDE_FLAG} exclude each other: give one of them"
-        raise UsageError(msg)
+        raise UsageError(f"--{INCLUDE_FLAG} and --{EXCLUDE_FLAG} exclude each other: give one of them")
     return inventory.Selection(include, exclude)
 
 
@@ -293,7 +292,7 @@ def all_families() -> tuple[Family, ...]:
     """Return the families of the collector and of all its subjects."""
     of_subjects = [family for spec in subject.discover() for family in spec.families]
     own = (*families.FAMILIES, *driver_versions.FAMILIES, release.RELEASED)
-    return (*own, *of_subjects, *xid_families.FAMILIES)
+    return (*own, *of_subjects, *xid_watch.FAMILIES)
 
 
 COLLECTOR = CollectorSpec(

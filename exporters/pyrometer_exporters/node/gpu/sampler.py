@@ -2,7 +2,7 @@
 
 20 times a second while one of them has, or had in the last ten seconds, a reason that only the sampler can measure, or
 the driver's own counters show that one was throttled since the previous scrape; else 5 times, as each round wakes a
-thread. ``stretches.py`` says why the sums are right all the same. A pulse that comes after ten quiet seconds is off by
+thread. ``Stretches`` says why the sums are right all the same. A pulse that comes after ten quiet seconds is off by
 0.2 s at most at each of its ends, by nothing on average, and missed only if it is shorter than 0.4 s.
 
 Two threads take turns, a round of all GPUs each; the one that holds the baton (a lock) has the turn, and each watches
@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import random
 import threading
 import time
 from collections.abc import Callable
@@ -33,7 +34,6 @@ from pyrometer_exporters.framework.outcome import PartError
 from pyrometer_exporters.node.gpu.clock_event_counts import Rises
 from pyrometer_exporters.node.gpu.clock_events import KNOWN_BITS, LASTING_BITS
 from pyrometer_exporters.node.gpu.driver import Link
-from pyrometer_exporters.node.gpu.stretches import Stretches
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +57,40 @@ REST_SECONDS = 1.0
 SLOW_READ_SECONDS = 0.02
 # No driver has so many reasons: a mask with these bits is invalid. A device that fell off the bus reads as all ones.
 NO_REASONS = 0xFFFFFFFFFFFF0000
+
+
+class Stretches:
+    """Divide time into stretches and read each once, at a random moment in it: long ones at rest, short ones when busy.
+
+    The whole stretch counts as what that one read shows. So the expected sum is exact whatever comes and goes, in step
+    with the stretches or not, and however their length was chosen, as long as that was before they began::
+
+        stretches  |------- 0.2 s -------|------- 0.2 s -------|- 0.05 -|- 0.05 -|- 0.05 -|- 0.05 -|
+        reads           x                            x            x          x     x            x
+        throttled                                 #############################
+        counted                          |=====================|========|========|
+                                                 0.2           +  0.05  +  0.05         of 0.29 s
+
+    A fixed interval counts a reason that comes and goes in a multiple of it, as a power cap does with the steps of a
+    training, a third too long or not at all. Counting the time since the previous read, with reads that are equally
+    often, is right as well, but not where a pulse makes the reads more frequent: its begin counts in full, its end not.
+
+    Lengths are in seconds.
+    """
+
+    __slots__ = ("_busy", "_chance", "_rest", "ends")
+
+    def __init__(self, busy: float, rest: float, chance: Callable[[], float] = random.random) -> None:
+        self._busy, self._rest, self._chance = busy, rest, chance
+        self.ends = 0.0
+        """When the present stretch ends, by the monotonic clock."""
+
+    def begin(self, now: float, *, busy: bool) -> float:
+        """Begin the next stretch, where the present one ends or later; return when it is to be read."""
+        begins = max(self.ends, now)  # one that was read late doesn't make the next ones hurry
+        length = self._busy if busy else self._rest
+        self.ends = begins + length
+        return begins + length * self._chance()
 
 
 class SampledGpu:

@@ -55,7 +55,6 @@ SEVERITIES = ("fatal", "non_fatal")
 PART = "kmsg"
 # A full ring of 1 MiB is read in a tenth of this.
 SETTLE_SECONDS = 2.0
-VERSION = 1
 # So many different switch errors are no list any more; the sum by kind goes on.
 MOST_SXIDS = 512
 
@@ -74,7 +73,7 @@ class KernelCollector:
     """Follows the log from when it is built; :meth:`collect` reads only memory."""
 
     def __init__(self, context: Context) -> None:
-        self._file = StateFile(context.state, "kernel.json")
+        self._file = StateFile(context.state, "kernel.json", version=1)
         self._boot = boot_id(context.procfs)
         kept = self._file.load(_decode) or _State("", -1, {}, {}, {}, {})
         self._kinds = Counter(kept.kinds)
@@ -188,20 +187,15 @@ def follow(path: Path, take: Callable[[Record], None], file: StateFile, after: i
 
 def _encode(state: _State) -> dict[str, Any]:
     sxids = [[*labels, count] for labels, count in state.sxids.items()]
-    kept = {"version": VERSION, "boot": state.boot, "sequence": state.sequence, "kinds": state.kinds, "sxids": sxids}
-    return {**kept, "uncorrected": state.uncorrected, "last": state.last}
+    return {**state._asdict(), "sxids": sxids}
 
 
 def _decode(data: Mapping[str, Any]) -> _State:
-    if data["version"] != VERSION:
-        msg = f"version {data['version']!r} instead of {VERSION}"
-        raise ValueError(msg)
     kinds = {kind: int(data["kinds"].get(kind, 0)) for kind in KINDS}
     sxids: Counter[tuple[str, ...]] = Counter()
     for *labels, link, count in data["sxids"]:
         if len(labels) + 1 != len(SXIDS.labels):
-            msg = "sxids don't have all labels"
-            raise ValueError(msg)
+            raise ValueError("sxids don't have all labels")
         # A file of an earlier version may hold 08 and 8.
         sxids[(*map(str, labels), link_number(str(link)))] += int(count)
     # Neither is in the files of earlier versions.

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from pyrometer_exporters.cluster.ufm_telemetry.collector import temperature_samples
-from pyrometer_exporters.cluster.ufm_telemetry.tables import rows
-from pyrometer_exporters.cluster.ufm_telemetry.temperatures import temperatures
+from pyrometer_exporters.cluster.ufm_telemetry.temperatures import rows, temperatures
 from pyrometer_exporters.framework.exposition import Renderer
 from pyrometer_simulator.situations.host import TRAINING
 from pyrometer_simulator.situations.model import MINUTE, Action, Situation, at, within

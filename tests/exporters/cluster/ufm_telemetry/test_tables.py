@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from pyrometer_exporters.cluster.ufm.fabric import HostPort
 from pyrometer_exporters.cluster.ufm_telemetry import temperatures as module
-from pyrometer_exporters.cluster.ufm_telemetry.tables import rows
-from pyrometer_exporters.cluster.ufm_telemetry.temperatures import celsius_of, switch_name, temperatures
+from pyrometer_exporters.cluster.ufm_telemetry.temperatures import celsius_of, rows, switch_name, temperatures
 
 # The columns' order and names of two releases: UFM's own port table, and the cables' of UFM Telemetry 1.22.
 PRIMARY = b"timestamp,source_id,tag,Node_GUID,port_guid,Port_Number,Module_Temperature\n"

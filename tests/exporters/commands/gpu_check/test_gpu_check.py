@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from pyrometer_exporters.commands.gpu_check import check, clock_events, collectives, load, main, poller, xid
-from pyrometer_exporters.node.gpu.stretches import Stretches
+from pyrometer_exporters.node.gpu.sampler import Stretches
 from pyrometer_simulator import gpu_check as stand_in
 from pyrometer_simulator.gpu_check import StandIn
 

@@ -23,8 +23,8 @@ from pyrometer_exporters.node.gpu.sampler import (
     REST_SECONDS,
     SampledGpu,
     Sampler,
+    Stretches,
 )
-from pyrometer_exporters.node.gpu.stretches import Stretches
 
 MakeNode = Callable[..., Any]
 

@@ -151,7 +151,7 @@ def test_a_state_of_an_earlier_release_is_read() -> None:
 @pytest.mark.parametrize(
     "damage",
     [
-        {"version": 2}, {"counts": 3}, {"counts": [["x", "y", "z", 1]]}, {"last": {"p": [{"nonsense": 1}, {}]}},
+        {"counts": 3}, {"counts": [["x", "y", "z", 1]]}, {"last": {"p": [{"nonsense": 1}, {}]}},
         {"recent": [[1]]}, {"at": None}, {"gone": 5},
     ],
 )  # fmt: skip

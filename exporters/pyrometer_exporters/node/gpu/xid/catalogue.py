@@ -153,15 +153,13 @@ def load_overrides(path: Path) -> dict[int, XidClass]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        msg = f"{path}: can't be read: {getattr(error, 'strerror', None) or error}"
-        raise UsageError(msg) from None
+        raise UsageError(f"{path}: can't be read: {getattr(error, 'strerror', None) or error}") from None
     found: dict[int, XidClass] = {}
     for number, line in enumerate(lines, 1):
         if line.strip() and not line.lstrip().startswith(("#", "---")):
             code, xid_class = _override(line, f"{path}:{number}")
             if code in found:
-                msg = f"{path}:{number}: {code} was given before"
-                raise UsageError(msg)
+                raise UsageError(f"{path}:{number}: {code} was given before")
             found[code] = xid_class
     return found
 
@@ -169,9 +167,7 @@ def load_overrides(path: Path) -> dict[int, XidClass]:
 def _override(line: str, where: str) -> tuple[int, XidClass]:
     found = _OVERRIDE.fullmatch(line)
     if found is None:
-        msg = f"{where}: {line.strip()!r} is not a number and a class, such as 79: critical"
-        raise UsageError(msg)
+        raise UsageError(f"{where}: {line.strip()!r} is not a number and a class, such as 79: critical")
     if found["class"] not in CLASSES:
-        msg = f"{where}: {found['class']} is not a class; known are {', '.join(CLASSES)}"
-        raise UsageError(msg)
+        raise UsageError(f"{where}: {found['class']} is not a class; known are {', '.join(CLASSES)}")
     return int(found["code"]), cast(XidClass, found["class"])

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 from pyrometer_exporters.node.gpu.xid.catalogue import Classes
 from pyrometer_exporters.node.gpu.xid.lines import FALLEN_OFF_BUS, XidEvent
 
-VERSION = 1
 # How far apart the times may be that two sources give for one event: the kernel's log has a clock that is never
 # adjusted. As long as one source is complete, longer than needed does no harm (see above).
 WINDOW_SECONDS = 60.0
@@ -234,7 +233,6 @@ class Ledger:
 def encode(ledger: Ledger) -> dict[str, Any]:
     """Return the counts that must survive a restart, as JSON."""
     return {
-        "version": VERSION,
         "boot": ledger.boot,
         "sequence": ledger.sequence,
         "counts": [[*key, name, count] for (key, name), count in ledger.counts.items()],
@@ -258,9 +256,6 @@ def decode(data: Mapping[str, Any]) -> Ledger:
     Raises:
         ValueError, KeyError, TypeError: it is none.
     """
-    if data["version"] != VERSION:
-        msg = f"version {data['version']!r} instead of {VERSION}"
-        raise ValueError(msg)
     recent: dict[Key, list[Seen]] = {}
     for pci, xid, since, at, sources in data["recent"]:
         recent.setdefault(_key(pci, xid), []).append(Seen(float(since), float(at), set(sources)))

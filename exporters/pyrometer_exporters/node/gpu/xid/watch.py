@@ -12,12 +12,12 @@ from pyrometer_exporters.framework.collector import Context
 from pyrometer_exporters.framework.metrics import Down, Family, Item, Sample, new_sample
 from pyrometer_exporters.framework.scheduling import Worker
 from pyrometer_exporters.node.gpu.driver import Driver
+from pyrometer_exporters.node.gpu.families import GpuFamilies
 from pyrometer_exporters.node.gpu.identity import Identity
 from pyrometer_exporters.node.gpu.inventory import kernel_pci_id
 from pyrometer_exporters.node.gpu.jobs import Jobs
 from pyrometer_exporters.node.gpu.nvml import Handle, Nvml
 from pyrometer_exporters.node.gpu.subject import BoundSamples
-from pyrometer_exporters.node.gpu.xid import families
 from pyrometer_exporters.node.gpu.xid.catalogue import Classes, meaning
 from pyrometer_exporters.node.gpu.xid.ledger import Key, Ledger, Owner, decode, encode
 from pyrometer_exporters.node.gpu.xid.lines import LineParser, XidEvent
@@ -25,6 +25,32 @@ from pyrometer_exporters.node.gpu.xid.listener import Listener
 from pyrometer_exporters.node.kernel.collector import boot_id, follow, why_not
 from pyrometer_exporters.node.kernel.kmsg import Record
 from pyrometer_kit.statefile import StateFile
+
+# fmt: off
+_ROWS = GpuFamilies()
+DCGM_XID_ERRORS = _ROWS.dcgm_gauge("DCGM_FI_DEV_XID_ERRORS",
+    "Number of the GPU's latest Xid since the node was booted, 0 for none: repeats don't show, "
+    "pyrometer_gpu_xid_errors_total counts.", "err_code", "err_msg")
+ERRORS = _ROWS.counter("pyrometer_gpu_xid_errors_total",
+    "Xid errors, each once, from NVML's events and the kernel's log; class is app, info, warning or critical. Codes "
+    "that can be critical are exported from the start. A GPU that NVML doesn't list has its PCI address in gpu.",
+    "xid", "class")
+CRITICAL = _ROWS.counter("pyrometer_gpu_xid_critical_errors_total",
+    "Those of pyrometer_gpu_xid_errors_total of class critical, all codes together: one series a GPU to watch.")
+CRITICAL_LAST = _ROWS.gauge("pyrometer_gpu_xid_critical_last_timestamp_seconds",
+    "When the GPU last reported a critical Xid, in s since the epoch; absent where there was none.")
+CONSEQUENCES = _ROWS.counter("pyrometer_gpu_xid_consequences_total",
+    "Those of pyrometer_gpu_xid_errors_total that the driver called a consequence of an earlier Xid, by that Xid "
+    "(caused_by); from the kernel's log.", "xid", "caused_by")
+LAST_TIMESTAMP = _ROWS.gauge("pyrometer_gpu_xid_last_timestamp_seconds",
+    "When an Xid was last reported, in s since the epoch; absent for those that never were.", "xid")
+LAST_INFO = _ROWS.gauge("pyrometer_gpu_xid_last_info",
+    "1; the GPU's latest Xid: its MIG instances, the process that the driver names and, where that was known at the "
+    "time, its job. Empty is unknown or none.",
+    "xid", "caused_by", "gpu_instance", "compute_instance", "pid", "process", "job_id", "user")
+# fmt: on
+FAMILIES = tuple(_ROWS)
+
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +78,7 @@ class XidWatch:
         self._jobs = jobs
         self._classes = classes
         self._critical = {code: str(code) for code in classes.critical_codes()}
-        self._file = StateFile(context.state, "gpu_xid.json")
+        self._file = StateFile(context.state, "gpu_xid.json", version=1)
         self._ledger = self._file.load(decode) or Ledger()
         self._ledger.booted(boot_id(context.procfs))
         self._saved = self._ledger.changes
@@ -167,21 +193,21 @@ class XidWatch:
         labels = self._labels(gpus)
         yield from self._errors(labels)
         critical = ledger.critical()
-        yield from (families.CRITICAL.sample(critical[pci], *names) for pci, names in labels.items())
+        yield from (CRITICAL.sample(critical[pci], *names) for pci, names in labels.items())
         for pci, at in ledger.critical_at().items():
             if pci in labels:
-                yield families.CRITICAL_LAST.sample(at, *labels[pci])
+                yield CRITICAL_LAST.sample(at, *labels[pci])
         for (key, cause), count in ledger.consequences.items():
             if key.pci in labels:
-                yield families.CONSEQUENCES.sample(count, *labels[key.pci], str(key.xid), cause)
+                yield CONSEQUENCES.sample(count, *labels[key.pci], str(key.xid), cause)
         for key, at in ledger.at.items():
             if key.pci in labels:
-                yield families.LAST_TIMESTAMP.sample(at, *labels[key.pci], str(key.xid))
+                yield LAST_TIMESTAMP.sample(at, *labels[key.pci], str(key.xid))
         for pci, last in ledger.last.items():
             if pci in labels:
                 event, owner = last.event, last.owner
                 told = event.caused_by, event.gpu_instance, event.compute_instance, event.pid, event.process
-                yield families.LAST_INFO.sample(1, *labels[pci], str(event.xid), *told, owner.job_id, owner.user)
+                yield LAST_INFO.sample(1, *labels[pci], str(event.xid), *told, owner.job_id, owner.user)
         yield from self._dcgm(gpus.identities, dcgm)
 
     def _errors(self, labels: Mapping[str, tuple[str, str]]) -> Iterable[Item]:
@@ -189,15 +215,13 @@ class XidWatch:
         if labels != self._labelled:
             self._labelled, self._zeros = labels, {Key(pci, xid): 0 for pci in labels for xid in self._critical}
             zeros = {key: (*labels[key.pci], str(key.xid), "critical") for key in self._zeros}
-            self._critical_counts = BoundSamples(
-                {key: families.ERRORS.sample(0, *names) for key, names in zeros.items()}
-            )
+            self._critical_counts = BoundSamples({key: ERRORS.sample(0, *names) for key, names in zeros.items()})
         counts = self._ledger.counts
         critical = {key: count for (key, xid_class), count in counts.items() if xid_class == "critical"}
         yield self._critical_counts.read(self._zeros | critical)
         for (key, xid_class), count in counts.items():
             if key.pci in labels and not (xid_class == "critical" and key.xid in self._critical):
-                yield new_sample(families.ERRORS, (*labels[key.pci], str(key.xid), xid_class), count)
+                yield new_sample(ERRORS, (*labels[key.pci], str(key.xid), xid_class), count)
 
     def _labels(self, gpus: Served) -> dict[str, tuple[str, str]]:
         """Return labels by PCI address; of a GPU that NVML has never presented, only the address is known."""
