@@ -11,36 +11,50 @@ mutate: export PYTHONDONTWRITEBYTECODE := 1
 
 .PHONY: help gpu-check gpu-page setup constraints wheels sbom demo test aside-unit aside-types aside-e2e lint style types unit e2e smoke diagnosis test-recipes test-systems test-wheels test-pythons test-compose test-integrations test-scale fuzz mutate pins release-pins reliability reference packages image command-files kubernetes chart-programs cluster-programs docs bench stack clean situations
 
+define HELP
+try
+  demo              a simulated cluster end to end: exporters, Prometheus, Alertmanager, alerting (DEMO_FLAGS=... are passed on)
+  gpu-check         check what Pyrometer says about the GPU of this machine, in nine minutes (FLAGS=--stand-in without one)
+
+develop
+  setup             .venv with all packages and the developers' tools
+  test              lint, types, unit tests, rule tests and the demo scenario
+  lint, unit, e2e   parts of it; smoke: what differs between systems
+  reference         the pages and boards that are made from code: docs/metrics.md, docs/reference/, dashboards/json/
+  docs              the same, the tables of docs/signatures.md, and the manual as a site in site/
+  situations        play docs/situations.md again and write the page (minutes; WORDS="planned reboot")
+  kubernetes        the files for kustomize, from the Helm chart
+  constraints       the newest versions of what we use, into constraints.txt
+  test-recipes      the recipes of CONTRIBUTING.md, followed in a scratch copy (minutes)
+  test-compose      the demo's scenario in containers (9 minutes; root, or an engine that runs)
+  test-scale        several clusters, two Prometheus servers and VictoriaMetrics; what is skipped says how to get it (minutes)
+  test-systems      demo and smoke tests in chroots of Debian and Ubuntu, as root (SYSTEMS_FLAGS=--help for the choices)
+  test-pythons      the unit tests on Python 3.10 to 3.14, as far as installed (PYTHONS="3.10 newest" TESTS=tests/client)
+  test-integrations the hooks with the real PyTorch, Hugging Face, Lightning, Composer, Ray, torchtune, verl and others (11 GB)
+  chart-programs    Helm, kubeconform, kustomize, nfpm and schemas, for chart and packages (Go; minutes)
+  cluster-programs  kube-apiserver, its controllers and kubectl, for the tests of the Kubernetes pages (Go; minutes)
+  clean             remove .venv, .venv-*, dist and site
+
+measure
+  bench             the benchmarks
+  diagnosis         how often the diagnosis is right: incidents through rules and service, into docs/diagnosis.md (an hour)
+  fuzz              every reader of outside data under a fuzzer (10 minutes; FUZZ_SECONDS=30 for each, FUZZ_SEED=1)
+  mutate            does a test notice every change of the modules that must not be wrong? (half an hour)
+  reliability       fuzz, mutate, and the attacks and figures of benchmarks/, into docs/reliability.md (two hours, as root)
+
+release
+  wheels            the distributions, in dist/
+  test-wheels       every distribution, installed alone on the oldest and the newest Python
+  packages          .deb and .rpm of the exporters for amd64 and arm64, the chart and the wheels, in dist/
+  image             the images for amd64 and arm64 (docker buildx; IMAGE_REGISTRY=registry.example.org/gpu IMAGE_FLAGS=--push)
+  command-files     man pages and completions of bash, zsh and fish, in dist/share
+  sbom              what each image contains, as CycloneDX, in dist/
+  pins              the digests of the images of others, into compose/.env (asks their registries)
+  release-pins      the same into every file of the tree that names an image
+endef
+export HELP
 help:
-	@echo "make demo    a simulated cluster end to end: exporters, Prometheus, Alertmanager, alerting (DEMO_FLAGS=... are passed on)"
-	@echo "make test    lint, types, unit tests, rule tests and the demo scenario"
-	@echo "make test-recipes  the recipes of CONTRIBUTING.md, followed in a scratch copy (minutes)"
-	@echo "make test-compose  the same scenario in containers (9 minutes; root, or an engine that runs)"
-	@echo "make test-integrations    the hooks with the real PyTorch, Hugging Face, Lightning, Composer, Ray, torchtune, verl and others (11 GB)"
-	@echo "make test-scale  several clusters, two Prometheus servers and VictoriaMetrics; what is skipped says how to get it (minutes)"
-	@echo "make test-systems    demo and smoke tests in containers of Debian and Ubuntu, as root (SYSTEMS_FLAGS=--help for the choices)"
-	@echo "make test-wheels    every distribution, installed alone on the oldest and the newest Python"
-	@echo "make test-pythons   the unit tests on Python 3.10 to 3.14, as far as they are installed (PYTHONS=\"3.10 newest\" TESTS=tests/client)"
-	@echo "make wheels  the distributions, in dist/"
-	@echo "make sbom    what each image contains, as CycloneDX, in dist/"
-	@echo "make pins    the digests of the images of others, into compose/.env (asks their registries)"
-	@echo "make release-pins  the same into every file of the tree that names an image, before a release"
-	@echo "make constraints  the newest versions of what we use, into constraints.txt"
-	@echo "make reference   regenerate the pages and boards that are made from code: docs/metrics.md, docs/reference/, dashboards/json/"
-	@echo "make situations  play the situations of docs/situations.md again and write the page (minutes; WORDS=\"planned reboot\")"
-	@echo "make command-files   man pages and completions of bash, zsh and fish, in dist/share"
-	@echo "make kubernetes      the files for kustomize, from the Helm chart"
-	@echo "make chart-programs  Helm, kubeconform, kustomize, nfpm and schemas, for chart and packages (Go; minutes)"
-	@echo "make cluster-programs  kube-apiserver, its controllers and kubectl, for the tests of the Kubernetes pages (Go; minutes)"
-	@echo "make packages    .deb and .rpm of the exporters for amd64 and arm64, the chart and the wheels, in dist/"
-	@echo "make image   the images for amd64 and arm64 (docker buildx; IMAGE_REGISTRY=registry.example.org/gpu IMAGE_FLAGS=--push)"
-	@echo "make docs    the same, the tables of docs/signatures.md, and the manual as a site in site/"
-	@echo "make diagnosis  how often the diagnosis is right: incidents through rules and service, into docs/diagnosis.md (an hour)"
-	@echo "make fuzz    every reader of outside data under a fuzzer (10 minutes; FUZZ_SECONDS=30 for each, FUZZ_SEED=1)"
-	@echo "make mutate  does a test notice every change of the modules that must not be wrong? (half an hour)"
-	@echo "make reliability  both, and the attacks and figures of benchmarks/, into docs/reliability.md (two hours, as root)"
-	@echo "make bench   the benchmarks"
-	@echo "make gpu-check  check what Pyrometer says about the GPU of this machine, in nine minutes (FLAGS=--stand-in without one)"
+	@echo "$$HELP"
 
 setup: $(STAMP)
 
@@ -167,7 +181,7 @@ unit: $(STAMP) stack
 # What differs between systems: the stack, the demo's parts, the kernel log, the client's hooks into Python's own exit. Floods
 # of the log are about speed, which the containers of a busy machine say nothing about.
 SMOKE := tests/simulator/stack tests/simulator/demo tests/simulator/systems tests/simulator/test_engine.py \
-	tests/exporters/node/kernel tests/client/test_*.py tests/test_make.py --ignore=tests/exporters/node/kernel/test_follow_flood.py
+	tests/exporters/node/kernel tests/client/test_*.py --ignore=tests/exporters/node/kernel/test_follow_flood.py
 smoke: $(STAMP) stack
 	@echo ">> smoke tests"; $(BIN)/pytest -q $(SMOKE)
 

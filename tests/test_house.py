@@ -250,6 +250,27 @@ def test_pages_link_only_to_files_that_exist() -> None:
     assert missing == []
 
 
+def test_nothing_has_to_be_decoded() -> None:
+    """See tools/prose.py."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a checkout: no list of files")
+    assert [str(finding) for path in prose.files() for finding in prose.findings(path)] == []
+
+
+def test_every_end_to_end_test_lies_where_make_looks_for_it() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8").replace("\\\n", "")
+    places = [place for line in re.findall(r"(?m)^(?:E2E|SCALE) := (.+)$", makefile) for place in line.split()]
+    texts = {
+        path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+        for path in (ROOT / "tests").rglob("test_*.py")
+    }
+    marked = [
+        path for path, text in texts.items() if "pytest.mark." + "e2e" in text and "pytest.mark.compose" not in text
+    ]
+    assert len(marked) > 10
+    assert [path for path in marked if not path.startswith(tuple(places))] == []
+
+
 def test_nothing_speaks_of_the_place_where_it_was_made() -> None:
     """Absolute paths of one machine are of no use on another."""
     if not (ROOT / ".git").exists():

@@ -35,9 +35,7 @@ class Block(NamedTuple):
 
 def blocks(recipe: str) -> Iterator[Block]:
     page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    section = page.partition(f"\n## {recipe}\n")[2].partition("\n## Add ")[
-        0
-    ]  # an alert's has a runbook's heading in it
+    section = page.partition(f"\n## {recipe}\n")[2].partition("\n## Add ")[0]  # a runbook has a heading
     for indent, language, title, text in BLOCK.findall(section):
         yield Block(language, title, re.sub(f"^{indent}", "", text, flags=re.MULTILINE))
 

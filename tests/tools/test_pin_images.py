@@ -127,63 +127,6 @@ def test_pins_are_written_and_what_else_is_in_the_file_stays(images: Path, regis
     assert run("--images", images, "--check", env) == 0
 
 
-def test_a_tag_that_was_moved_is_found(
-    images: Path, registry: Registry, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    env = tmp_path / ".env"
-    run("--images", images, "--write", env)
-    registry.digests["prom/prometheus:v3"] = "sha256:" + "c" * 64
-    assert run("--images", images, "--check", env) == 1
-    (said,) = capsys.readouterr().out.splitlines()
-    assert said.startswith("PROMETHEUS_IMAGE: ")
-    assert said.endswith(f"@sha256:{'c' * 64} now")
-
-
-def test_what_was_never_pinned_is_found(images: Path, tmp_path: Path) -> None:
-    assert run("--images", images, "--check", tmp_path / "none") == 1
-
-
-@pytest.fixture
-def tree(tmp_path: Path, registry: Registry) -> Path:
-    """The files of this tree that name images, with our registry before each name."""
-    registry.digests.clear()
-    example = (ROOT / "compose/.env.example").read_text(encoding="utf-8")
-    names = {image for _, image in tool.settings(example)}
-    for path in {path for glob in tool.NAMING for path in (ROOT / "compose").glob(glob)}:
-        text = path.read_text(encoding="utf-8")
-        for name in sorted(names, key=len, reverse=True):
-            text = re.sub(rf"(?:(?<=:-)|(?<![\w./-])){re.escape(name)}(?![\w.-])", f"{registry.address}/{name}", text)
-        copy = tmp_path / "tree" / path.relative_to(ROOT)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.write_text(text)
-    for number, name in enumerate(sorted(names)):
-        registry.digests[name.partition("@")[0]] = f"sha256:{number:064x}"
-    return tmp_path / "tree"
-
-
-def test_one_command_pins_every_image_of_the_tree(
-    tree: Path, registry: Registry, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run("--unpinned", "--root", tree) == 1
-    unpinned = capsys.readouterr().out
-    for file in (".env.example", "compose.yaml", "compose.node.yaml", "compose.scale.yaml", "Dockerfile"):
-        assert f"compose/{file}:" in unpinned, file
-    assert run("--tree", "--root", tree) == 0
-    assert run("--unpinned", "--root", tree) == 0
-    text = (tree / "compose/compose.yaml").read_text()
-    assert re.search(r"\$\{PROMETHEUS_IMAGE:-\S+/prom/prometheus:v[\d.]+@sha256:0[0-9a-f]{63}\}", text)
-    registry.digests = dict.fromkeys(registry.digests, f"sha256:{'f' * 64}")
-    assert run("--tree", "--root", tree) == 0, "a newer digest takes the old one's place"
-    assert text.count("@sha256:") == (tree / "compose/compose.yaml").read_text().count(f"@sha256:{'f' * 64}")
-
-
-def test_a_tree_is_pinned_whole_or_not_at_all(tree: Path, registry: Registry) -> None:
-    before = {path: path.read_text() for path in tree.rglob("*") if path.is_file()}
-    registry.digests.popitem()
-    assert run("--tree", "--root", tree) == 2
-    assert {path: path.read_text() for path in before} == before
-
-
 def test_every_image_that_the_tree_starts_is_a_setting_that_can_be_pinned() -> None:
     """A name in a file and not in .env.example would be left out of all this."""
     known = {image for _, image in tool.settings((ROOT / "compose/.env.example").read_text(encoding="utf-8"))}
