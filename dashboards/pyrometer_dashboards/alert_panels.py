@@ -12,9 +12,9 @@ from pyrometer_dashboards.common import (
     RUN_OF_ALERT,
     RUNBOOK_OF_ROW,
     TARGETS,
+    leading_to,
     with_targets,
 )
-from pyrometer_dashboards.detail_links import leading_to
 from pyrometer_dashboards.incident_panels import urgency
 from pyrometer_dashboards.model import Panel, Reading
 from pyrometer_dashboards.proof import Healthy

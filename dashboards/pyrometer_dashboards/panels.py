@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pyrometer_dashboards import detail_links, palette, proof
+from pyrometer_dashboards import common, palette, proof
 from pyrometer_dashboards.grafana_defaults import NO_DATA_MAPPING, absent_mapping
 from pyrometer_dashboards.model import Json, Override, Panel, Query, Reading
 
@@ -188,7 +188,7 @@ def table(
         Override(
             heading,
             {"custom.minWidth": _narrowest(name, heading, sort)}
-            | (value if name.startswith("Value") else blank | detail_links.of_column(name, columns)),
+            | (value if name.startswith("Value") else blank | common.of_column(name, columns)),
         )
         for name, heading in columns.items()
     ]

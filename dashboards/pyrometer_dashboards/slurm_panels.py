@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyrometer_dashboards import detail_links, palette, panels
+from pyrometer_dashboards import common, palette, panels
 from pyrometer_dashboards.common import CLUSTER, NODE_OF_ROW
 from pyrometer_dashboards.model import Panel, Reading
 from pyrometer_dashboards.proof import Healthy
@@ -33,7 +33,7 @@ def unavailable(*, span: int = 14) -> Panel:
         sort="for",
         link=NODE_OF_ROW,
         fields={
-            "node": detail_links.leading_to(*detail_links.NODE_OUT_OF_SERVICE, **{"custom.width": 110}),
+            "node": common.leading_to(*common.NODE_OUT_OF_SERVICE, **{"custom.width": 110}),
             "state": {"custom.width": 90},
             "by": {"custom.width": 80},
             "for": {"custom.width": 85, "mappings": [panels.state("0", "not known", palette.QUIET, 2)]},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pyrometer_dashboards import alert_panels, all_reduce_panels, collective_panels, palette, panels, proof
+from pyrometer_dashboards import alert_panels, collective_panels, palette, panels, proof
 from pyrometer_dashboards.common import (
     CLUSTER,
     CLUSTERS,
@@ -15,8 +15,8 @@ from pyrometer_dashboards.common import (
     RUN_IS,
     RUN_OF_ROW,
     RUNS,
+    leading_to,
 )
-from pyrometer_dashboards.detail_links import leading_to
 from pyrometer_dashboards.model import Board, Panel, Query, Reading, Row
 from pyrometer_dashboards.proof import Healthy
 
@@ -43,7 +43,7 @@ def board() -> Board:
             Row([_states(), collective_panels.standstill(), _progress()], title="The chosen run"),
             Row([collective_panels.bandwidth(), _times(), _against_best()]),
             Row(panels.tiles(_readers(), _versions()), height=7),
-            Row([all_reduce_panels.all_reduce()], height=7),
+            Row([collective_panels.all_reduce()], height=7),
         ],
     )
 

@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 from pyrometer_dashboards import alert_panels, gpu_panels, palette, panels, proof
-from pyrometer_dashboards.common import CLUSTERS, GPU_DETAIL, NODE, NODES, TRAINING_RUN, fired, link
-from pyrometer_dashboards.detail_links import JOB_OF_ROW, leading_to
+from pyrometer_dashboards.common import (
+    CLUSTERS,
+    GPU_DETAIL,
+    JOB_OF_ROW,
+    NODE,
+    NODES,
+    TRAINING_RUN,
+    fired,
+    leading_to,
+    link,
+)
 from pyrometer_dashboards.gpu_panels import GPU_IS
 from pyrometer_dashboards.grafana_defaults import NO_DATA_MAPPING
 from pyrometer_dashboards.model import Annotation, Board, Panel, Reading, Row, Variable

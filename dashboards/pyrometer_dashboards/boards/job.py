@@ -6,6 +6,7 @@ from pyrometer_dashboards import alert_panels, log_panels, palette, panels
 from pyrometer_dashboards.common import (
     CLUSTER,
     CLUSTERS,
+    GPU_BOARD_OF_ROW,
     JOB,
     NODE_OF_ROW,
     RESTARTS,
@@ -13,7 +14,6 @@ from pyrometer_dashboards.common import (
     RUN_OF_SERIES,
     recently,
 )
-from pyrometer_dashboards.detail_links import GPU_BOARD_OF_ROW
 from pyrometer_dashboards.model import Board, Panel, Query, Reading, Row, Variable
 from pyrometer_dashboards.proof import Healthy
 

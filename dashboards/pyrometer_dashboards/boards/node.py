@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pyrometer_dashboards import hardware_panels, log_panels, node_panels, palette, panels
-from pyrometer_dashboards.common import CLUSTERS, DEPLOYS, GPUS, NODE, NODE_IS, NODES, RESTARTS, RUN_OF_SERIES, fired
-from pyrometer_dashboards.detail_links import gpu_of_this_node, leading_to
+from pyrometer_dashboards import log_panels, node_panels, palette, panels
+from pyrometer_dashboards.common import (
+    CLUSTERS,
+    DEPLOYS,
+    GPUS,
+    NODE,
+    NODE_IS,
+    NODES,
+    RESTARTS,
+    RUN_OF_SERIES,
+    fired,
+    gpu_of_this_node,
+    leading_to,
+)
 from pyrometer_dashboards.grafana_defaults import NO_DATA_MAPPING
 from pyrometer_dashboards.model import Annotation, Board, Override, Panel, Query, Reading, Row
 from pyrometer_dashboards.proof import Healthy
@@ -45,14 +56,14 @@ def board() -> Board:
             Row(panels.tiles(_throttling(), _flaps(), _traffic())),
             Row(panels.tiles(_waits(), _errors(), node_panels.kernel())),
             Row(panels.tiles(node_panels.xids(), node_panels.unread())),
-            Row([hardware_panels.memory_used(), hardware_panels.memory_temperature(), hardware_panels.link_errors()]),
+            Row([node_panels.memory_used(), node_panels.memory_temperature(), node_panels.link_errors()]),
             Row(
-                [hardware_panels.nvlink(), hardware_panels.pcie(), hardware_panels.energy()],
+                [node_panels.nvlink(), node_panels.pcie(), node_panels.energy()],
                 title="NVLink, PCIe and energy of the GPUs",
                 collapsed=True,
             ),
             Row(
-                [hardware_panels.correction(), hardware_panels.module_temperature(), hardware_panels.roce()],
+                [node_panels.correction(), node_panels.module_temperature(), node_panels.roce()],
                 title="Ports: error correction, temperature, RoCE",
                 collapsed=True,
             ),

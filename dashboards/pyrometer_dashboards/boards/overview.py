@@ -25,11 +25,11 @@ from pyrometer_dashboards.common import (
     OVERVIEW,
     RELIABILITY,
     RUN_OF_SERIES,
+    SPARES,
     STACK_HEALTH,
     THROTTLING,
     link,
 )
-from pyrometer_dashboards.detail_links import SPARES
 from pyrometer_dashboards.model import Board, Override, Panel, Query, Reading, Row, Variable
 from pyrometer_dashboards.proof import Healthy
 

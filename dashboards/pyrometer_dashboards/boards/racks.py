@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from pyrometer_dashboards import alert_panels, palette, panels, proof
-from pyrometer_dashboards.common import CLUSTER, CLUSTERS, CRITICAL, NODE_OF_ROW, RACKS
-from pyrometer_dashboards.detail_links import RACK_OF_ROW
+from pyrometer_dashboards.common import CLUSTER, CLUSTERS, CRITICAL, NODE_OF_ROW, RACK_OF_ROW, RACKS
 from pyrometer_dashboards.model import Board, Panel, Query, Reading, Row, Variable
 from pyrometer_dashboards.proof import Healthy
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pyrometer_dashboards import failure_panels, moved_panels, palette, panels, proof
+from pyrometer_dashboards import failure_panels, palette, panels, proof
 from pyrometer_dashboards.common import CLUSTER, CLUSTERS, DEPLOYS, GPU_OF_ROW, NODE_OF_ROW, RELIABILITY, RUN_OF_ROW
 from pyrometer_dashboards.failure_panels import CRITICAL, ECC, FAILED_NOW, FLAPS, KNOWN, LOST, XIDS, xids_by_code
 from pyrometer_dashboards.grafana_defaults import absent_mapping
@@ -45,7 +45,7 @@ def board() -> Board:
             Row([_nodes_lost(), _xids_by_day()], height=9),
             Row([_offenders(), _ports(), _xid_table()], height=10),
             Row([failure_panels.xids(), failure_panels.links(), failure_panels.memory()]),
-            Row([moved_panels.gpus(), moved_panels.cables()]),
+            Row([failure_panels.moved_gpus(), failure_panels.moved_cables()]),
         ],
     )
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from pyrometer_dashboards import batch_panels, collective_panels, palette, panels, proof, run_panels, tracker_panels
+from pyrometer_dashboards import batch_panels, collective_panels, palette, panels, proof, run_panels
 from pyrometer_dashboards.common import (
     CHECKPOINTS,
     CLUSTERS,
+    COMPARE_RUN,
     MARKS,
     NODE_OF_ROW,
     NODE_OF_SERIES,
@@ -14,7 +15,6 @@ from pyrometer_dashboards.common import (
     TRAINING_RUN,
     recently,
 )
-from pyrometer_dashboards.detail_links import COMPARE_RUN
 from pyrometer_dashboards.model import Board, Panel, Query, Reading, Row
 from pyrometer_dashboards.power_panels import power_of_run
 from pyrometer_dashboards.proof import Healthy
@@ -67,7 +67,7 @@ def board() -> Board:
             power_of_run(),
             Row([_rate(), _configuration()], height=6, title="Tokens and configuration", collapsed=True),
             Row(
-                [tracker_panels.timing(RUN_IS), tracker_panels.pages(RUN_IS)],
+                [run_panels.timing(RUN_IS), run_panels.pages(RUN_IS)],
                 height=5,
                 title="Timing, and the run in other tools",
                 collapsed=True,
