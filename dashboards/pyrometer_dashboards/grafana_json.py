@@ -51,12 +51,6 @@ _PANEL_KEYS = (
     "datasource", "description", "fieldConfig", "gridPos", "id", "interval", "links", "maxDataPoints", "options",
     "targets", "timeFrom", "title", "transformations", "type",
 )  # fmt: skip
-_TARGET_KEYS = ("datasource", "expr", "format", "instant", "interval", "legendFormat", "refId")
-_VARIABLE_KEYS = {
-    "query": ("allValue", "datasource", "includeAll", "options", "query", "refresh", "regex", "sort"),
-    "custom": ("includeAll", "options", "query"),
-    "datasource": ("options", "query", "refresh", "regex"),
-}
 
 
 def to_json(board: Board) -> str:
@@ -195,16 +189,14 @@ def _runbook(panel: Panel) -> list[core.DataLink]:
     return [core.DataLink(title=f"Runbook: {name}", linkUrl=url, isNewTab=True)] if name else []
 
 
-def _target(query: Query, number: int, source: str) -> core.Target:
-    return core.Target(
-        refId=chr(ord("A") + number),
-        expr=query.expr,
-        datasource=LOKI if source == "loki" else DATASOURCE,
-        instant=query.instant,
-        format="table" if query.table else "time_series",
-        legendFormat=query.legend,
-        interval=query.step,
-    )
+def _target(query: Query, number: int, source: str) -> Json:
+    target: Json = {"expr": query.expr, "refId": chr(ord("A") + number), "editorMode": "code"}
+    if source == "loki":
+        return target | {"datasource": LOKI, "queryType": "range"}
+    target |= {"datasource": DATASOURCE, "instant": query.instant, "range": not query.instant}
+    target |= {"format": "table" if query.table else "time_series"}
+    optional = {"legendFormat": query.legend, "interval": query.step}
+    return target | {key: value for key, value in optional.items() if value}
 
 
 def _thresholds(panel: Panel) -> list[Json]:
@@ -245,38 +237,50 @@ def _override(override: Override) -> Json:
     return {"matcher": {"id": override.by, "options": override.name}, "properties": properties}
 
 
-def _datasources(board: Board) -> list[core.Template]:
+def _datasources(board: Board) -> list[Json]:
     """Return the choice of Prometheus, first on every board and without a label, as its value is self-explanatory.
 
     A board with logs takes the first Loki that Grafana knows.
     """
-    found = [
-        core.Template(name="datasource", label="Source", type="datasource", query="prometheus", hide=NO_LABEL, regex="")
+    logs = any(panel.source == "loki" for row in board.rows for panel in row.panels)
+    kinds = [("datasource", "Source", "prometheus", NO_LABEL), *([("loki", "Logs", "loki", HIDDEN)] if logs else [])]
+    return [
+        _choice(name, label, hide) | {"type": "datasource", "query": query, "refresh": 1, "regex": "", "options": []}
+        for name, label, query, hide in kinds
     ]
-    if any(panel.source == "loki" for row in board.rows for panel in row.panels):
-        found.append(core.Template(name="loki", label="Logs", type="datasource", query="loki", hide=HIDDEN, regex=""))
-    return found
 
 
-def _variable(variable: Variable) -> core.Template:
+def _choice(name: str, label: str, hide: int) -> Json:
+    """Return what all variables have; what is shown with its label has no ``hide``."""
+    found: Json = {"name": name, "current": {}} | ({"label": label} if label else {}) | ({"hide": hide} if hide else {})
+    return found | ({"skipUrlSync": True} if hide == HIDDEN else {})
+
+
+def _variable(variable: Variable) -> Json:
+    found = _choice(variable.name, variable.label, HIDDEN if variable.hidden else core.SHOW)
+    several = variable.every or bool(variable.all_value)
     if variable.values:
         options = [
             {"selected": not at, "text": text, "value": value} for at, (text, value) in enumerate(variable.values)
         ]
         query = ", ".join(f"{text} : {value}" for text, value in variable.values)
-        return core.Template(name=variable.name, label=variable.label, type="custom", query=query, options=options)
-    return core.Template(
-        name=variable.name,
-        label=variable.label,
-        dataSource=DATASOURCE,
-        query=variable.query,
-        regex=variable.regex,
-        refresh=core.REFRESH_ON_TIME_RANGE_CHANGE,
-        sort=0 if variable.hidden else 3 if variable.numeric else 1,
-        hide=HIDDEN if variable.hidden else core.SHOW,
-        includeAll=variable.every or bool(variable.all_value),
-        allValue=variable.all_value or None,
-    )
+        current = {key: options[0][key] for key in ("text", "value")}
+        return found | {"type": "custom", "query": query, "options": options, "current": current, "includeAll": False}
+    # Grafana's editor has a form for each function, which it knows by number.
+    form = 3 if variable.query.startswith("query_result(") else 1
+    found |= {
+        "type": "query",
+        "datasource": DATASOURCE,
+        "definition": variable.query,
+        "query": {"qryType": form, "query": variable.query, "refId": variable.name},
+        "regex": variable.regex,
+        "refresh": core.REFRESH_ON_TIME_RANGE_CHANGE,
+        "sort": 0 if variable.hidden else 3 if variable.numeric else 1,
+        "options": [],
+        "includeAll": several,
+    }
+    found |= {"allValue": variable.all_value} if variable.all_value else {}
+    return found | ({"current": {"text": "All", "value": ["$__all"]}, "multi": True} if several else {})
 
 
 def _annotation(annotation: Annotation) -> Json:
@@ -297,47 +301,18 @@ def _annotation(annotation: Annotation) -> Json:
 def _normalise(dashboard: Json) -> Json:
     """Return grafanalib's JSON as Grafana 12.2 would save it."""
     own = {"fiscalYearStartMonth": 0, "preload": False, "timepicker": {}, "weekStart": "monday"}
-    variables = [_normalise_variable(variable) for variable in dashboard["templating"]["list"]]
-    changed = {"panels": list(map(_normalise_panel, dashboard["panels"])), "templating": {"list": variables}}
-    return _subset(dashboard, _DASHBOARD_KEYS) | own | changed
+    return _subset(dashboard, _DASHBOARD_KEYS) | own | {"panels": list(map(_normalise_panel, dashboard["panels"]))}
 
 
 def _normalise_panel(panel: Json) -> Json:
     if panel["type"] == "row":
         return _subset(panel, _ROW_KEYS) | {"panels": list(map(_normalise_panel, panel["panels"]))}
     kept = {key: value for key, value in _subset(panel, _PANEL_KEYS).items() if value not in (None, [])}
-    kept |= {"pluginVersion": defaults.PLUGIN_VERSION, "targets": list(map(_normalise_target, panel["targets"]))}
+    kept |= {"pluginVersion": defaults.PLUGIN_VERSION, "targets": panel["targets"]}
     if not kept["fieldConfig"]["defaults"]["thresholds"]["steps"]:
         del kept["fieldConfig"]["defaults"]["thresholds"]
     unused = ("datasource", "targets") if panel["type"] in defaults.WITHOUT_QUERIES else ()
     return {key: value for key, value in kept.items() if key not in unused}
-
-
-def _normalise_target(target: Json) -> Json:
-    kept = {key: value for key, value in _subset(target, _TARGET_KEYS).items() if value != ""}
-    if target["datasource"] == LOKI:
-        return _subset(kept, ("datasource", "expr", "refId")) | {"editorMode": "code", "queryType": "range"}
-    return kept | {"editorMode": "code", "range": not target["instant"]}
-
-
-def _normalise_variable(variable: Json) -> Json:
-    kept = _subset(variable, ("hide", "label", "name", "type", *_VARIABLE_KEYS[variable["type"]])) | {"current": {}}
-    if variable["type"] == "query":
-        # Grafana's editor has a form for each function, which it knows by number.
-        form = 3 if variable["query"].startswith("query_result(") else 1
-        asked = {"qryType": form, "query": variable["query"], "refId": variable["name"]}
-        kept |= {"definition": variable["query"], "query": asked, "regex": variable["regex"] or ""}
-    if variable["type"] == "custom":
-        kept["current"] = _subset(variable["options"][0], ("text", "value"))
-    if variable["includeAll"]:
-        kept |= {"current": {"text": "All", "value": ["$__all"]}, "multi": True}
-    if variable["hide"] == HIDDEN:
-        kept["skipUrlSync"] = True
-    return {key: value for key, value in kept.items() if not _is_unset(key, value)}
-
-
-def _is_unset(key: str, value: object) -> bool:
-    return (value in (None, "") and key != "regex") or (key == "hide" and not value)
 
 
 def _subset(document: Json, keys: Sequence[str]) -> Json:
