@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pyrometer_dashboards import palette, panels, proof
-from pyrometer_dashboards.common import CLUSTER, NODE_OF_ROW
+from pyrometer_dashboards.common import CLUSTER, NODE_OF_ROW, leading_to
 from pyrometer_dashboards.model import Panel, Query, Reading
 from pyrometer_dashboards.proof import Healthy
 
@@ -39,7 +39,7 @@ def events() -> Panel:
         decimals=0,
         sort="count",
         fields={
-            "node": {"links": [{"title": NODE_OF_ROW[0], "url": NODE_OF_ROW[1]}], "custom.width": 100},
+            "node": leading_to(NODE_OF_ROW, **{"custom.width": 100}),
             "device": {"custom.width": 75},
             "switch port": {"custom.width": 90},
             "count": {"custom.width": 80},

@@ -21,6 +21,7 @@ from pyrometer_dashboards.common import (
     RUN_THERE,
     RUNBOOK_OF_ROW,
     TARGETS,
+    leading_to,
     with_targets,
 )
 from pyrometer_dashboards.model import Panel, Reading
@@ -64,7 +65,7 @@ def of_all_clusters() -> Panel:
         "TrainMfuDropped",
     )
     links = (RUN_THERE, NODE_THERE, ALERT_THERE)
-    own = {"cluster": {"custom.width": 130, **panels.linked(OVERVIEW_OF_ROW)}}
+    own = {"cluster": {"custom.width": 130, **leading_to(OVERVIEW_OF_ROW)}}
     return _open("Open incidents of all clusters", reading, EVERY_CLUSTER, links, own)
 
 
@@ -110,14 +111,14 @@ def _open(
         fields={
             "severity": panels.coloured() | {"custom.width": 94, "mappings": states},
             **(own or {}),
-            "run": {"custom.width": 110, **panels.linked(to_run)},
-            "part": {"custom.width": 145, **panels.linked(to_node)},
-            "likely cause": panels.linked(MESSAGE_OF_ROW) | {"custom.wrapText": True},
+            "run": {"custom.width": 110, **leading_to(to_run)},
+            "part": {"custom.width": 145, **leading_to(to_node)},
+            "likely cause": leading_to(MESSAGE_OF_ROW) | {"custom.wrapText": True},
             "sure": {"custom.width": 60},
-            "alert": {"custom.width": 165, **panels.linked(to_alert)},
+            "alert": {"custom.width": 165, **leading_to(to_alert)},
             "taken by": {"custom.width": 75},
             "for": {"custom.width": 85, "decimals": 1},
-            "to do": {"custom.width": 75, **panels.linked(RUNBOOK_OF_ROW)},
+            "to do": {"custom.width": 75, **leading_to(RUNBOOK_OF_ROW)},
             "link": panels.HIDDEN,
             **dict.fromkeys(TARGETS.values(), panels.HIDDEN),
         },
@@ -148,7 +149,7 @@ def cost() -> Panel:
         decimals=1,
         sort="GPU-hours",
         fields={
-            "run": {"links": [{"title": RUN_OF_ROW[0], "url": RUN_OF_ROW[1]}], "custom.width": 120},
+            "run": leading_to(RUN_OF_ROW, **{"custom.width": 120}),
             "part": {"custom.width": 160},
             "GPU-hours": {"custom.width": 110},
         },

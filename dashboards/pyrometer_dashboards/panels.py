@@ -236,11 +236,6 @@ def _saying(words: str, settings: Mapping[str, Any]) -> Json:
     return {**settings, **width, "mappings": [NO_DATA_MAPPING, proof.mapping(words), *others], "links": []}
 
 
-def linked(to: tuple[str, str]) -> Json:
-    """Return a table column whose cells lead to an address."""
-    return {"links": [{"title": to[0], "url": to[1]}]}
-
-
 def coloured(mode: str = "basic") -> Json:
     """Return a table column whose cells are coloured by their state."""
     return {"custom.cellOptions": {"type": "color-background", "mode": mode, "applyToRow": False}}

@@ -16,6 +16,7 @@ from pyrometer_dashboards.common import (
     RUN_OF_SERIES,
     RUNBOOK_OF_ROW,
     TARGETS,
+    leading_to,
     with_targets,
 )
 from pyrometer_dashboards.model import Board, Panel, Query, Reading, Row
@@ -163,13 +164,13 @@ def _now() -> Panel:
         falling=False,
         link=NODE_OF_ALERT,
         fields={
-            "alert": {"custom.width": 230, **panels.linked(ALERT_OF_ROW)},
-            "what to do": {"custom.width": 90, **panels.linked(RUNBOOK_OF_ROW)},
+            "alert": {"custom.width": 230, **leading_to(ALERT_OF_ROW)},
+            "what to do": {"custom.width": 90, **leading_to(RUNBOOK_OF_ROW)},
             **dict.fromkeys(TARGETS.values(), panels.HIDDEN),
             "gpu": {"custom.width": 60},
             "node": {"custom.width": 160},
             "device": {"custom.width": 100},
-            "run": panels.linked(RUN_OF_ALERT),
+            "run": leading_to(RUN_OF_ALERT),
             "for": {"custom.width": 90, "decimals": 1, "links": []},
             "severity": panels.coloured()
             | {
@@ -281,8 +282,8 @@ def _often() -> Panel:
         decimals=0,
         sort="fired for",
         fields={
-            "alert": panels.linked(ALERT_OF_ROW),
-            "what to do": {"custom.width": 90, **panels.linked(RUNBOOK_OF_ROW)},
+            "alert": leading_to(ALERT_OF_ROW),
+            "what to do": {"custom.width": 90, **leading_to(RUNBOOK_OF_ROW)},
             "to": panels.HIDDEN,
             "fired for": {"unit": "s", "decimals": 1, "custom.width": 100},
             "began": {"custom.width": 70},

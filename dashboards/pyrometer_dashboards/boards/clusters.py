@@ -55,8 +55,7 @@ def _clusters() -> Panel:
             "Each cluster: its nodes and how many of them are silent, its GPUs and how many of them are missing, its "
             "runs, the pace of the run that is furthest below what it could be (its best of 3 hours, what is expected "
             "of its configuration, or without the rank that all wait for), the GPU-hours that all runs lost that way "
-            "in 24 hours, open incidents, and the cause of the oldest critical one (else of the "
-            "oldest).",
+            "in 24 hours, open incidents, and the cause of the oldest critical one (else of the oldest).",
             "no silent node, no missing GPU, a pace of 97 % and more, no incident.",
             "Click the row for the cluster's Overview; the incidents below lead to their messages.",
             "TrainMfuDropped",

@@ -180,8 +180,7 @@ def _errors() -> Panel:
             "The 20 largest counts of errors by port and kind.",
             "'none', or small numbers of symbol errors.",
             "Symbol errors and recoveries: the cable. Sequence errors and timeouts: loss on the way. Retries "
-            "exhausted: a "
-            "connection died, NCCL says error 12.",
+            "exhausted: a connection died, NCCL says error 12.",
             "NicSymbolErrors",
         ),
         f"topk(20, port:pyrometer_nic_errors:increase5m{{{CLUSTER}}})",
@@ -230,9 +229,8 @@ def _waits() -> Panel:
     return panels.lines(
         "Congestion, by rail",
         Reading(
-            "Ticks per second in which a port had data to send and no credit for it, mean over the ports of the "
-            "rail. The "
-            "length of a tick is the device's own: compare rails, not numbers.",
+            "Ticks per second in which a port had data to send and no credit for it, mean over the ports of the rail. "
+            "The length of a tick is the device's own: compare rails, not numbers.",
             "all rails alike.",
             "One rail above the others: a slow receiver or a slow switch on it; the table below names ports.",
         ),
@@ -289,8 +287,7 @@ def _states() -> Panel:
         "State of ports that were down",
         Reading(
             "Ports that were seen down at some scrape of the range. Decoration: a flap shorter than a scrape is "
-            "counted above "
-            "and not drawn here.",
+            "counted above and not drawn here.",
             "empty.",
             "Long red: a dead link. Stripes: a flapping one.",
             "NicLinkDown",

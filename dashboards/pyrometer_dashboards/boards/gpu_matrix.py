@@ -5,7 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from pyrometer_dashboards import palette, panels, proof
-from pyrometer_dashboards.common import CLUSTER, CLUSTERS, GPU_MATRIX, GPU_OF_ROW, MARKS, NODE, NODE_OF_ROW, link
+from pyrometer_dashboards.common import (
+    CLUSTER,
+    CLUSTERS,
+    GPU_MATRIX,
+    GPU_OF_ROW,
+    MARKS,
+    NODE,
+    NODE_OF_ROW,
+    leading_to,
+    link,
+)
 from pyrometer_dashboards.grafana_defaults import NO_DATA_MAPPING
 from pyrometer_dashboards.map_places import LEAST_INTERVAL, SIZES, places
 from pyrometer_dashboards.model import Board, Json, Override, Panel, Query, Reading, Row, Variable
@@ -295,7 +305,7 @@ def _missing() -> Panel:
         falling=False,
         link=NODE_OF_ROW,
         # All GPUs of a node are no GPU.
-        fields={"gpu": panels.linked(NODE_OF_ROW)},
+        fields={"gpu": leading_to(NODE_OF_ROW)},
         healthy=Healthy("none missing", proof.GPUS),
     )
 

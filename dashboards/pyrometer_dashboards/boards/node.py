@@ -51,8 +51,8 @@ def board() -> Board:
         rows=[
             Row([_answers(), node_panels.gpus(), _alerts(), _straggler()], height=3),
             Row([_throttled_time(), _losses(), _memory(), node_panels.missing()], height=4),
-            Row([_deviations(), _temperature()], height=17),
-            Row(panels.tiles(_clock(), _power(), _tensor())),
+            Row([_deviations(), _against_band("temperature")], height=17),
+            Row(panels.tiles(_against_band("clock"), _against_band("power"), _against_band("tensor"))),
             Row(panels.tiles(_throttling(), _flaps(), _traffic())),
             Row(panels.tiles(_waits(), _errors(), node_panels.kernel())),
             Row(panels.tiles(node_panels.xids(), node_panels.unread())),
@@ -193,9 +193,8 @@ def _deviations() -> Panel:
         "Steps from the rail's median",
         "table",
         Reading(
-            "Each GPU of this node in each quantity against the median of the same GPU number on all working nodes: "
-            "1 is "
-            "worth a look, 2 bad, 3 the worst.",
+            "Each GPU of this node in each quantity against the median of the same GPU number on all working nodes: 1 "
+            "is worth a look, 2 bad, 3 the worst.",
             "all below 1.",
             "A column of colour is the node (cooling, power); a row is the GPU.",
             "GpuThrottledThermal",
@@ -220,14 +219,42 @@ def _deviations() -> Panel:
     )
 
 
-def _against_band(
-    title: str, reading: Reading, what: str, *, unit: str, limits: tuple[float, float], span: int = 8
-) -> Panel:
+_OVER_BAND = "Each GPU of the node; the blue band is the 5th to the 95th percentile of all working GPUs."
+_WORKED = "Share of time in which the tensor cores worked, of each GPU of the node, over the band of all working GPUs."
+_COOLING = "One line above it: that GPU's cooling. All: the node's or the rack's air."
+_SLOW = "One line below the others is a GPU that slows its whole run down."
+_FED_LATE = "All GPUs low: the node feeds them late. One low: that rank does less work."
+# Quantities of the node's GPUs: title, how to read it, unit, ends of the scale.
+_BANDS = {
+    "temperature": (
+        "Temperature",
+        Reading(_OVER_BAND, "in the band.", _COOLING, "GpuThrottledThermal"),
+        "celsius",
+        (20, 95),
+    ),
+    "clock": (
+        "SM clock",
+        Reading(_OVER_BAND, "in the band, which is thin.", _SLOW, "GpuThrottledHardware"),
+        "rotmhz",
+        (0, 2200),
+    ),
+    "power": (
+        "Power",
+        Reading(_OVER_BAND, "in the band.", "Below it at full load: it starves or is capped."),
+        "watt",
+        (0, 800),
+    ),
+    "tensor": ("Tensor cores", Reading(_WORKED, "in the band.", _FED_LATE), "percentunit", (0, 1)),
+}
+
+
+def _against_band(what: str) -> Panel:
     """Return the node's GPUs as lines over the band of all working GPUs."""
+    title, reading, unit, limits = _BANDS[what]
     fleet = f'cluster:pyrometer_gpu_quantity:quantile{{cluster="$cluster", what="{what}", quantile="%s"}}'
     edge: dict[str, object] = {"lineWidth": 0, "hideFrom": panels.UNNAMED}
     return panels.lines(
-        title,
+        f"{title}, all GPUs as a band",
         reading,
         [
             Query(fleet % "0.05", "all: p5"),
@@ -241,37 +268,6 @@ def _against_band(
             panels.fixed("all: p95", palette.BAND, fillBelowTo="all: p5", fillOpacity=25, **edge),
             *panels.numbered("^GPU %s$"),
         ],
-        span=span,
-    )
-
-
-def _temperature() -> Panel:
-    return _against_band(
-        "Temperature, all GPUs as a band",
-        Reading(
-            "Each GPU of the node; the blue band is the 5th to the 95th percentile of all working GPUs.",
-            "in the band.",
-            "One line above it: that GPU's cooling. All: the node's or the rack's air.",
-            "GpuThrottledThermal",
-        ),
-        "temperature",
-        unit="celsius",
-        limits=(20, 95),
-    )
-
-
-def _clock() -> Panel:
-    return _against_band(
-        "SM clock, all GPUs as a band",
-        Reading(
-            "Each GPU of the node; the blue band is the 5th to the 95th percentile of all working GPUs.",
-            "in the band, which is thin.",
-            "One line below the others is a GPU that slows its whole run down.",
-            "GpuThrottledHardware",
-        ),
-        "clock",
-        unit="rotmhz",
-        limits=(0, 2200),
     )
 
 
@@ -299,35 +295,6 @@ def _throttling() -> Panel:
         limits=(0, 1),
         watched=f"pyrometer_gpu_up{{{_GPU_IS}}} == 1",
         overrides=[*panels.reasons(), panels.fixed("power_cap, mean", palette.HEALTHY)],
-    )
-
-
-def _power() -> Panel:
-    return _against_band(
-        "Power, all GPUs as a band",
-        Reading(
-            "Each GPU of the node; the blue band is the 5th to the 95th percentile of all working GPUs.",
-            "in the band.",
-            "Below it at full load: it starves or is capped.",
-        ),
-        "power",
-        unit="watt",
-        limits=(0, 800),
-    )
-
-
-def _tensor() -> Panel:
-    return _against_band(
-        "Tensor cores, all GPUs as a band",
-        Reading(
-            "Share of time in which the tensor cores worked, of each GPU of the node, over the band of all working "
-            "GPUs.",
-            "in the band.",
-            "All GPUs low: the node feeds them late. One low: that rank does less work.",
-        ),
-        "tensor",
-        unit="percentunit",
-        limits=(0, 1),
     )
 
 

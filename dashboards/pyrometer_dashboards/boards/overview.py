@@ -125,8 +125,7 @@ def _goodput() -> Panel:
         "Goodput",
         Reading(
             "Share of the last 24 hours in which steps were taken for the first time, of the run with the least: all "
-            "else is "
-            "rework after a restart, checkpoints, evaluation, start-up or stopped.",
+            "else is rework after a restart, checkpoints, evaluation, start-up or stopped.",
             "above 90 % (Llama 3's 54 days, for comparison: more than 90 %).",
             "Reliability has the ledger: which state took the time.",
         ),
@@ -296,8 +295,7 @@ def _worst_gpus() -> Panel:
         "GPUs furthest from their rail",
         Reading(
             "The ten GPUs that deviate most from the median of the same GPU number on all working nodes, in steps: 1 "
-            "is "
-            "worth a look, 2 bad, 3 the worst; each with what it deviates in.",
+            "is worth a look, 2 bad, 3 the worst; each with what it deviates in.",
             "'none' (by half a step), or all below 1.",
             "Open the row's node. The GPU matrix shows whether it is the only one.",
         ),
@@ -338,8 +336,7 @@ def _links() -> Panel:
         "Links that were lost",
         Reading(
             "Ports that lost their link in the last 10 minutes, and how often. From counters: a flap between two "
-            "scrapes "
-            "is in it.",
+            "scrapes is in it.",
             "'none lost'.",
             "Open Fabric: one port is a cable, many of one switch are the switch.",
             "NicLinkFlapping",

@@ -71,8 +71,7 @@ def _mtbf() -> Panel:
         "Hours per failure",
         Reading(
             "Hours of all nodes that answered, divided by the nodes that failed. With no failure there is no mean, "
-            "only a "
-            "lower end.",
+            "only a lower end.",
             "thousands of hours.",
             "Read it with its interval: few failures say little.",
         ),
@@ -90,8 +89,7 @@ def _low() -> Panel:
         "At least (95 %)",
         Reading(
             "Lower end of the 95 % interval of the hours between failures: chi-square for a Poisson count, in Wilson "
-            "and "
-            "Hilferty's approximation.",
+            "and Hilferty's approximation.",
             "close to the mean.",
             "Far below the mean: wait for more data before you conclude anything.",
         ),

@@ -230,8 +230,7 @@ def _slowest() -> Panel:
         "Lowest clocks against the rail",
         Reading(
             "The twelve GPUs whose SM clock is furthest below the median of their rail, whatever the reason: also "
-            "those "
-            "that no reason is reported for.",
+            "those that no reason is reported for.",
             "'none' (by half a step), or all below 1 step (100 MHz).",
             "A low clock without a reason: an application clock or a locked clock was set, or the board is worn.",
             "GpuThrottledHardware",

@@ -164,8 +164,7 @@ def _loss_budget() -> Panel:
         "Loss budget: where the FLOPs went",
         Reading(
             "All of the GPUs' time as 100 %: what became model FLOPs (MFU), what the kernels lost against the GPUs' "
-            "peak "
-            "while they computed, and what each other part of the step took.",
+            "peak while they computed, and what each other part of the step took.",
             "MFU and slow kernels fill nearly all; waiting is a few per cent.",
             "The part that grew is the answer: wait is a straggler or the network, data is storage, gc is Python.",
             "TrainMfuDropped",
@@ -191,8 +190,7 @@ def _parts() -> Panel:
         "Parts of the step, mean over ranks",
         Reading(
             "Seconds per second that a rank spends in each part that the job names. What is missing to 100 % is "
-            "between "
-            "named parts.",
+            "between named parts.",
             "constant shares.",
             "wait grows for all but one rank: that one is named in 'Ranks that the others wait for'.",
         ),
@@ -278,9 +276,8 @@ def _throttled() -> Panel:
     return panels.lines(
         "Throttled GPUs of the run",
         Reading(
-            "Share of the time under a slowing clock event, from counters: nothing between two scrapes is missed. "
-            "Only GPUs "
-            "that throttle are drawn, the ten worst of the range; the normal power cap is left out.",
+            "Share of the time under a slowing clock event, from counters: nothing between two scrapes is missed. Only "
+            "GPUs that throttle are drawn, the ten worst of the range; the normal power cap is left out.",
             "empty.",
             "Open the node of the line; the step's loss is about this share times one minus the clock's ratio.",
             "GpuThrottledThermal",
@@ -326,8 +323,7 @@ def _against_hardware() -> Panel:
         "MFU against what the hardware did",
         Reading(
             "MFU as the job reports it, beside the share of time in which the tensor cores were busy times the share "
-            "of "
-            "their full clock: two independent measures of the same.",
+            "of their full clock: two independent measures of the same.",
             "hardware a few points above MFU, both moving together.",
             "MFU above hardware: too many FLOPs are counted. Hardware far above MFU: work that doesn't count, such "
             "as recomputation.",
