@@ -67,7 +67,7 @@ class Renderer:
 
     def __init__(self) -> None:
         self._before = NO_SAMPLES
-        self._lines: list[str] = []
+        self._lines: list[bytes] = []
         """Headers and lines of samples; the last one is not part of the page: repeated series are written there."""
         self._places: list[int] = []
         """The place of each sample's line."""
@@ -87,9 +87,9 @@ class Renderer:
             before = (None,) * len(values)
         lines, places, series = self._lines, self._places, self._series
         for index in compress(count(), map(ne, values, before)):
-            lines[places[index]] = f"{series[index]}{format_value(values[index])}\n"
+            lines[places[index]] = f"{series[index]}{format_value(values[index])}\n".encode()
         self._before = columns
-        return "".join(lines[:-1]).encode("utf-8", "replace")
+        return b"".join(lines[:-1])
 
     def _lay_out(self, columns: Columns) -> None:
         """Make room for a line of each series, under the header of its family."""
@@ -97,13 +97,14 @@ class Renderer:
         self._lines = []
         self._places = [-1] * len(self._series)
         for name, members in _by_name(columns.families).items():
-            self._lines.append(_header(columns.families[members[0]], name, _HELP_ESCAPES))
+            header = _header(columns.families[members[0]], name, _HELP_ESCAPES)
+            self._lines.append(header.encode("utf-8", "replace"))
             # Cut or with surrogates replaced, two label sets can become one series: the first sample has the line.
             firsts = {self._series[index]: index for index in reversed(members)}
             for index in sorted(firsts.values()):
                 self._places[index] = len(self._lines)
-                self._lines.append("")
-        self._lines.append("")
+                self._lines.append(b"")
+        self._lines.append(b"")
 
 
 def openmetrics(series: Iterable[Series]) -> bytes:

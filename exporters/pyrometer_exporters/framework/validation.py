@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Collection, Iterable, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 from typing import NamedTuple, TypeGuard, cast
 
 from pyrometer_exporters.framework.metrics import NO_SAMPLES, Columns, Down, Sample, columns_of, joined
@@ -40,9 +40,11 @@ class Validator:
             # With the labels of before, which the writer of the page compares faster.
             columns = self._passed._replace(values=columns.values)
         else:
-            samples = columns.samples()
-            bad += [sample for sample in samples if _served(sample) is None]
-            columns = self._passed = columns_of(filter(None, map(_served, samples)))
+            if not (_fit(columns) and _are_numbers(columns.values)):
+                served = [(sample, _served(sample)) for sample in columns.samples()]
+                bad += [sample for sample, good in served if good is None]
+                columns = columns_of(good for _, good in served if good is not None)
+            self._passed = columns
         if self._left_out:
             columns = columns.selected([family.name not in self._left_out for family in columns.families])
         if bad:
@@ -72,6 +74,15 @@ def _split(items: Iterable[object]) -> tuple[Columns, list[object]]:
 
 def _is_down(item: object) -> TypeGuard[Down]:
     return isinstance(item, Down) and all(isinstance(text, str) for text in item)
+
+
+def _fit(columns: Columns) -> bool:
+    """Return whether all labels are texts, as many as the family has names."""
+    try:
+        "".join(chain.from_iterable(columns.labels))
+        return [*map(len, columns.labels)] == [len(family.labels) for family in columns.families]
+    except (TypeError, AttributeError):
+        return False
 
 
 def _are_numbers(values: Sequence[float]) -> bool:

@@ -13,7 +13,6 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
 from typing import NamedTuple, Protocol
 
 from pyrometer_exporters.framework.metrics import Down, Families, Sample
@@ -204,6 +203,8 @@ def _refresh_log(descriptor: int, size: int, file: _File, log: LogReader) -> Non
 
 
 def _samples_of(job: tuple[str, str], kinds: Mapping[Kind, list[_Row]]) -> Iterator[Sample]:
+    from statistics import median  # noqa: PLC0415  half a megabyte, only where there are files of the Inspector
+
     most_time = sorted(kinds, key=lambda kind: (-sum(row.seconds for row in kinds[kind]), kind))
     for kind in most_time[:MOST_KINDS]:
         rows = kinds[kind]
