@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 
 import pytest
@@ -50,3 +51,15 @@ def test_a_summary_shows_labels_instead_of_templates() -> None:
 def test_a_wrong_call_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert reference.main(["nothing"]) == 2
     assert capsys.readouterr().err == "usage: python tools/reference.py commands|alerts|checks|peaks FILE\n"
+
+
+def test_every_flag_is_in_a_guide_or_in_a_deployment() -> None:
+    """One that is in neither is one to deprecate; a collector's on and off are described once for all."""
+    flags = re.findall(r"(?m)^\| `(--[\w.-]+)`", (ROOT / "docs/reference/commands.md").read_text(encoding="utf-8"))
+    generated = {"reference", "metrics.md", "changelog.md"}
+    guides = [path for path in (ROOT / "docs").rglob("*.md") if generated.isdisjoint(path.parts)]
+    deployments = [path for path in (ROOT / "compose").rglob("*") if path.is_file()]
+    texts = [path.read_text(encoding="utf-8", errors="replace") for path in (*guides, *deployments)]
+    named = {flag for text in texts for flag in re.findall(r"--[\w.-]*\w", text)}
+    assert len(flags) > 150
+    assert [flag for flag in flags if flag not in named and not re.fullmatch(r"--(no-)?collector\.[\w-]+", flag)] == []
