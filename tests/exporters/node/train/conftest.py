@@ -15,6 +15,11 @@ import pytest
 
 from pyrometer import ring
 from pyrometer_exporters.framework.collector import Context
+from pyrometer_exporters.node.train import collector as collector_module
+from pyrometer_exporters.node.train import ring_folder
+from pyrometer_exporters.node.train.collector import TrainCollector
+from pyrometer_exporters.node.train.points import PointStore
+from pyrometer_exporters.node.train.tracker import Tracker
 
 META = {
     "run": "llama", "attempt": 0, "rank": 0, "local_rank": 0, "world_size": 8, "reporting": True, "first_step": 100,
@@ -133,3 +138,29 @@ def rings(folder: Path, clock: Clock) -> Iterator[Callable[..., Ring]]:
 def context(tmp_path: Path, folder: Path, clock: Clock) -> Context:
     (tmp_path / "state").mkdir(exist_ok=True)
     return Context(argparse.Namespace(), clock, Path("/sys"), Path("/proc"), folder, tmp_path / "state")
+
+
+@pytest.fixture(autouse=True)
+def only_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collector_module, "POLL_SECONDS", 3600.0)
+    monkeypatch.setattr(ring_folder, "LONG_SECONDS", 60.0)  # a busy machine may take long to list even a few files
+
+
+@pytest.fixture
+def collector(context: Context) -> Iterator[TrainCollector]:
+    made = TrainCollector(context)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def store() -> PointStore:
+    return PointStore()
+
+
+@pytest.fixture
+def tracker(folder: Path, clock: Clock, store: PointStore) -> Iterator[Tracker]:
+    folder.mkdir(exist_ok=True)
+    made = Tracker(folder, clock, store)
+    yield made
+    made.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +21,6 @@ from pyrometer_kit.http_message import Request
 
 GOLDEN = Path(__file__).parent / "golden/metrics.txt"
 Rings = Callable[..., Any]
-
-
-@pytest.fixture(autouse=True)
-def only_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "POLL_SECONDS", 3600.0)
-
-
-@pytest.fixture
-def collector(context: Context) -> Iterator[TrainCollector]:
-    made = TrainCollector(context)
-    yield made
-    made.close()
 
 
 def collect(collector: TrainCollector) -> tuple[dict[tuple[str, ...], float], list[Down]]:

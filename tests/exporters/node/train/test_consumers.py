@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from pyrometer_exporters.framework.collector import Context
-from pyrometer_exporters.node.train import collector as collector_module
 from pyrometer_exporters.node.train import points
 from pyrometer_exporters.node.train.collector import TrainCollector
 from pyrometer_exporters.node.train.consumers import INTERVALS, MAX_CONSUMERS, MAX_PER_NETWORK, Consumers
@@ -29,7 +28,6 @@ def ask(collector: TrainCollector, name: str, peer: str) -> int:
 
 @pytest.fixture
 def served(context: Context, rings: Rings, monkeypatch: pytest.MonkeyPatch) -> Iterator[TrainCollector]:
-    monkeypatch.setattr(collector_module, "POLL_SECONDS", 3600.0)
     job = rings("job")
     for n in range(5):
         job.step(1000 + n, 1001 + n)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,21 +12,12 @@ import pytest
 from pyrometer_exporters.framework.collector import Context
 from pyrometer_exporters.framework.gpu_models import GpuModels
 from pyrometer_exporters.framework.metrics import Sample
-from pyrometer_exporters.node.train import collector as module
 from pyrometer_exporters.node.train import families
 from pyrometer_exporters.node.train.collector import TrainCollector
 from pyrometer_exporters.node.train.rank_exit import HeldProcess
 
 Rings = Callable[..., Any]
 H100 = "NVIDIA H100 80GB HBM3"
-
-
-@pytest.fixture
-def collector(context: Context, monkeypatch: pytest.MonkeyPatch) -> Iterator[TrainCollector]:
-    monkeypatch.setattr(module, "POLL_SECONDS", 3600.0)
-    made = TrainCollector(context)
-    yield made
-    made.close()
 
 
 @pytest.fixture

@@ -17,7 +17,6 @@ import pytest
 from pyrometer_exporters.framework.collector import Context
 from pyrometer_exporters.framework.exposition import Renderer
 from pyrometer_exporters.framework.metrics import Sample
-from pyrometer_exporters.node.train import collector as module
 from pyrometer_exporters.node.train.collector import TrainCollector
 from pyrometer_exporters.node.train.halted import HALTED
 from pyrometer_exporters.node.train.rank_exit import lock_holder
@@ -25,11 +24,6 @@ from pyrometer_exporters.node.train.rank_exit import lock_holder
 # The fields of /proc/PID/stat from the sixth to the start time.
 REST_OF_STAT = f" {'0 ' * 16}123456 0\n"
 HOLDS_A_LOCK = "import fcntl, sys; f = open(sys.argv[1]); fcntl.flock(f, fcntl.LOCK_EX); print(flush=True); input()"
-
-
-@pytest.fixture(autouse=True)
-def only_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "POLL_SECONDS", 3600.0)
 
 
 @pytest.fixture

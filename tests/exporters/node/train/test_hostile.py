@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,20 +33,6 @@ from pyrometer_kit.http_message import Request
 Rings = Callable[..., Any]
 KEY = ("llama", "0")
 OTHER = os.getuid() + 1
-
-
-@pytest.fixture
-def store() -> PointStore:
-    return PointStore()
-
-
-@pytest.fixture
-def tracker(folder: Path, clock: Any, store: PointStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tracker]:
-    monkeypatch.setattr(folder_module, "LONG_SECONDS", 60.0)  # a busy machine may take long to list even a few files
-    folder.mkdir(exist_ok=True)
-    made = Tracker(folder, clock, store)
-    yield made
-    made.close()
 
 
 @pytest.fixture

@@ -5,29 +5,18 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pyrometer import ring
-from pyrometer_exporters.node.train import ring_folder as folder_module
-from pyrometer_exporters.node.train.points import PointStore
 from pyrometer_exporters.node.train.tracker import Tracker
 
 Rings = Callable[..., Any]
 TERABYTE = 1 << 40
 SECONDS = 20.0  # a read that blocks never ends; a busy machine takes a while
-
-
-@pytest.fixture
-def tracker(folder: Path, clock: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tracker]:
-    monkeypatch.setattr(folder_module, "LONG_SECONDS", 60.0)
-    folder.mkdir(exist_ok=True)
-    made = Tracker(folder, clock, PointStore())
-    yield made
-    made.close()
 
 
 def polled(tracker: Tracker) -> list[str]:

@@ -10,21 +10,11 @@ from typing import Any
 import pytest
 
 from pyrometer import ring
-from pyrometer_exporters.framework.collector import Context
 from pyrometer_exporters.framework.metrics import Sample
-from pyrometer_exporters.node.train import collector as module
 from pyrometer_exporters.node.train.collector import TrainCollector
 from pyrometer_kit.http_message import Request
 
 Rings = Callable[..., Any]
-
-
-@pytest.fixture
-def collector(context: Context, monkeypatch: pytest.MonkeyPatch) -> Iterator[TrainCollector]:
-    monkeypatch.setattr(module, "POLL_SECONDS", 3600.0)
-    made = TrainCollector(context)
-    yield made
-    made.close()
 
 
 def reasons(collector: TrainCollector) -> set[str]:

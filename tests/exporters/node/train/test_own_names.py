@@ -13,7 +13,6 @@ import pyrometer
 from pyrometer import ring
 from pyrometer_exporters.framework.collector import Context
 from pyrometer_exporters.framework.metrics import Sample
-from pyrometer_exporters.node.train import collector as module
 from pyrometer_exporters.node.train import families
 from pyrometer_exporters.node.train.batches import Point
 from pyrometer_exporters.node.train.collector import TrainCollector
@@ -24,7 +23,6 @@ from pyrometer_kit.http_message import Request
 
 @pytest.fixture
 def collector(context: Context, monkeypatch: pytest.MonkeyPatch) -> Iterator[TrainCollector]:
-    monkeypatch.setattr(module, "POLL_SECONDS", 3600.0)
     context.rings.mkdir()
     made = TrainCollector(Context(context.flags, SystemClock(), context.sysfs, context.procfs, context.rings, None))
     yield made

@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from pyrometer_exporters.framework.collector import Context
-from pyrometer_exporters.node.train import collector as module
 from pyrometer_exporters.node.train.collector import TrainCollector
 from pyrometer_kit.http_message import Request
 
 Rings = Callable[..., Any]
-
-
-@pytest.fixture(autouse=True)
-def only_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "POLL_SECONDS", 3600.0)
-
-
-@pytest.fixture
-def collector(context: Context) -> Iterator[TrainCollector]:
-    made = TrainCollector(context)
-    yield made
-    made.close()
 
 
 def served(collector: TrainCollector, name: str = "loss") -> list[float]:

@@ -17,7 +17,6 @@ import pytest
 from pyrometer import ring
 from pyrometer_exporters.framework.collector import Context
 from pyrometer_exporters.framework.metrics import Sample
-from pyrometer_exporters.node.train import collector as module
 from pyrometer_exporters.node.train.collector import TrainCollector
 from pyrometer_exporters.node.train.rank_exit import can_hold, hold, words_of
 from pyrometer_kit.clock import SystemClock
@@ -32,11 +31,6 @@ print(flush=True)
 sys.stdin.readline()
 {end}
 """
-
-
-@pytest.fixture(autouse=True)
-def only_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "POLL_SECONDS", 3600.0)
 
 
 @pytest.fixture

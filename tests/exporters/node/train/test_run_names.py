@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +14,6 @@ from pyrometer_exporters.node.train.points import PointStore
 from pyrometer_exporters.node.train.tracker import Tracker
 
 Rings = Callable[..., Any]
-
-
-@pytest.fixture
-def store() -> PointStore:
-    return PointStore()
-
-
-@pytest.fixture
-def tracker(folder: Path, clock: Any, store: PointStore) -> Iterator[Tracker]:
-    folder.mkdir(exist_ok=True)
-    made = Tracker(folder, clock, store)
-    yield made
-    made.close()
 
 
 def names(tracker: Tracker) -> dict[str, str]:

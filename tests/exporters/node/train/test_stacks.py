@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from pyrometer import ring
 from pyrometer_exporters.framework.collector import Context
 from pyrometer_exporters.framework.exposition import Renderer
-from pyrometer_exporters.node.train import collector as module
 from pyrometer_exporters.node.train import stacks as stacks_module
 from pyrometer_exporters.node.train.collector import TrainCollector
 from pyrometer_exporters.node.train.points import PointStore
@@ -256,7 +255,6 @@ def test_a_real_rank_that_hangs(context: Context, folder: Path, monkeypatch: pyt
     from pyrometer_kit.clock import SystemClock
 
     monkeypatch.setattr(stacks_module, "SLOW_SECONDS", 0.2)
-    monkeypatch.setattr(module, "POLL_SECONDS", 3600.0)
     real = Context(context.flags, SystemClock(), context.sysfs, Path("/proc"), folder, context.state)
     environment = {"PYROMETER_RINGS": str(folder), "PATH": "/usr/bin:/bin"}
     collector = TrainCollector(real)

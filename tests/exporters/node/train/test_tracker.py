@@ -20,19 +20,6 @@ Rings = Callable[..., Any]
 KEY = ("llama", "0")
 
 
-@pytest.fixture
-def store() -> PointStore:
-    return PointStore()
-
-
-@pytest.fixture
-def tracker(folder: Path, clock: Any, store: PointStore) -> Any:
-    folder.mkdir(exist_ok=True)
-    made = Tracker(folder, clock, store)
-    yield made
-    made.close()
-
-
 def sequences(store: PointStore, key: tuple[str, str] = KEY) -> list[int]:
     return [p.sequence for p in store.pending("c")[key].points]
 
