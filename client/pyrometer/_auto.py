@@ -105,21 +105,22 @@ def _wrap(target: Any, name: str, run: Run, counter: str, loss: Callable[[Any], 
 
     function = getattr(target, name)
 
-    @functools.wraps(function)
-    def step_block(*arguments: Any, **named: Any) -> Any:
-        with run.step():
-            before = getattr(target, _SKIPPED_STEPS, None)
-            result = function(*arguments, **named)
-            _record_loss(run, loss, result)
-            run.record(skipped=getattr(target, _SKIPPED_STEPS, None) != before)
-        return result
-
-    @functools.wraps(function)
-    def tick_on_change(*arguments: Any, **named: Any) -> Any:
-        before, skipped = getattr(target, counter, None), getattr(target, _SKIPPED_STEPS, None)
+    def recorded(arguments: Any, named: Any) -> Any:
+        skipped = getattr(target, _SKIPPED_STEPS, None)
         result = function(*arguments, **named)
         _record_loss(run, loss, result)
         run.record(skipped=getattr(target, _SKIPPED_STEPS, None) != skipped)
+        return result
+
+    @functools.wraps(function)
+    def step_block(*arguments: Any, **named: Any) -> Any:
+        with run.step():
+            return recorded(arguments, named)
+
+    @functools.wraps(function)
+    def tick_on_change(*arguments: Any, **named: Any) -> Any:
+        before = getattr(target, counter, None)
+        result = recorded(arguments, named)
         if getattr(target, counter, None) != before:
             run.tick()
         return result

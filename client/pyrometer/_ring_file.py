@@ -96,8 +96,7 @@ def create_ring(folder: str, name: str, description: bytes, group: str = "") -> 
             group.
     """
     if len(description) > ring.META_BYTES:
-        msg = f"the run's description is {len(description)} bytes long; {ring.META_BYTES} fit"
-        raise OSError(msg)
+        raise OSError(f"the run's description is {len(description)} bytes long; {ring.META_BYTES} fit")
     _make_folder(folder)
     path = os.path.join(folder, name + ring.SUFFIX)
     hidden = os.path.join(folder, f".{name}{_UNFINISHED}")
@@ -128,8 +127,7 @@ def _set_readers(fd: int, group: str) -> None:
         try:
             os.fchown(fd, -1, _group_id(group))
         except OSError as error:
-            msg = f"can't change the ring's group to {group}: {error.strerror or error}"
-            raise OSError(msg) from None
+            raise OSError(f"can't change the ring's group to {group}: {error.strerror or error}") from None
     else:
         os.fchmod(fd, 0o644)
 

@@ -37,8 +37,7 @@ def dump_stacks_on_signal(path: str, signal_number: object, like: os.stat_result
     if _file is not None:
         return 0
     if signal.getsignal(number) is not signal.SIG_DFL:
-        msg = f"signal {number} is in use by the job; give another: stacks=signal.SIGRTMIN"
-        raise ValueError(msg)
+        raise ValueError(f"signal {number} is in use by the job; give another: stacks=signal.SIGRTMIN")
     # Unbuffered, as the handler writes to the descriptor itself; one dump follows the other.
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
     fd = os.open(path, flags, 0o600)

@@ -95,8 +95,7 @@ class TrainerHooks:
             RuntimeError: training has not begun, or has ended.
         """
         if self.loop is None:
-            msg = "training has not begun, or has ended"
-            raise RuntimeError(msg)
+            raise RuntimeError("training has not begun, or has ended")
         return self.loop
 
     @never_raises

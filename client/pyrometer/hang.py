@@ -47,13 +47,11 @@ class _PlainUnpickler(pickle._Unpickler):  # noqa: SLF001  see read_dump
 
     def find_class(self, module: str, name: str) -> NoReturn:
         """Refuse whatever a pickle could call."""
-        msg = f"refused: it tries to load {module}.{name}"
-        raise BadDumpError(msg)
+        raise BadDumpError(f"refused: it tries to load {module}.{name}")
 
     def persistent_load(self, pid: object) -> NoReturn:  # noqa: ARG002  the name that pickle gives it
         """Refuse references to what is not in the file."""
-        msg = "refused: it refers to something outside the file"
-        raise BadDumpError(msg)
+        raise BadDumpError("refused: it refers to something outside the file")
 
 
 @dataclass(frozen=True)
@@ -128,12 +126,10 @@ def read_dump(path: str) -> Dump:
     except BadDumpError:
         raise
     except Exception as error:  # noqa: BLE001  a pickle of anything raises anything
-        msg = f"no dump: {type(error).__name__}: {error}"
-        raise BadDumpError(msg) from None
+        raise BadDumpError(f"no dump: {type(error).__name__}: {error}") from None
     found = _RANK.search(os.path.basename(path))
     if not isinstance(whole, dict) or not isinstance(whole.get("entries"), list) or found is None:
-        msg = "no dump of the Flight Recorder: it has no entries, or its name doesn't end in the rank"
-        raise BadDumpError(msg)
+        raise BadDumpError("no dump of the Flight Recorder: it has no entries, or its name doesn't end in the rank")
     dump = _dump(int(found[1]), whole)
     dump.written = written
     return dump
@@ -265,8 +261,7 @@ def _read(path: str) -> tuple[bytes, float]:
     with open(fd, "rb") as file:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_DUMP_BYTES:
-            msg = "no regular file of at most 256 MB"
-            raise BadDumpError(msg)
+            raise BadDumpError("no regular file of at most 256 MB")
         return file.read(status.st_size), status.st_mtime  # a larger number would be taken as memory at once
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
@@ -106,7 +107,7 @@ def last_recorded_step(folder: str, run: str, attempt: int) -> int | None:
 
     Each step must reach Prometheus once, so it is not written again.
     """
-    steps = (_last_step_in(path, run, attempt) for path in _rings_of(folder, run))
+    steps = [_last_step(data) for description, data in _read_rings(folder, run) if description["attempt"] == attempt]
     return max((step for step in steps if step is not None), default=None)
 
 
@@ -116,8 +117,8 @@ def attempt_of_file(folder: str, run: str, file: str, default: int) -> int:
     It is the one that an earlier follower recorded. A file that no follower has read was made by a rotation meanwhile:
     it continues the last attempt.
     """
-    descriptions = [d for path in _rings_of(folder, run) if (d := _description_in(path, run)) is not None]
-    recorded: list[int] = [d["log_attempt"] for d in descriptions if file and d.get("log_file") == file]
+    descriptions = [description for description, _ in _read_rings(folder, run)]
+    recorded = [int(d.get("log_attempt") or 0) for d in descriptions if file and d.get("log_file") == file]
     return max([default, *(recorded[:1] or [d["attempt"] for d in descriptions])])
 
 
@@ -142,29 +143,21 @@ def _rings_of(folder: str, run: str) -> Iterator[Path]:
     return Path(folder).glob(f"{_prefix(run)}*{ring.SUFFIX}")
 
 
-def _description_in(path: Path, run: str) -> dict[str, Any] | None:
-    try:
-        data = path.read_bytes()[: ring.HEADER_BYTES]
-        (length,) = struct.unpack_from("<q", data, 8 * ring.META_LENGTH_SLOT)
-        description = json.loads(data[ring.META_OFFSET : ring.META_OFFSET + length])
-    except (OSError, ValueError, struct.error):
-        return None
-    if not isinstance(description, dict) or description.get("run") != run:
-        return None
-    return description if all(isinstance(description.get(key), int) for key in ("attempt", "log_attempt")) else None
+def _read_rings(folder: str, run: str) -> Iterator[tuple[dict[str, Any], bytes]]:
+    """Yield the description and the content of each ring that a follower of this run wrote."""
+    for path in _rings_of(folder, run):
+        with contextlib.suppress(OSError, ValueError, struct.error):
+            data = path.read_bytes()
+            (length,) = struct.unpack_from("<q", data, 8 * ring.META_LENGTH_SLOT)
+            description = json.loads(data[ring.META_OFFSET : ring.META_OFFSET + length])
+            same_run = isinstance(description, dict) and description.get("run") == run
+            if same_run and isinstance(description.get("attempt"), int):
+                yield description, data
 
 
-def _last_step_in(path: Path, run: str, attempt: int) -> int | None:
-    try:
-        data = path.read_bytes()
-        magic, _created, _pid, length = struct.unpack_from("<4q", data)
-        description = json.loads(data[ring.META_OFFSET : ring.META_OFFSET + length])
-        (count,) = struct.unpack_from("<q", data, 8 * ring.COUNT_SLOT)
-        at = ring.HEADER_BYTES + ((count - 1) % ring.CAPACITY) * ring.RECORD_BYTES
-        (step,) = struct.unpack_from("<q", data, at + 8 * ring.STEP)
-    except (OSError, ValueError, struct.error):
+def _last_step(data: bytes) -> int | None:
+    (magic,), (count,) = struct.unpack_from("<q", data), struct.unpack_from("<q", data, 8 * ring.COUNT_SLOT)
+    at = ring.HEADER_BYTES + ((count - 1) % ring.CAPACITY) * ring.RECORD_BYTES + 8 * ring.STEP
+    if magic != ring.MAGIC or count <= 0 or at + 8 > len(data):
         return None
-    if magic != ring.MAGIC or not isinstance(description, dict):
-        return None
-    same = (description.get("run"), description.get("attempt")) == (run, attempt)
-    return int(step) if same and count > 0 else None
+    return int(struct.unpack_from("<q", data, at)[0])

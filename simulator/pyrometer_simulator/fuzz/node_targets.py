@@ -47,7 +47,7 @@ def ring(folder: Path, _at_end: ExitStack) -> Check:
     from pyrometer import ring as layout  # noqa: PLC0415  watched where they are imported
     from pyrometer_exporters.framework.exposition import Renderer, openmetrics  # noqa: PLC0415
     from pyrometer_exporters.node.train.batches import series_of  # noqa: PLC0415
-    from pyrometer_exporters.node.train.collector import Descriptions, rank_samples  # noqa: PLC0415
+    from pyrometer_exporters.node.train.collector import description_samples, rank_samples  # noqa: PLC0415
     from pyrometer_exporters.node.train.points import PointStore  # noqa: PLC0415
     from pyrometer_exporters.node.train.tracker import Tracker  # noqa: PLC0415
 
@@ -66,7 +66,7 @@ def ring(folder: Path, _at_end: ExitStack) -> Check:
             tracker.poll()
             ranks = tracker.ranks()
             samples = [one for rank in ranks for one in rank_samples(rank, _NOW, clock.wall() - _NOW)]
-            _check_page(Renderer().text([*samples, *Descriptions().samples(ranks)]))
+            _check_page(Renderer().text([*samples, *(one for rank in ranks for one in description_samples(rank))]))
             pending = store.pending("c", clock.wall())
             assert all(point.timestamp <= latest_ms for of_run in pending.values() for point in of_run.points)
             _check_page(openmetrics(series_of(pending)))

@@ -40,8 +40,7 @@ def read(chunks: Iterator[bytes]) -> Snapshot:
                 if name == "nccl_version":
                     found.version = str(value)[:64]
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError, RecursionError) as error:
-        reason = "malformed"
-        raise PartError(reason, f"the report can't be parsed: {type(error).__name__} {str(error)[:80]}") from None
+        raise PartError("malformed", f"the report can't be parsed: {type(error).__name__} {str(error)[:80]}") from None
     found.nodes = len({peer.host for peer in found.peers})
     return found
 
@@ -50,8 +49,7 @@ def _read_communicators(text: _Text, found: Snapshot) -> None:
     hashes: set[str] = set()
     for _ in text.elements():
         if len(found.communicators) >= _MOST_COMMUNICATORS:
-            reason = "too_large"
-            raise PartError(reason, f"more than {_MOST_COMMUNICATORS} communicators in one answer")
+            raise PartError("too_large", f"more than {_MOST_COMMUNICATORS} communicators in one answer")
         found.communicators.append(_read_communicator(text, found, hashes))
 
 
@@ -81,8 +79,7 @@ def _read_communicator(text: _Text, found: Snapshot, hashes: set[str]) -> Commun
 def _add_rank(value: dict[str, Any], one: Communicator, found: Snapshot) -> None:
     status, counts = value["status"], value["collective_counts"]
     if len(counts) > _MOST_KINDS:
-        msg = f"{len(counts)} kinds of collectives"
-        raise ValueError(msg)
+        raise ValueError(f"{len(counts)} kinds of collectives")
     state = state_of(_number(status["init_state"]), _number(status["async_error"]))
     one.ending |= any(status.get(flag) is True for flag in ("finalize_called", "destroy_flag", "abort_flag"))
     kinds = {str(kind)[:32]: _number(count) for kind, count in counts.items()}
@@ -102,15 +99,13 @@ def _peer(value: dict[str, Any]) -> Peer:
 
 def _number(value: object) -> int:
     if not isinstance(value, int) or abs(value) > _MOST_NUMBER:
-        msg = f"{str(value)[:20]} is not a count"
-        raise ValueError(msg)
+        raise ValueError(f"{str(value)[:20]} is not a count")
     return value
 
 
 def _small(value: object) -> int:
     if not isinstance(value, int) or abs(value) >= 1 << 31:
-        msg = f"{str(value)[:20]} is not a number of 32 bits"
-        raise ValueError(msg)
+        raise ValueError(f"{str(value)[:20]} is not a number of 32 bits")
     return value
 
 
@@ -130,8 +125,7 @@ class _Text:
         for _ in self._items("{", "}"):
             name = self.value()
             if not isinstance(name, str):
-                msg = "a name is missing"
-                raise TypeError(msg)
+                raise TypeError("a name is missing")
             self._take(":")
             yield name
 
@@ -173,8 +167,7 @@ class _Text:
     def _take(self, character: str) -> None:
         found = self._peek()
         if found != character:
-            msg = f"{found!r} in place of {character!r}" if found else "it ends in the middle"
-            raise ValueError(msg)
+            raise ValueError(f"{found!r} in place of {character!r}" if found else "it ends in the middle")
         self._at += 1
 
     def _peek(self) -> str:

@@ -62,8 +62,7 @@ class Conversation:
         """
         hello = self._say("CLIENT PROTOCOL 2")
         if not hello.upper().startswith("SERVER PROTOCOL "):
-            reason = "protocol"
-            raise PartError(reason, f"not NCCL RAS: it answered {hello[:60]!r}")
+            raise PartError("protocol", f"not NCCL RAS: it answered {hello[:60]!r}")
         self._say(f"TIMEOUT {RAS_TIMEOUT_SECONDS}")
         form = "json" if self._say("SET FORMAT json").upper() == "OK" else "text"
         self._send("STATUS" if form == "json" else "VERBOSE STATUS")
@@ -75,8 +74,7 @@ class Conversation:
             chunk = self._receive()
             self._received += chunk
             if not chunk or (b"\n" not in chunk and len(self._received) > _MOST_LINE_BYTES):
-                reason = "protocol"
-                raise PartError(reason, f"not NCCL RAS: no line in answer to {line!r}")
+                raise PartError("protocol", f"not NCCL RAS: no line in answer to {line!r}")
         answer, _, self._received = self._received.partition(b"\n")
         return answer.decode("utf-8", "replace").strip()
 
@@ -93,8 +91,7 @@ class Conversation:
         while True:
             size += len(chunk)
             if size > MOST_BYTES:
-                reason = "too_large"
-                raise PartError(reason, f"the answer has more than {MOST_BYTES} bytes")
+                raise PartError("too_large", f"the answer has more than {MOST_BYTES} bytes")
             if chunk:
                 yield chunk
             chunk = self._receive()

@@ -90,8 +90,7 @@ class Snapshot:
         """
         self._entries += 1
         if self._entries > MOST_RANKS:
-            reason = "too_large"
-            raise PartError(reason, f"more than {MOST_RANKS} ranks in one answer")
+            raise PartError("too_large", f"more than {MOST_RANKS} ranks in one answer")
         found = self._numbers.get(peer)
         if found is None:
             found = self._numbers[peer] = len(self.peers)

@@ -66,8 +66,7 @@ def read(chunks: Iterator[bytes]) -> Snapshot:
     for line in _lines(chunks):
         _read_line(line, report)
     if not report.version:
-        reason = "malformed"
-        raise PartError(reason, "the report doesn't begin with NCCL's version")
+        raise PartError("malformed", "the report doesn't begin with NCCL's version")
     found = Snapshot(report.version, form="text", nodes=report.nodes)
     _add_troubled(report, found)
     _add_healthy(report, found)
@@ -79,8 +78,7 @@ def _lines(chunks: Iterator[bytes]) -> Iterator[str]:
     for chunk in chunks:
         *whole, rest = (rest + chunk).split(b"\n")
         if len(rest) > _MOST_LINE_CHARACTERS:
-            reason = "malformed"
-            raise PartError(reason, "a line of the report has no end")
+            raise PartError("malformed", "a line of the report has no end")
         yield from (line.decode("utf-8", "replace").rstrip("\r") for line in whole)
     yield rest.decode("utf-8", "replace")
 
@@ -99,8 +97,7 @@ def _read_line(line: str, report: _Report) -> None:
     elif block is not None:
         _read_detail(line, block, report)
     if len(report.blocks) > MOST_RANKS or len(report.groups) > MOST_RANKS:
-        reason = "too_large"
-        raise PartError(reason, f"more than {MOST_RANKS} communicators in one answer")
+        raise PartError("too_large", f"more than {MOST_RANKS} communicators in one answer")
 
 
 def _read_detail(line: str, block: _Block, report: _Report) -> None:

@@ -31,7 +31,7 @@ from pyrometer_exporters.node.train.flight_recorder import POLL_SECONDS as DUMP_
 from pyrometer_exporters.node.train.halted import HALTED, Halted
 from pyrometer_exporters.node.train.mfu import unknown_reasons
 from pyrometer_exporters.node.train.points import PointStore
-from pyrometer_exporters.node.train.rank import CHANGING_TEXTS, Rank
+from pyrometer_exporters.node.train.rank import Rank
 from pyrometer_exporters.node.train.stacks import STACK_INFO, Stacks
 from pyrometer_exporters.node.train.timing import NAMES as TIMINGS
 from pyrometer_exporters.node.train.tracker import Tracker
@@ -65,7 +65,6 @@ class TrainCollector:
         self._saved = saved.offset_ms, dict(saved.holders)
         self._stacks = Stacks(context.procfs, context.clock)
         self._halted = Halted(context.procfs)
-        self._descriptions = Descriptions()
         self._lock = threading.Lock()
         self._folder_down: Down | None = None
         self._stop = threading.Event()
@@ -88,7 +87,8 @@ class TrainCollector:
                 samples.append(families.NAME_CLASH.sample(1, run, attempt, asked))
             for rank in ranks:
                 samples.extend(rank_samples(rank, now, offset))
-            samples.extend(self._descriptions.samples(ranks))
+            for rank in ranks:
+                samples.extend(description_samples(rank))
             samples.extend(self._stacks.samples(ranks))
             samples.extend(self._halted.samples(ranks, now))
             samples.extend(self._left_out())
@@ -198,8 +198,7 @@ class TrainCollector:
     @contextlib.contextmanager
     def _locked(self, seconds: float = LOCK_SECONDS) -> Iterator[None]:
         if not self._lock.acquire(timeout=max(0.0, seconds)):
-            reason = "deadline"
-            raise PartError(reason, "an earlier read of the rings is still running")
+            raise PartError("deadline", "an earlier read of the rings is still running")
         try:
             yield
         finally:
@@ -228,35 +227,8 @@ def rank_samples(rank: Rank, now: float, offset: float) -> Iterator[Sample]:
     yield from _pauses(rank, labels)
 
 
-class Descriptions:
-    """The info samples of ranks and runs, rebuilt only where they have changed."""
-
-    def __init__(self) -> None:
-        self._cache: dict[Rank, tuple[object, tuple[Sample, ...]]] = {}
-
-    def samples(self, ranks: Iterable[Rank]) -> Iterator[Sample]:
-        """Yield those of these ranks, and drop all others."""
-        before, self._cache = self._cache, {}
-        for rank in ranks:
-            header, check = rank.header, rank.mfu_check
-            known = (
-                bool(header.flops_extra),
-                bool(header.tokens_extra),
-                rank.peak,
-                check.refused,
-                check.suspect,
-                header.timing,
-                rank.links,
-            )
-            state = (*(rank.text(name) for name in CHANGING_TEXTS), rank.text("gpu_model"), known)
-            cached = before.get(rank)
-            if cached is None or cached[0] != state:
-                cached = state, tuple(_description(rank))
-            self._cache[rank] = cached
-            yield from cached[1]
-
-
-def _description(rank: Rank) -> Iterator[Sample]:
+def description_samples(rank: Rank) -> Iterator[Sample]:
+    """Yield what a rank says of itself and its run."""
     meta, header = rank.meta, rank.header
     info = (meta.texts[name] for name in ("gpu", "uuid", "stage", "replica"))
     yield families.RANK_INFO.sample(1, *rank.labels, meta.local_rank, *info)

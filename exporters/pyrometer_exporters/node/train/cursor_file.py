@@ -98,8 +98,7 @@ def _key(texts: Sequence[object]) -> RunKey:
     """
     run, attempt, *role = texts
     if role not in ([], [LOSS]):
-        msg = f"{role} is not a role"
-        raise ValueError(msg)
+        raise ValueError(f"{role} is not a role")
     return (str(run), str(attempt), *map(str, role))
 
 

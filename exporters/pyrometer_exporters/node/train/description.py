@@ -65,8 +65,7 @@ def parse_meta(path: str, data: bytes) -> Meta:
     try:
         return _meta(json.loads(data))
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        msg = f"{path} has an unreadable description: {type(error).__name__}"
-        raise BadRingError(msg) from None
+        raise BadRingError(f"{path} has an unreadable description: {type(error).__name__}") from None
 
 
 def _meta(found: dict[str, Any]) -> Meta:
@@ -90,7 +89,7 @@ def _meta(found: dict[str, Any]) -> Meta:
         peak_flops=_positive(found["peak_flops"]),
         expected_mfu=_positive(found.get("expected_mfu")),
         source=source,
-        clock_offset=_nanoseconds(found.get("clock_offset", 0)),
+        clock_offset=_whole(found.get("clock_offset", 0), _MAX_OFFSET),
         launcher=_whole(found.get("launcher", 0)),
         texts={key: "" if found[key] is None else text_of(found[key]) for key in text_keys},
     )
@@ -112,19 +111,10 @@ def text_of(value: object) -> str:
     return str(value)[:MAX_TEXT]
 
 
-def _whole(value: float) -> int:
-    number = int(value)
-    if abs(number) > MAX_NUMBER:
-        msg = "too large"
-        raise ValueError(msg)
+def _whole(value: float, most: int = MAX_NUMBER) -> int:
+    if abs(number := int(value)) > most:
+        raise ValueError("too large")
     return number
-
-
-def _nanoseconds(value: float) -> int:
-    if abs(value) > _MAX_OFFSET:
-        msg = "too large"
-        raise ValueError(msg)
-    return int(value)
 
 
 def _positive(value: float | None) -> float | None:

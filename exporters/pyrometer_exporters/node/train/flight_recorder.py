@@ -77,8 +77,7 @@ def describe(paths: Sequence[str]) -> Iterable[str]:
             command, cwd="/", stdin=subprocess.DEVNULL, capture_output=True, timeout=READ_SECONDS, check=False
         )
     except subprocess.TimeoutExpired:
-        msg = f"reading {len(paths)} dumps took more than {READ_SECONDS:.0f} s"
-        raise TimeoutError(msg) from None
+        raise TimeoutError(f"reading {len(paths)} dumps took more than {READ_SECONDS:.0f} s") from None
     return done.stdout[:MOST_ANSWER_BYTES].decode("utf-8", "replace").splitlines()
 
 

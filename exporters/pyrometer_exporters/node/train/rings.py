@@ -146,8 +146,7 @@ class RingFile:
     def _parsed(self, data: bytes) -> Header:
         slots = _HEADER.unpack(data)
         if min(slots[ring.COUNT_SLOT], slots[ring.STEP_TOTAL_SLOT], *slots[ring.PART_TOTALS_SLOT :]) < 0:
-            msg = f"{self.path} has a negative count"
-            raise BadRingError(msg)
+            raise BadRingError(f"{self.path} has a negative count")
         return Header(
             created=self._here(slots[ring.CREATED_SLOT]),
             closed=slots[ring.STATE_SLOT] == ring.CLOSED,
@@ -304,20 +303,19 @@ class RingFile:
     def _read(self, offset: int, size: int) -> bytes:
         data = os.pread(self._fd, size, offset)
         if len(data) != size:
-            msg = f"{self.path} is truncated"
-            raise BadRingError(msg)
+            raise BadRingError(f"{self.path} is truncated")
         return data
 
     def _read_meta(self) -> Meta:
         status = os.fstat(self._fd)
         if not stat.S_ISREG(status.st_mode):
-            msg = f"{self.path} is not a regular file"
-            raise BadRingError(msg)
+            raise BadRingError(f"{self.path} is not a regular file")
         self.uid, self.identity = status.st_uid, (status.st_dev, status.st_ino)
         magic, _created, self.pid, length = struct.unpack("<4q", self._read(0, 32))
         if magic not in _RECORDS or not 0 < length <= ring.HEADER_BYTES - ring.META_OFFSET:
-            msg = f"{self.path} is not a ring of version 1 or 2: update the exporter to the client's version"
-            raise BadRingError(msg)
+            raise BadRingError(
+                f"{self.path} is not a ring of version 1 or 2: update the exporter to the client's version"
+            )
         meta = parse_meta(self.path, self._read(ring.META_OFFSET, length))
         # A job in a time namespace has another CLOCK_MONOTONIC than we have.
         self._shift = clock_offset() - meta.clock_offset
