@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 
 from pyrometer_kit.http_connection import Connection, HeaderTooLargeError
@@ -25,39 +25,26 @@ class Room:
         self._taken = 0
 
     @contextmanager
-    def share(self) -> Iterator[Share]:
-        """Give a request a share until it is answered."""
-        one = Share(self)
-        try:
-            yield one
-        finally:
-            self._taken -= one.taken
-
-    def take(self, count: int) -> bool:
-        """Take that many bytes; return whether they are available."""
-        if self._taken + count > MAX_BODIES_BYTES:
-            return False
-        self._taken += count
-        return True
-
-
-class Share:
-    """One request's part of the room."""
-
-    def __init__(self, room: Room) -> None:
-        self._room, self.taken = room, 0
-
-    def grow(self, total: int) -> None:
-        """Make room for a body that has grown to this size.
+    def share(self) -> Iterator[Callable[[int], None]]:
+        """Give a request its share until it is answered: a function that makes room for a body of a size.
 
         Raises:
             BadRequestError: Other bodies take all of it.
         """
-        more = total - UNCOUNTED_BYTES - self.taken
-        if more > 0:
-            if not self._room.take(more):
+        share = 0
+
+        def grow(size: int) -> None:
+            nonlocal share
+            more = max(0, size - UNCOUNTED_BYTES - share)
+            if more and self._taken + more > MAX_BODIES_BYTES:
                 raise BadRequestError(503, "too many large bodies at a time")
-            self.taken += more
+            share += more
+            self._taken += more
+
+        try:
+            yield grow
+        finally:
+            self._taken -= share
 
 
 def declared_length(request: Request) -> int | None:
@@ -76,8 +63,10 @@ def declared_length(request: Request) -> int | None:
     return int(length) if len(length) <= 18 else 10**18
 
 
-async def read_body(connection: Connection, request: Request, max_bytes: int, share: Share) -> bytes | None:
-    """Return the body; None where it was larger than ``max_bytes`` and was discarded.
+async def read_body(
+    connection: Connection, request: Request, max_bytes: int, grow: Callable[[int], None]
+) -> bytes | None:
+    """Return the body, for which ``grow`` makes room; None where it was larger than ``max_bytes`` and was discarded.
 
     Raises:
         BadRequestError: It is malformed, larger than MAX_DISCARDED_BYTES, or one of too many.
@@ -92,7 +81,7 @@ async def read_body(connection: Connection, request: Request, max_bytes: int, sh
         async for piece in pieces:
             total += len(piece)
             if total <= max_bytes:
-                share.grow(total)
+                grow(total)
                 body += piece
             elif total > MAX_DISCARDED_BYTES:
                 raise _too_large()

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import gzip
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from pyrometer_kit.auth import BearerTokens
 
 MAX_FIELDS = 32
 _SINGLE = frozenset({"content-length", "transfer-encoding", "host", "authorization"})
-_CONTROLS = frozenset("\0\r\n")
+# A name of visible characters, no line folded, no control character that a proxy may take for a line's end.
+_REQUEST = re.compile(rb"(\S+) (\S+) (HTTP/1\.\d)\r\n((?:[!-9;-~]+:[^\0\r\n]*\r\n)*)\r\n")
 GZIP_FROM = 1400  # bytes; smaller answers fit into one packet
 READ_METHODS = ("GET", "HEAD")
 TEXT = "text/plain; charset=utf-8"
@@ -68,17 +71,19 @@ class Response:
 
 
 Handler = Callable[[Request], Awaitable[Response]]
+BlockingHandler = Callable[[Request], Response]
+H = TypeVar("H", Handler, BlockingHandler)
 
 
 @dataclass(frozen=True)
-class Route:
+class Route(Generic[H]):
     """A path's handler, its methods, and the largest body that it takes in bytes (0: it takes none).
 
     ``takes_oversized``: a larger body is thrown away and the handler decides; otherwise the answer is 413.
     ``tokens`` open this route beside the users.
     """
 
-    handler: Handler
+    handler: H
     methods: tuple[str, ...] = READ_METHODS
     max_body: int = 0
     takes_oversized: bool = False
@@ -106,29 +111,21 @@ def parse_request(header: bytes, peer: str = "") -> Request:
     Raises:
         BadRequestError: It is no HTTP/1 request.
     """
-    lines = header.decode("latin-1").split("\r\n")
-    parts = lines[0].split(" ")
-    if len(parts) != 3 or not parts[2].startswith("HTTP/1."):
-        raise BadRequestError(400, "not an HTTP/1 request")
-    headers: dict[str, str] = {}
-    for line in filter(None, lines[1:]):
-        name, colon, value = line.partition(":")
-        if not colon:
-            raise BadRequestError(400, "a header line has no colon")
-        # A proxy in front of us may parse these differently and mistake part of the body for another request.
-        if not name or name[0] in " \t" or name[-1] in " \t" or not _CONTROLS.isdisjoint(line):
-            raise BadRequestError(400, "a header line is folded, or has space or control characters where none belong")
-        if (known := name.lower()) in _SINGLE and known in headers:
-            raise BadRequestError(400, f"{name} more than once")
-        headers[known] = value.strip()
-    if "content-length" in headers and "transfer-encoding" in headers:
-        # A peer that trusts the other one mistakes part of the body for another request.
-        raise BadRequestError(400, "both Content-Length and Transfer-Encoding")
+    match = _REQUEST.fullmatch(header)
+    if match is None:
+        raise BadRequestError(400, "not an HTTP/1 request, or one with a header line that other readers may take apart")
+    method, target, version, lines = (part.decode("latin-1") for part in match.groups())
+    fields = [line.partition(":") for line in lines.split("\r\n")[:-1]]
+    names = [name.lower() for name, _, _ in fields]
+    headers = {name: value.strip() for name, (_, _, value) in zip(names, fields, strict=True)}
+    if any(names.count(name) > 1 for name in _SINGLE) or {"content-length", "transfer-encoding"} <= headers.keys():
+        # A proxy in front of us that trusts the other one mistakes part of the body for another request.
+        raise BadRequestError(400, "a header field that there can be one of comes twice, or two of a length")
     try:
-        path, query = parse_target(parts[1])
+        path, query = parse_target(target)
     except ValueError:
         raise BadRequestError(400, "the request target cannot be parsed") from None
-    return Request(parts[0], path, headers, query=query, version=parts[2], peer=peer)
+    return Request(method, path, headers, query=query, version=version, peer=peer)
 
 
 def parse_target(target: str) -> tuple[str, dict[str, str]]:

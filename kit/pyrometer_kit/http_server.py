@@ -61,7 +61,7 @@ class WebServer:
 
     def __init__(
         self,
-        routes: Mapping[str, Handler | Route],
+        routes: Mapping[str, Handler | Route[Handler]],
         config: WebConfig,
         threads: Threads | None = None,
         rejected: Callable[[], None] = lambda: None,
@@ -266,13 +266,13 @@ class WebServer:
             return await self._handle(route, request), not request.has_body
         if request.headers.get("expect", "").lower() == "100-continue":
             await connection.write(b"HTTP/1.1 100 Continue\r\n\r\n", WRITE_SECONDS)
-        with self._room.share() as share:
-            body = await read_body(connection, request, route.max_body, share)
+        with self._room.share() as grow:
+            body = await read_body(connection, request, route.max_body, grow)
             if body is None and not route.takes_oversized:
                 return text(413, f"the body is larger than {route.max_body} bytes"), True
             return await self._handle(route, replace(request, body=body or b"", oversized=body is None)), True
 
-    async def _refusal(self, request: Request, route: Route | None) -> Response | None:
+    async def _refusal(self, request: Request, route: Route[Handler] | None) -> Response | None:
         """Return the answer to a request that no handler should see; None for all others."""
         limit = self._config.rate_limit
         if limit is not None and not limit.take():
@@ -290,14 +290,14 @@ class WebServer:
             return text(405, f"only {' and '.join(methods)}", Allow=", ".join(methods))
         return None
 
-    async def _handle(self, route: Route, request: Request) -> Response:
+    async def _handle(self, route: Route[Handler], request: Request) -> Response:
         try:
             return await route.handler(request)
         except Exception:
             log.exception("%s %s failed", request.method, request.path)
             return text(500, "internal error; the service's log has the details")
 
-    async def _allows(self, authorization: str, route: Route | None) -> bool:
+    async def _allows(self, authorization: str, route: Route[Handler] | None) -> bool:
         auth = self._config.auth
         if route is not None and route.tokens is not None and route.tokens.tokens:
             if route.tokens.match(authorization):

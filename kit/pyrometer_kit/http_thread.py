@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from pyrometer_kit.auth import BearerTokens
 from pyrometer_kit.flags import Address
-from pyrometer_kit.http_message import READ_METHODS, Handler, Request, Response, Route
+from pyrometer_kit.http_message import BlockingHandler, Handler, Request, Response, Route
 from pyrometer_kit.http_server import WebServer
 from pyrometer_kit.threads import Threads
 from pyrometer_kit.webconfig import WebConfig
@@ -20,29 +18,20 @@ T = TypeVar("T")
 _IDLE_THREADS = 8
 
 
-@dataclass(frozen=True)
-class BlockingRoute:
-    """As :class:`Route`, with a handler that may block: each call runs in a thread."""
-
-    handler: Callable[[Request], Response]
-    methods: tuple[str, ...] = READ_METHODS
-    max_body: int = 0
-    takes_oversized: bool = False
-    tokens: BearerTokens | None = None
-
-
 class ServerThread:
     """A server that listens from :meth:`start` to :meth:`stop`."""
 
     def __init__(
         self,
-        routes: Mapping[str, BlockingRoute],
+        routes: Mapping[str, Route[BlockingHandler]],
         config: WebConfig,
         rejected: Callable[[], None] = lambda: None,
     ) -> None:
-        """See :class:`WebServer`."""
+        """See :class:`WebServer`; each call of a handler runs in a thread of its own."""
         threads = Threads(kept=_IDLE_THREADS)
-        self._server = WebServer({path: _route(to, threads) for path, to in routes.items()}, config, threads, rejected)
+        self._server = WebServer(
+            {path: _in_threads(to, threads) for path, to in routes.items()}, config, threads, rejected
+        )
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
         self.port = 0
@@ -87,18 +76,8 @@ class ServerThread:
         self._thread.join()
 
 
-def _route(blocking: BlockingRoute, threads: Threads) -> Route:
-    return Route(
-        _handler(blocking.handler, threads),
-        blocking.methods,
-        blocking.max_body,
-        blocking.takes_oversized,
-        blocking.tokens,
-    )
-
-
-def _handler(function: Callable[[Request], Response], threads: Threads) -> Handler:
+def _in_threads(route: Route[BlockingHandler], threads: Threads) -> Route[Handler]:
     async def handle(request: Request) -> Response:
-        return await threads.call(function, request)
+        return await threads.call(route.handler, request)
 
-    return handle
+    return Route[Handler](handle, route.methods, route.max_body, route.takes_oversized, route.tokens)

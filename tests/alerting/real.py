@@ -24,8 +24,8 @@ from pyrometer_alerting.incidents.reconcile import Pace
 from pyrometer_alerting.incidents.storage.store import Store
 from pyrometer_kit.clock import SystemClock
 from pyrometer_kit.flags import Address
-from pyrometer_kit.http_message import Request, Response
-from pyrometer_kit.http_thread import BlockingRoute, ServerThread
+from pyrometer_kit.http_message import Request, Response, Route
+from pyrometer_kit.http_thread import ServerThread
 from pyrometer_kit.prometheus import Series
 from pyrometer_kit.webconfig import WebConfig
 from pyrometer_simulator.demo.processes import answers
@@ -196,7 +196,7 @@ class Receiver:
         self.prometheus = FakePrometheus()
         self.deliveries: list[Any] = []
         self.refuse = 0
-        webhook = BlockingRoute(self._handle, ("POST",), max_body=MAX_DELIVERY_BYTES)
+        webhook = Route(self._handle, ("POST",), max_body=MAX_DELIVERY_BYTES)
         self.server = ServerThread({WEBHOOK_PATH: webhook}, WebConfig())
         self.server.start(Address("127.0.0.1", 0))
         self.service: Service | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import inspect
 import shutil
 import struct
 import subprocess
@@ -19,6 +20,16 @@ from pyrometer_kit.flags import Address
 from pyrometer_kit.http_message import Handler, Route
 from pyrometer_kit.http_server import WebServer
 from pyrometer_kit.webconfig import WebConfig
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine, in a loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    arguments = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
+    asyncio.run(asyncio.wait_for(pyfuncitem.obj(**arguments), 30))
+    return True
 
 
 class Client:
@@ -105,7 +116,9 @@ class Serving:
 
 
 @contextlib.asynccontextmanager
-async def serving(routes: Mapping[str, Handler | Route], config: WebConfig | None = None) -> AsyncIterator[Serving]:
+async def serving(
+    routes: Mapping[str, Handler | Route[Handler]], config: WebConfig | None = None
+) -> AsyncIterator[Serving]:
     server = WebServer(routes, config or WebConfig())
     found = Serving(server, await server.start(Address("127.0.0.1", 0)))
     try:

@@ -13,8 +13,8 @@ import pytest
 from pyrometer_kit.auth import BasicAuth, BearerTokens
 from pyrometer_kit.errors import UsageError
 from pyrometer_kit.flags import Address
-from pyrometer_kit.http_message import Request, Response, text
-from pyrometer_kit.http_thread import BlockingRoute, ServerThread
+from pyrometer_kit.http_message import Request, Response, Route, text
+from pyrometer_kit.http_thread import ServerThread
 from pyrometer_kit.webconfig import WebConfig
 
 LOOPBACK = Address("127.0.0.1", 0)
@@ -40,10 +40,10 @@ def rejected() -> list[int]:
 @pytest.fixture
 def server(rejected: list[int]) -> Iterator[ServerThread]:
     routes = {
-        "/": BlockingRoute(echo),
-        "/post": BlockingRoute(echo, ("POST", "PUT"), max_body=100_000),
-        "/any": BlockingRoute(echo, ("POST",), max_body=1000, takes_oversized=True),
-        "/hook": BlockingRoute(echo, ("POST",), max_body=1000, tokens=BearerTokens(["one", "two"])),
+        "/": Route(echo),
+        "/post": Route(echo, ("POST", "PUT"), max_body=100_000),
+        "/any": Route(echo, ("POST",), max_body=1000, takes_oversized=True),
+        "/hook": Route(echo, ("POST",), max_body=1000, tokens=BearerTokens(["one", "two"])),
     }
     made = ServerThread(routes, WebConfig(auth=BasicAuth({})), lambda: rejected.append(1))
     made.start(LOOPBACK)
@@ -135,7 +135,7 @@ def test_a_port_in_use_is_one_line_and_leaves_no_thread(server: ServerThread) ->
 
 
 def test_a_connection_that_came_while_the_server_stopped_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    server = ServerThread({"/": BlockingRoute(echo)}, WebConfig())
+    server = ServerThread({"/": Route(echo)}, WebConfig())
     server.start(LOOPBACK)
 
     async def missed_it() -> None:

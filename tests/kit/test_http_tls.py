@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -29,55 +28,45 @@ async def large(_: Request) -> Response:
 ROUTES = {"/": hello, "/large": large}
 
 
-def play(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    asyncio.run(asyncio.wait_for(scenario(), 30))
-
-
 def tls_config(folder: Path, certificate: tuple[Path, Path]) -> WebConfig:
     cert, key = certificate
     (folder / "web.yml").write_text(f"tls_server_config: {{cert_file: {cert}, key_file: {key}}}")
     return load(str(folder / "web.yml"))
 
 
-def test_tls_and_silent_tls_clients(
+async def test_tls_and_silent_tls_clients(
     serving: Serving, certificate: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_server, "HEADER_SECONDS", 3.0)
     trust = ssl.create_default_context(cafile=str(certificate[0]))
 
-    async def scenario() -> None:
-        async with serving(ROUTES, tls_config(tmp_path, certificate)) as s:
-            silent = [await s.connect() for _ in range(100)]
-            began = asyncio.get_running_loop().time()
-            client = await s.connect(ssl=trust)
-            assert (await client.get())[0] == 200
-            assert (await client.get())[0] == 200
-            assert asyncio.get_running_loop().time() - began < http_server.HEADER_SECONDS
-            assert all(await asyncio.gather(*(one.ended(15) for one in silent)))
-            plain = await s.connect()
-            plain.send(b"GET / HTTP/1.1\r\n\r\n")
-            assert await plain.ended(15)
-
-    play(scenario)
+    async with serving(ROUTES, tls_config(tmp_path, certificate)) as s:
+        silent = [await s.connect() for _ in range(100)]
+        began = asyncio.get_running_loop().time()
+        client = await s.connect(ssl=trust)
+        assert (await client.get())[0] == 200
+        assert (await client.get())[0] == 200
+        assert asyncio.get_running_loop().time() - began < http_server.HEADER_SECONDS
+        assert all(await asyncio.gather(*(one.ended(15) for one in silent)))
+        plain = await s.connect()
+        plain.send(b"GET / HTTP/1.1\r\n\r\n")
+        assert await plain.ended(15)
 
 
-def test_with_tls_an_answer_ends_when_the_client_has_it(
+async def test_with_tls_an_answer_ends_when_the_client_has_it(
     serving: Serving, certificate: tuple[Path, Path], tmp_path: Path
 ) -> None:
     trust = ssl.create_default_context(cafile=str(certificate[0]))
 
-    async def scenario() -> None:
-        async with serving(ROUTES, tls_config(tmp_path, certificate)) as s:
-            for path in ("/", "/large"):
-                client = await s.connect(ssl=trust)
-                assert (await client.get(path))[0] == 200
-                assert (await client.get(path, Connection="close"))[0] == 200
-                assert await client.ended(http_server.WRITE_SECONDS / 2)
-
-    play(scenario)
+    async with serving(ROUTES, tls_config(tmp_path, certificate)) as s:
+        for path in ("/", "/large"):
+            client = await s.connect(ssl=trust)
+            assert (await client.get(path))[0] == 200
+            assert (await client.get(path, Connection="close"))[0] == 200
+            assert await client.ended(http_server.WRITE_SECONDS / 2)
 
 
-def test_with_tls_clients_without_a_handshake_count_and_make_room(
+async def test_with_tls_clients_without_a_handshake_count_and_make_room(
     serving: Serving, certificate: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_server, "MAX_TLS_CONNECTIONS", 10)
@@ -87,19 +76,16 @@ def test_with_tls_clients_without_a_handshake_count_and_make_room(
         trust.wrap_bio(ssl.MemoryBIO(), hello, server_hostname="127.0.0.1").do_handshake()
     begun = hello.read()
 
-    async def scenario() -> None:
-        async with serving(ROUTES, tls_config(tmp_path, certificate)) as s:
-            for number in range(60):
-                client = await s.connect()
-                client.send(begun if number % 2 else b"")
-                await asyncio.sleep(0)
-                assert len(s.server._connections) <= 10
-            assert (await (await s.connect(ssl=trust)).get())[0] == 200
-
-    play(scenario)
+    async with serving(ROUTES, tls_config(tmp_path, certificate)) as s:
+        for number in range(60):
+            client = await s.connect()
+            client.send(begun if number % 2 else b"")
+            await asyncio.sleep(0)
+            assert len(s.server._connections) <= 10
+        assert (await (await s.connect(ssl=trust)).get())[0] == 200
 
 
-def test_with_tls_a_client_that_has_made_room_gets_no_handshake_though_its_first_byte_comes_at_that_moment(
+async def test_with_tls_a_client_that_has_made_room_gets_no_handshake_though_its_first_byte_comes_at_that_moment(
     serving: Serving, certificate: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_server, "MAX_TLS_CONNECTIONS", 1)
@@ -114,12 +100,9 @@ def test_with_tls_a_client_that_has_made_room_gets_no_handshake_though_its_first
     monkeypatch.setattr(http_server, "until_readable", forgetful)
     trust = ssl.create_default_context(cafile=str(certificate[0]))
 
-    async def scenario() -> None:
-        async with serving(ROUTES, tls_config(tmp_path, certificate)) as s:
-            first = await s.connect()
-            await s.until(lambda: s.server._connections)
-            second = await s.connect(ssl=trust)
-            assert (await second.get())[0] == 200
-            assert await first.ended(10)
-
-    play(scenario)
+    async with serving(ROUTES, tls_config(tmp_path, certificate)) as s:
+        first = await s.connect()
+        await s.until(lambda: s.server._connections)
+        second = await s.connect(ssl=trust)
+        assert (await second.get())[0] == 200
+        assert await first.ended(10)

@@ -16,8 +16,7 @@ from pyrometer_alerting.app.service import Service
 from pyrometer_alerting.incidents.storage.leadership import Leadership
 from pyrometer_alerting.incidents.storage.postgresql import PostgreSQL, Server
 from pyrometer_alerting.incidents.storage.store import Store, StoreError
-from pyrometer_kit.http_message import Request, Response
-from pyrometer_kit.http_thread import BlockingRoute
+from pyrometer_kit.http_message import BlockingHandler, Request, Response, Route
 
 LOOK_SECONDS = 0.1
 STRANGER_SECONDS = 60.0
@@ -49,7 +48,7 @@ class Replica:
         self._store = Store(self._engine)
         self._service = self._build(self._store)
 
-    def routes(self) -> dict[str, BlockingRoute]:
+    def routes(self) -> dict[str, Route[BlockingHandler]]:
         """Return the routes of the HTTP server, which the service of the present term answers."""
         return {path: replace(route, handler=self._answer(path)) for path, route in self._routes.items()}
 

@@ -41,8 +41,7 @@ from pyrometer_alerting.policy.worker import PolicyWorker
 from pyrometer_kit.auth import BearerTokens
 from pyrometer_kit.clock import Clock
 from pyrometer_kit.errors import UsageError
-from pyrometer_kit.http_message import Request, Response, text
-from pyrometer_kit.http_thread import BlockingRoute
+from pyrometer_kit.http_message import BlockingHandler, Request, Response, Route, text
 from pyrometer_kit.negotiation import prefers_openmetrics
 from pyrometer_kit.prometheus import Prometheus
 
@@ -223,7 +222,7 @@ class Service:
         self.outlets.join(15.0)
         self._store.close()
 
-    def routes(self) -> dict[str, BlockingRoute]:
+    def routes(self) -> dict[str, Route[BlockingHandler]]:
         """Return the routes of the HTTP server; all but the webhook and the reload only read."""
         pages: dict[str, Callable[[], Response]] = {
             "/": self._page,
@@ -236,12 +235,10 @@ class Service:
             "/api/v1/policy": lambda: self._query(api.policy),
             "/policy": lambda: self._query(self._policy_page),
         }
-        routes = {path: BlockingRoute(partial(_read, page)) for path, page in (pages | runbooks.pages()).items()}
-        routes["/metrics"] = BlockingRoute(self._metrics)
-        routes["/-/reload"] = BlockingRoute(
-            self._reloaded, ("POST", "PUT"), max_body=_MAX_RELOAD_BYTES, tokens=self._tokens
-        )
-        routes[WEBHOOK_PATH] = BlockingRoute(
+        routes = {path: Route(partial(_read, page)) for path, page in (pages | runbooks.pages()).items()}
+        routes["/metrics"] = Route(self._metrics)
+        routes["/-/reload"] = Route(self._reloaded, ("POST", "PUT"), max_body=_MAX_RELOAD_BYTES, tokens=self._tokens)
+        routes[WEBHOOK_PATH] = Route(
             self._webhook, ("POST",), max_body=MAX_DELIVERY_BYTES, takes_oversized=True, tokens=self._tokens
         )
         return routes
