@@ -176,8 +176,16 @@ def page() -> str:
 
 
 def _users(use: Use) -> str:
-    alerts = (f"[{alert}](../alerts.md#{alert.lower()})" for alert in use.alerts)
-    return ", ".join([*(f"**{board}**" for board in use.panels), *alerts, *(f"*{reader}*" for reader in use.readers)])
+    boards = [f"**{board}**" for board in use.panels]
+    alerts = [f"[{alert}](../alerts.md#{alert.lower()})" for alert in use.alerts]
+    readers = [f"*{reader}*" for reader in use.readers]
+    return ", ".join([*_first(boards, "boards"), *_first(alerts, "alerts"), *readers])
+
+
+def _first(users: list[str], kind: str) -> list[str]:
+    """Return the first of many users, and the number of the others: a cell that nobody can read helps nobody."""
+    most = 6
+    return users if len(users) <= most else [*users[: most - 1], f"{len(users) - most + 1} more {kind}"]
 
 
 def main(arguments: Sequence[str]) -> int:
