@@ -1,18 +1,14 @@
-"""Measure what the client costs a training loop: one step, one part, one import, beside alternatives.
+"""Measure what the client costs a training loop: one step, one part, one import.
 
-All in one run, because only ratios within a run mean much on a shared machine. Rows: the client;
-a wait that it detects, beside the call as it is; a step timed by CUDA events, whose own cost is left out;
-prometheus_client's
-histogram and two gauges; a TensorBoard writer's two scalars; a line of JSON into a file. TensorBoard comes with
-`make test-integrations`: without it the row says so.
+All in one run, because only ratios within a run mean much on a shared machine. Rows: the client; a wait that it
+detects, beside the call as it is; a step timed by CUDA events, whose own cost is left out. bench_trackers.py has the alternatives.
 
-Run: .venv/bin/python benchmarks/bench_client.py (or with .venv-integrations/bin/python)
+Run: .venv/bin/python benchmarks/bench_client.py
 """
 
 from __future__ import annotations
 
 import gc
-import json
 import resource
 import statistics
 import subprocess
@@ -21,9 +17,6 @@ import tempfile
 import time
 import types
 from collections.abc import Callable, Iterator
-from pathlib import Path
-
-import prometheus_client
 
 import pyrometer
 
@@ -131,41 +124,6 @@ def device_times(folder: str) -> Iterator[tuple[str, Callable[[], object]]]:
     yield "pyrometer: a step timed on the GPU", timed
 
 
-def others(folder: str) -> Iterator[tuple[str, Callable[[], object]]]:
-    seconds = prometheus_client.Histogram("step_seconds", "Step.", registry=None)
-    loss, norm = (prometheus_client.Gauge(name, "Value.", registry=None) for name in ("loss", "grad_norm"))
-    clock = time.perf_counter
-
-    def with_prometheus() -> None:
-        begin = clock()
-        loss.set(1.0)
-        norm.set(2.0)
-        seconds.observe(clock() - begin)
-
-    file = open(Path(folder) / "log.jsonl", "w", encoding="utf-8")  # noqa: SIM115  as long as the process
-
-    def with_json() -> None:
-        begin = clock()
-        file.write(json.dumps({"loss": 1.0, "grad_norm": 2.0, "seconds": clock() - begin}) + "\n")
-        file.flush()
-
-    yield "prometheus_client: a histogram and two gauges", with_prometheus
-    yield "JSON lines: one, flushed", with_json
-    try:
-        from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415  gigabytes, and perhaps not there
-    except ImportError:
-        print("TensorBoard: not installed here; .venv-integrations has it")
-        return
-    writer, number = SummaryWriter(folder), iter(range(10**9))
-
-    def with_tensorboard() -> None:
-        step = next(number)
-        writer.add_scalar("loss", 1.0, step)
-        writer.add_scalar("grad_norm", 2.0, step)
-
-    yield "TensorBoard: two scalars", with_tensorboard
-
-
 def import_ms(module: str) -> float:
     code = f"import time; t = time.perf_counter(); import {module}; print((time.perf_counter() - t) * 1e3)"
     runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(15)]
@@ -194,7 +152,7 @@ def a_million_steps(folder: str) -> None:
 
 def main() -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        rows = [*client(folder), *waits(folder), *device_times(folder), *others(folder)]
+        rows = [*client(folder), *waits(folder), *device_times(folder)]
         measured: dict[str, list[tuple[float, float]]] = {name: [] for name, _ in rows}
         for _ in range(ROUNDS):  # in turn, so that a slow moment of the machine affects all
             for name, body in rows:
@@ -203,8 +161,7 @@ def main() -> None:
             median, p99 = (statistics.median(column) for column in zip(*found, strict=True))
             print(f"{name}: median {median:.2f} us, p99 {p99:.2f} us")
         a_million_steps(folder)
-    for module in ("pyrometer", "prometheus_client"):
-        print(f"import {module}: median {import_ms(module):.1f} ms")
+    print(f"import pyrometer: median {import_ms('pyrometer'):.1f} ms")
 
 
 if __name__ == "__main__":

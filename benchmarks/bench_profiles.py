@@ -4,7 +4,7 @@
 
 One node with 8 GPUs, 8 HCAs and 8 ranks at work (recorded_cluster.py), scraped with each --metrics.profile. Bytes are
 those of an answer in the text format, as it is and compressed as Prometheus asks for it. The second table is arithmetic
-for docs/scale.md: these samples, and the cost of each as bench_capacity.py measured it (docs/sizing.md). Ends with
+for docs/scale.md: these samples, and the cost of each as bench_scale.py measured it (docs/sizing.md). Ends with
 status 1 where a profile is not smaller than the next.
 """
 

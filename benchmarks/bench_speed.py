@@ -33,29 +33,39 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import bench_large_incidents
-from bench_nic_node_exporter import ours as links_alone
-from bench_node_exporter import GPUS, HCAS, RANKS, cpu_seconds, ranks, rss_megabytes
 from bench_xid_storm import storm
 from compiled_driver import compile_driver
-from harness import exit_on_signals, node_exporter, p99, replace_between_marks
+from harness import cpu_seconds, exit_on_signals, node_exporter, p99, replace_between_marks, rss_megabytes
 
 import pyrometer
+from pyrometer_exporters import node as node_collectors
+from pyrometer_exporters.framework.collector import discover
 from pyrometer_simulator.nvml import SimulatedGpus
 from pyrometer_simulator.stack import StackError
 from pyrometer_simulator.stack.node_exporter import find_node_exporter, running
 from pyrometer_simulator.sysfs import SysfsTree
 
+GPUS, HCAS, RANKS = 8, 10, 8
 # So many scrapes of each first: everything is open, and what is read once in 30 or 60 s has been read.
 WARM_UP = 5
 HEADERS = {"Accept-Encoding": "gzip", "X-Prometheus-Scrape-Timeout-Seconds": "1", "User-Agent": "Prometheus/3.5.0"}
 STARTS, SIDE_BY_SIDE = 2, 3
 QUICK_SECONDS, QUICK_SCRAPES = 1.0, 16
+GROWTH_SCRAPES = 5000  # without a pause, to see whether memory grows
 STORM_LINES, STORM_SECONDS, STORMS = 100_000, 10.0, 5
 OURS, THEIRS, LINKS, THEIR_LINKS = "whole node", "node_exporter", "links", "node_exporter's links"
 EVERY_FILE = "links, every file each time"
 BEGIN, END = "<!-- speed: begin -->", "<!-- speed: end -->"
 
 Rows = Mapping[str, list[float]]
+# Started instead of the exporter's own main to read every file every time.
+_EVERY_TIME = """
+import sys
+from pyrometer_exporters.node import main
+from pyrometer_exporters.node.nic import tiers
+tiers.SLACK = 0.0
+sys.exit(main.main())
+"""
 
 
 @dataclass
@@ -111,6 +121,28 @@ class Node:
                 run.record(loss=1.0)
         for nic in self.tree.nics:
             nic.traffic(1_000_000)
+
+
+@contextlib.contextmanager
+def ranks(folder: Path) -> Iterator[list[pyrometer.Run]]:
+    """Start a run with rings in a folder; yield its ranks."""
+    runs = [
+        pyrometer.start("bench", rings=str(folder), rank=n, local_rank=n, world_size=RANKS, tokens_per_step=4_194_304,
+                        flops_per_token=5e10, gpu_model="NVIDIA H100 80GB HBM3")
+        for n in range(RANKS)
+    ]  # fmt: skip
+    yield runs
+    for run in runs:
+        run.close()
+
+
+def links_alone(
+    tree: SysfsTree, folder: Path, *, every_time: bool
+) -> contextlib.AbstractContextManager[tuple[int, int]]:
+    """Run our exporter with the NIC collector alone; yield its process id and port."""
+    others = [f"--no-collector.{spec.name}" for spec in discover(node_collectors) if spec.name != "nic"]
+    flags = [f"--path.sysfs={tree.sysfs}", f"--path.procfs={tree.procfs}", f"--path.state={folder}", *others]
+    return node_exporter(flags, ["-c", _EVERY_TIME]) if every_time else node_exporter(flags)
 
 
 @contextlib.contextmanager
@@ -171,8 +203,16 @@ def node_runs(interval: float, scrapes: int) -> Iterator[dict[str, float]]:
             passed = time.monotonic() - begins
             shares = [(cpu_seconds(found[OURS].pid) - cpu) / passed for found, cpu in zip(sets, before, strict=True)]
             runs.append([_scrape_rows(found, share, pace) for found, share in zip(sets, shares, strict=True)])
-        for at_1, at_15, found in zip(*runs, sets, strict=True):
-            yield {**at_15, **at_1, **_process_rows(found[OURS])}
+        rows = [{**at_15, **at_1, **_process_rows(found[OURS])} for at_1, at_15, found in zip(*runs, sets, strict=True)]
+        growth = {f"growth in {GROWTH_SCRAPES:,} scrapes, MB (goal 1)": _growth(sets[0][OURS])}
+        yield from (row | growth for row in rows)
+
+
+def _growth(target: Target) -> float:
+    before = rss_megabytes(target.pid)
+    for _ in range(GROWTH_SCRAPES):
+        target.scrape()
+    return rss_megabytes(target.pid) - before
 
 
 def measure_rest(targets: Sequence[Target], seconds: float) -> None:

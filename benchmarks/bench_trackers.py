@@ -1,8 +1,8 @@
 """Measure what experiment trackers cost a training loop, beside the client: a step with two values, and one import.
 
 Each logs loss and gradient norm as its documentation has it, without a server: W&B offline, MLflow into SQLite, Aim
-into its local store, TensorBoard into a file, prometheus_client into gauges, the client into its ring. A tracker that
-isn't installed says so; none is a dependency of Pyrometer.
+into its local store, TensorBoard and JSON into files, prometheus_client into gauges, the client into its ring. A
+tracker that isn't installed says so; none is a dependency of Pyrometer.
 
 Run: python -m venv /tmp/trackers
      /tmp/trackers/bin/pip install ./client wandb mlflow aim tensorboard prometheus_client
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import json
 import os
 import shutil
 import statistics
@@ -50,6 +51,16 @@ def with_prometheus(_folder: str) -> Log:
         for gauge in gauges:
             gauge.set(1.0)
         seconds.observe(1.0)
+
+    return log
+
+
+def with_json(folder: str) -> Log:
+    file = open(f"{folder}/log.jsonl", "w", encoding="utf-8")  # noqa: SIM115  as long as the process
+
+    def log() -> None:
+        file.write(json.dumps({**VALUES, "seconds": 1.0}) + "\n")
+        file.flush()
 
     return log
 
@@ -101,6 +112,7 @@ def with_aim(folder: str) -> Log:
 TRACKERS: tuple[tuple[str, str, str, Callable[[str], Log], int], ...] = (
     ("Pyrometer", "pyrometer", "pyrometer", with_pyrometer, STEPS),
     ("prometheus_client", "prometheus-client", "prometheus_client", with_prometheus, STEPS),
+    ("a JSON line, flushed", "pyrometer", "json", with_json, STEPS),
     ("TensorBoard", "tensorboard", "tensorboard.summary", with_tensorboard, STEPS),
     ("W&B, offline", "wandb", "wandb", with_wandb, STEPS),
     ("Aim, local", "aim", "aim", with_aim, STEPS // 4),

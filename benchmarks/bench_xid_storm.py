@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from compiled_driver import compile_driver
-from harness import exit_on_signals, node_exporter
+from harness import cpu_seconds, exit_on_signals, node_exporter
 
 from pyrometer_simulator.nvml import SimulatedGpus
 from pyrometer_simulator.sysfs import SysfsTree
@@ -70,11 +70,6 @@ def scrape(port: int) -> Scrape:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
         text = answer.read().decode()
     return Scrape(time.perf_counter() - begins, sum(float(count) for count in _COUNT.findall(text)))
-
-
-def cpu_seconds(pid: int) -> float:
-    """Return the CPU time of all threads of a process, ended ones included."""
-    return time.clock_gettime(~pid << 3 | 2)
 
 
 def at_rest(pid: int, port: int, seconds: float) -> float:

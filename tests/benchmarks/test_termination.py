@@ -29,24 +29,24 @@ http.server.HTTPServer(("127.0.0.1", int(port)), Ready).serve_forever()
 MEASURE = """
 import sys
 sys.path.insert(0, {benchmarks!r})
-import bench_capacity, measure_boards, measure_rules
+import bench_scale, measure_boards, stores
 from pathlib import Path
 from pyrometer_simulator.stack import Stack
-measure_boards.find_stack = bench_capacity.find_stack = lambda: Stack(Path({prometheus!r}), Path("/bin/true"), (), ())
-measure_rules.record = lambda folder: ""  # what a node exporter says
-sys.argv = ["measure", "--nodes=2"]
+measure_boards.find_stack = stores.find_stack = lambda: Stack(Path({prometheus!r}), Path("/bin/true"), (), ())
+bench_scale.record = lambda *_: ""  # what a node exporter says
+sys.argv = ["measure", {flag!r}]
 sys.exit({module}.main())
 """
 
 
 @contextlib.contextmanager
-def measuring(folder: Path, module: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+def measuring(folder: Path, module: str, flag: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """A measurement that has started its Prometheus, and the process id of that."""
     program, pid, temporary = folder / "prometheus", folder / "pid", folder / "temporary"
     program.write_text(PROMETHEUS.format(python=sys.executable, pid=str(pid)))
     program.chmod(0o755)
     temporary.mkdir()
-    code = MEASURE.format(benchmarks=str(BENCHMARKS), prometheus=str(program), module=module)
+    code = MEASURE.format(benchmarks=str(BENCHMARKS), prometheus=str(program), module=module, flag=flag)
     command = [sys.executable, "-c", code]
     with subprocess.Popen(command, env={**os.environ, "TMPDIR": str(temporary)}) as process:
         deadline = time.monotonic() + 60
@@ -57,12 +57,12 @@ def measuring(folder: Path, module: str) -> Iterator[tuple[subprocess.Popen[byte
         yield process, int(pid.read_text())
 
 
-@pytest.mark.parametrize("module", ["measure_boards", "measure_rules"])
+@pytest.mark.parametrize(("module", "flag"), [("measure_boards", "--nodes=2"), ("bench_scale", "--sizes=2")])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_measurement_that_is_ended_leaves_no_prometheus_and_no_folder(
-    tmp_path: Path, module: str, number: int
+    tmp_path: Path, module: str, flag: str, number: int
 ) -> None:
-    with measuring(tmp_path, module) as (process, prometheus):
+    with measuring(tmp_path, module, flag) as (process, prometheus):
         process.send_signal(number)
         process.wait(20)
         try:

@@ -45,7 +45,7 @@ def rows(
 ) -> Iterator[Family]:
     """Yield families with the same labels, by their names."""
     for name, value in values.items():
-        yield family(name, labels, np.full(len(labels), value) if isinstance(value, float) else value, slow=slow)
+        yield family(name, labels, np.full(len(labels), value) if isinstance(value, (int, float)) else value, slow=slow)
 
 
 def with_labels(labels: Sequence[str], **more: str) -> list[str]:

@@ -1,26 +1,14 @@
-"""Measure what every rule group costs at 4,088 GPUs: wall time under load, and CPU time with all else at rest.
+"""What every rule group costs a Prometheus: wall time under load, and CPU time with all else at rest.
 
-Run: .venv/bin/python benchmarks/measure_rules.py [--nodes 511] [--interval 15] [--minutes 15] [--keep]
-
-Besides --minutes: two and a half minutes until every rule has been evaluated, then the past (millions of samples) and
-nine queries of each rule; nine minutes in all with --minutes 1 on two cores that had a load of 12 from elsewhere.
-
-The cluster of recorded_cluster.py, scraped by a real Prometheus with the project's configuration and rules, which soon
-gets the past that rules look back on, up to 30 days (backfill.py). Seconds of the clock are Prometheus' own figure
-for each evaluation. Then scrapes and rules are taken away and each rule is asked once more at the last moment, several
-times: what the process takes at least of the CPU for that, and by the clock (*alone*), says which rule it is, whatever
-else the machine does.
---keep leaves it there to be asked.
+Seconds of the clock are Prometheus' own figure for each evaluation. Then scrapes and rules are taken away and each rule
+is asked once more at the last moment, several times: what the process takes at least of the CPU for that, and by the
+clock (*alone*), says which rule it is, whatever else the machine does.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
-import shutil
-import sys
-import tempfile
 import time
 import urllib.parse
 import urllib.request
@@ -30,16 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from backfill import lookbacks, write_past
-from bench_capacity import Store, prometheus
-from harness import exit_on_signals
-from recorded_cluster import Answers, get, lay_out, record, serve
-
-from pyrometer_simulator.demo.processes import Processes
-
-TIMES = 9
-# After so many seconds every rule has been evaluated once or twice, except those of five minutes.
-SETTLED = 150
+from recorded_cluster import get
+from stores import Store
 
 
 @dataclass(frozen=True)
@@ -55,7 +35,7 @@ class Group:
     alone: float
 
 
-def measured(store: Store, window: str, times: int = TIMES) -> list[Group]:
+def measured(store: Store, window: str, times: int) -> list[Group]:
     """Return all groups: first by wall time, then, with all else at rest, by CPU time."""
     walls = {what: _by_group(store, query.format(window=window)) for what, query in _WALLS.items()}
     at = time.time()
@@ -107,13 +87,13 @@ class Cost:
         return Cost(min(self.cpu, other.cpu), min(self.clock, other.clock))
 
 
-def rule_costs(store: Store, at: float, times: int = TIMES) -> dict[str, list[tuple[str, Cost]]]:
+def rule_costs(store: Store, at: float, times: int) -> dict[str, list[tuple[str, Cost]]]:
     """Return every rule's cost by group, the least of so many queries.
 
     All rules are queried once before any is queried again: garbage collection takes seconds and counts for the query
     that it interrupts.
     """
-    groups = list(_groups(store.folder / "rules"))
+    groups = list(groups_in(store.folder / "rules"))
     exprs = [rule["expr"] for group in groups for rule in group["rules"]]
     least = dict.fromkeys(exprs, Cost(math.inf, math.inf))
     for expr in exprs * times:
@@ -124,7 +104,7 @@ def rule_costs(store: Store, at: float, times: int = TIMES) -> dict[str, list[tu
     }
 
 
-def _groups(folder: Path) -> Iterator[dict[str, Any]]:
+def groups_in(folder: Path) -> Iterator[dict[str, Any]]:
     for path in sorted(folder.glob("*.rules.yaml")):
         yield from yaml.safe_load(path.read_text())["groups"]
 
@@ -143,51 +123,3 @@ def _cpu(store: Store) -> float:
     (pid,) = store.pids.values()
     threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
     return sum(int(thread.read_text().split()[0]) for thread in threads) / 1e9
-
-
-def table(groups: list[Group]) -> str:
-    lines = ["| group | each | evaluations | median | longest | CPU | alone |", "|---|---|---|---|---|---|---|"]
-    lines += [_line(group) for group in sorted(groups, key=lambda group: -group.median)]
-    return "\n".join(lines)
-
-
-def _line(group: Group) -> str:
-    times = " | ".join(f"{seconds * 1000:.0f} ms" for seconds in (group.median, group.longest, group.cpu, group.alone))
-    return f"| `{group.name}` | {group.interval:.0f} s | {group.evaluations} | {times} |"
-
-
-def run(folder: Path, flags: argparse.Namespace) -> None:
-    answers = Answers(record(folder), flags.nodes, flags.interval)
-    lay_out(folder, flags.nodes, flags.interval, serve(answers))
-    with Processes(folder) as processes:
-        store = Store(folder, processes)
-        begins = time.time()
-        prometheus(store, flags.interval)
-        print(f"{store.url}, process {store.pids['prometheus']}", file=sys.stderr, flush=True)
-        time.sleep(SETTLED)
-        exprs = [rule["expr"] for group in _groups(folder / "rules") for rule in group["rules"]]
-        reaches = [reach for expr in exprs for reach in lookbacks(expr)]
-        write_past(reaches, store.url, begins, folder / "data")
-        time.sleep(flags.minutes * 60)
-        print(table(measured(store, f"{round(flags.minutes * 40)}s")))
-        while flags.keep:
-            time.sleep(1)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--nodes", type=int, default=511)
-    parser.add_argument("--interval", type=int, default=15, help="of scrapes and rules, in seconds")
-    parser.add_argument("--minutes", type=float, default=15.0, help="of running; the last two thirds are measured")
-    parser.add_argument("--keep", action="store_true", help="go on until interrupted, at rest, to ask by hand")
-    flags = parser.parse_args()
-    exit_on_signals()
-    folder = Path(tempfile.mkdtemp(prefix="bench-rules-"))
-    try:
-        run(folder, flags)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-if __name__ == "__main__":
-    main()
