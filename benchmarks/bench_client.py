@@ -1,7 +1,8 @@
 """Measure what the client costs a training loop: one step, one part, one import.
 
 All in one run, because only ratios within a run mean much on a shared machine. Rows: the client; a wait that it
-detects, beside the call as it is; a step timed by CUDA events, whose own cost is left out. bench_trackers.py has the alternatives.
+detects, beside the call as it is; a step timed by CUDA events, whose own cost is left out. Alternatives:
+bench_trackers.py.
 
 Run: .venv/bin/python benchmarks/bench_client.py
 """

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 import re
 import select
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
-import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import pyrometer
+from pyrometer_simulator.demo.observe import Prometheus
+from pyrometer_simulator.demo.processes import Processes
 from pyrometer_simulator.ports import free_port
-from pyrometer_simulator.stack import StackError, find_stack
+from pyrometer_simulator.stack import Stack
 from pyrometer_simulator.stack.prometheus import running
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
@@ -42,57 +39,27 @@ scrape_configs:
 """
 
 
-def get(url: str) -> Any:
-    with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310  loopback
-        return answer.read()
-
-
-def wait_for(url: str) -> None:
-    deadline = time.monotonic() + 40
-    while True:
-        try:
-            get(url)
-        except OSError:
-            assert time.monotonic() < deadline, f"{url} does not answer"
-            time.sleep(0.1)
-        else:
-            return
-
-
-@contextlib.contextmanager
-def program(*command: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    with open(log, "ab") as output, subprocess.Popen(command, stdout=output, stderr=output) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
 class Exporter:
     """The node exporter with its train collector, which can be ended and started again."""
 
-    def __init__(self, folder: Path, port: int) -> None:
+    def __init__(self, folder: Path, port: int, processes: Processes) -> None:
         others = ("gpu", "nic", "kernel")
         self._command = [
             sys.executable, "-m", "pyrometer_exporters.node.main", f"--web.listen-address=127.0.0.1:{port}",
             f"--path.rings={folder / 'rings'}", f"--path.state={folder / 'state'}",
             *(f"--no-collector.{name}" for name in others),
         ]  # fmt: skip
-        self._log = folder / "exporter.log"
         self._url = f"http://127.0.0.1:{port}/-/ready"
-        self._running = contextlib.ExitStack()
+        self._processes = processes
 
     def start(self) -> None:
-        self.process = self._running.enter_context(program(*self._command, log=self._log))
-        wait_for(self._url)
+        self.process = self._processes.start("exporter", self._command, dispensable=True)
+        self._processes.wait_until_ready({"exporter": self._url})
 
     def restart(self, number: int) -> None:
-        os.kill(self.process.pid, number)
+        self.process.send_signal(number)
         self.process.wait(timeout=20)
         self.start()
-
-    def stop(self) -> None:
-        self._running.close()
 
 
 class Cutter(threading.Thread):
@@ -138,34 +105,27 @@ class Cutter(threading.Thread):
                     client.sendall(answer)
 
 
-class Prometheus:
-    def __init__(self, folder: Path, consumer: str, target: int) -> None:
-        self._url = ""
-        self._folder = folder / consumer
-        self._folder.mkdir()
-        (self._folder / "prometheus.yaml").write_text(CONFIG.format(consumer=consumer, port=target))
-        self._log = folder / f"{consumer}.log"
+@contextlib.contextmanager
+def scraping(folder: Path, stack: Stack, consumer: str, target: int) -> Iterator[Prometheus]:
+    """Yield a Prometheus that asks for batches as this consumer."""
+    configuration = folder / f"{consumer}.yaml"
+    configuration.write_text(CONFIG.format(consumer=consumer, port=target))
+    flags = [f"--config.file={configuration}", f"--storage.tsdb.path={folder / consumer}"]
+    with running(stack.prometheus, lambda _port: flags, folder / f"{consumer}.log") as url:
+        yield Prometheus(url)
 
-    @contextlib.contextmanager
-    def running(self, binary: Path) -> Iterator[None]:
-        flags = [f"--config.file={self._folder / 'prometheus.yaml'}", f"--storage.tsdb.path={self._folder / 'data'}"]
-        with running(binary, lambda _port: flags, self._log) as self._url:
-            yield
 
-    def query(self, query: str) -> list[Any]:
-        url = f"{self._url}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
-        found: list[Any] = json.loads(get(url))["data"]["result"]
-        return found
+def batches(of: Prometheus) -> list[tuple[float, int]]:
+    """Timestamp and number of each batch that it has stored."""
+    samples = of.samples('pyrometer_train_batch_step{run="live"}[10m]', time.time())
+    return [(at, int(value)) for at, value in samples]
 
-    def batches(self) -> list[tuple[float, int]]:
-        """Timestamp and number of each batch that it has stored."""
-        (series,) = self.query('pyrometer_train_batch_step{run="live"}[10m]')
-        return [(at, int(value)) for at, value in series["values"]]
 
-    def refused(self) -> float:
-        names = "prometheus_target_scrapes_sample_(out_of_order|duplicate_timestamp|out_of_bounds)_total"
-        metrics = get(f"{self._url}/metrics").decode().splitlines()
-        return sum(float(line.split()[-1]) for line in metrics if re.match(names, line))
+def refused(by: Prometheus) -> float:
+    names = "prometheus_target_scrapes_sample_(out_of_order|duplicate_timestamp|out_of_bounds)_total"
+    with urllib.request.urlopen(f"{by.url}/metrics", timeout=5) as answer:  # noqa: S310  loopback
+        lines = answer.read().decode().splitlines()
+    return sum(float(line.split()[-1]) for line in lines if re.match(names, line))
 
 
 def train(run: pyrometer.Run, seconds: float) -> None:
@@ -176,50 +136,42 @@ def train(run: pyrometer.Run, seconds: float) -> None:
             run.record(loss=1.0)
 
 
-@pytest.fixture
-def scene(tmp_path: Path) -> Iterator[tuple[Exporter, Cutter, Prometheus, Prometheus, pyrometer.Run]]:
-    try:
-        stack = find_stack(lambda _: None)
-    except StackError as error:
-        pytest.skip(str(error))
+def test_no_batch_is_lost_and_none_comes_twice(tmp_path: Path, stack: Stack) -> None:
     (tmp_path / "state").mkdir()
+    (tmp_path / "logs").mkdir()
     port = free_port()  # the same after each restart
-    run = pyrometer.start("live", rings=str(tmp_path / "rings"), rank=0, world_size=1)
-    exporter, cutter = Exporter(tmp_path, port), Cutter(port)
-    cutter.start()
-    first, second = Prometheus(tmp_path, "prom-a", port), Prometheus(tmp_path, "prom-b", cutter.port)
-    exporter.start()
-    with first.running(stack.prometheus), second.running(stack.prometheus):
-        yield exporter, cutter, first, second, run
-    exporter.stop()
-    cutter.close()
-    run.close()
-
-
-def test_no_batch_is_lost_and_none_comes_twice(
-    scene: tuple[Exporter, Cutter, Prometheus, Prometheus, pyrometer.Run],
-) -> None:
-    exporter, cutter, first, second, run = scene
-    train(run, 4)
-    for _ in range(CUTS):
-        cutter.to_cut = 1
-        train(run, 2.5)
-    exporter.restart(signal.SIGTERM)
-    train(run, 3)
-    refused_before = [one.refused() for one in (first, second)]
-    # Killed before it could know that its last answer was taken, the exporter serves that once more, with the same
-    # timestamps: Prometheus has them, refuses them, and nothing is stored twice.
-    exporter.restart(signal.SIGKILL)
-    train(run, 4)
-    steps = run.steps_finished()
-    deadline = time.monotonic() + 15
-    while min(len(one.batches()) for one in (first, second)) < steps and time.monotonic() < deadline:
-        time.sleep(0.5)
+    with contextlib.ExitStack() as opened:
+        exporter = Exporter(tmp_path, port, opened.enter_context(Processes(tmp_path / "logs")))
+        run = opened.enter_context(
+            contextlib.closing(pyrometer.start("live", rings=str(tmp_path / "rings"), rank=0, world_size=1))
+        )
+        cutter = opened.enter_context(contextlib.closing(Cutter(port)))
+        cutter.start()
+        exporter.start()
+        both = [
+            opened.enter_context(scraping(tmp_path, stack, consumer, target))
+            for consumer, target in (("prom-a", port), ("prom-b", cutter.port))
+        ]
+        train(run, 4)
+        for _ in range(CUTS):
+            cutter.to_cut = 1
+            train(run, 2.5)
+        exporter.restart(signal.SIGTERM)
+        train(run, 3)
+        refused_before = [refused(each) for each in both]
+        # Killed before it could know that its last answer was taken, the exporter serves that once more, with the same
+        # timestamps: Prometheus has them, refuses them, and nothing is stored twice.
+        exporter.restart(signal.SIGKILL)
+        train(run, 4)
+        steps = run.steps_finished()
+        deadline = time.monotonic() + 15
+        while min(len(batches(each)) for each in both) < steps and time.monotonic() < deadline:
+            time.sleep(0.5)
+        stored = [batches(each) for each in both]
 
     assert cutter.cut == CUTS
     assert refused_before == [0, 0]
-    for one in (first, second):
-        stored = one.batches()
-        assert [number for _, number in stored] == list(range(steps))
-        assert [at for at, _ in stored] == sorted({at for at, _ in stored})
-    assert first.batches() == second.batches(), "both have the same timestamps"
+    for found in stored:
+        assert [number for _, number in found] == list(range(steps))
+        assert [at for at, _ in found] == sorted({at for at, _ in found})
+    assert stored[0] == stored[1], "both have the same timestamps"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import re
@@ -10,6 +11,7 @@ import struct
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -197,36 +199,16 @@ def _chunks(data: bytes, size: int) -> Iterator[bytes]:
     return (data[start : start + size] for start in range(0, len(data), size))
 
 
-def nccl_json(_folder: Path, _at_end: ExitStack) -> Check:
-    """Build the check of NCCL RAS's JSON: the same report in any chunks, or one reason."""
+def nccl_answer(module: str, _folder: Path, _at_end: ExitStack) -> Check:
+    """Build the check of NCCL RAS's JSON or text: the same report in any chunks, or one reason."""
     from pyrometer_exporters.framework.outcome import PartError  # noqa: PLC0415
-    from pyrometer_exporters.node.nccl import json_answer  # noqa: PLC0415
     from pyrometer_exporters.node.nccl.snapshot import Snapshot  # noqa: PLC0415
+
+    answer = importlib.import_module(f"pyrometer_exporters.node.nccl.{module}")
 
     def read(data: bytes, size: int) -> Snapshot | str:
         try:
-            found = json_answer.read(_chunks(data, size))
-        except PartError as error:
-            return error.reason
-        found.largest()
-        return found
-
-    def check(data: bytes) -> None:
-        size = 1 + data[0] if data else 1
-        assert read(data[1:], size) == read(data[1:], 65_536)
-
-    return check
-
-
-def nccl_text(_folder: Path, _at_end: ExitStack) -> Check:
-    """Build the check of NCCL RAS's text: the same report in any chunks, or one reason."""
-    from pyrometer_exporters.framework.outcome import PartError  # noqa: PLC0415
-    from pyrometer_exporters.node.nccl import text_answer  # noqa: PLC0415
-    from pyrometer_exporters.node.nccl.snapshot import Snapshot  # noqa: PLC0415
-
-    def read(data: bytes, size: int) -> Snapshot | str:
-        try:
-            found = text_answer.read(_chunks(data, size))
+            found: Snapshot = answer.read(_chunks(data, size))
         except PartError as error:
             return error.reason
         found.largest()
@@ -284,8 +266,8 @@ TARGETS = (
     Target("kmsg", "lines of /dev/kmsg, parts of which processes and devices name", kmsg, _KMSG,
            (b"NVRM: Xid (PCI:", b"SXid (PCI:", b", pid=", b"name=", b"caused by previous Xid ", b"\\x0a", b"-;", b"AER: "),
            1024),
-    Target("nccl_json", "JSON answers of NCCL RAS, of whoever listens on its port", nccl_json, (_RAS_JSON,),
+    Target("nccl_json", "JSON answers of NCCL RAS, of whoever listens on its port", partial(nccl_answer, "json_answer"), (_RAS_JSON,),
            (b'"ranks"', b'"missing_ranks"', b'"size"', b'"hash"', b'"status"', b'"collective_counts"', b"1" * 40, b"1e9")),
-    Target("nccl_text", "text answers of NCCL RAS, of whoever listens on its port", nccl_text, (_RAS_TEXT,),
+    Target("nccl_text", "text answers of NCCL RAS, of whoever listens on its port", partial(nccl_answer, "text_answer"), (_RAS_TEXT,),
            (b" -- GPU ", b"managed by process ", b" on node ", b"launched up to operation ", b"INCOMPLETE", b"DEAD")),
 )  # fmt: skip

@@ -75,18 +75,21 @@ def power_brake_node(world: World) -> Truth:
     return _node(world, node, _POWER)
 
 
-@KINDS.kind("Fire-Flyer, operators' reports: a rack's power limit is lowered")
-def rack_power_limit(world: World) -> Truth:
-    """Lower the power limit of all GPUs in a rack; they are held by the power cap most of the time."""
-    nodes = world.layout.rack_nodes(world.node())
-    gpus = world.all_gpus(nodes)
-    watts = round(world.strength(450, 320), -1)
+def _limit_power(world: World, nodes: list[int]) -> None:
+    """Lower the power limit of these nodes' GPUs; they are held by the power cap most of the time."""
+    gpus, watts = world.all_gpus(nodes), round(world.strength(450, 320), -1)
     for node in nodes:
         world.limit[world.between(node, world.at), node] = watts
-    world.throttle(
-        gpus, ("power_cap",), [(world.at, world.end)], share=0.48, clock=world.strength(1450, 1000), watts=watts - 8
-    )
+    spell, clock = [(world.at, world.end)], world.strength(1450, 1000)
+    world.throttle(gpus, ("power_cap",), spell, share=0.48, clock=clock, watts=watts - 8)
     world.slow(gpus, world.extra())
+
+
+@KINDS.kind("Fire-Flyer, operators' reports: a rack's power limit is lowered")
+def rack_power_limit(world: World) -> Truth:
+    """Lower the power limit of all GPUs in a rack."""
+    nodes = world.layout.rack_nodes(world.node())
+    _limit_power(world, nodes)
     return _rack(world, nodes, r"(?i)power")
 
 
@@ -94,13 +97,7 @@ def rack_power_limit(world: World) -> Truth:
 def node_power_limit(world: World) -> Truth:
     """Lower the power limit of one node's GPUs."""
     node = world.node()
-    gpus = world.all_gpus([node])
-    watts = round(world.strength(450, 320), -1)
-    world.limit[world.between(node, world.at), node] = watts
-    world.throttle(
-        gpus, ("power_cap",), [(world.at, world.end)], share=0.48, clock=world.strength(1450, 1000), watts=watts - 8
-    )
-    world.slow(gpus, world.extra())
+    _limit_power(world, [node])
     return _node(world, node, r"(?i)power")
 
 

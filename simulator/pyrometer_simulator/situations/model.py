@@ -23,7 +23,17 @@ class Step(NamedTuple):
 
 
 class Within(NamedTuple):
-    """When an alert has to fire after the fault, in seconds, until when it may last (None: to the end), how often."""
+    """The expectation that an alert fires so many seconds after the fault at the latest.
+
+    Attributes:
+        seconds: the longest delay.
+        not_before: the shortest delay.
+        ends_within: the alert is over so many seconds after the fault; None: it may last to the end.
+        series: how many alerts of this name there are in all: one for each part, or one for many.
+        times: how often each of them may begin to fire: one fault is told once.
+        named: values of labels that each alert of this name has: the node, the rank.
+        severity: that each of them has; None for any.
+    """
 
     seconds: float
     not_before: float = 0.0
@@ -32,6 +42,10 @@ class Within(NamedTuple):
     times: int = 1
     named: Sequence[str] = ()
     severity: str | None = None
+
+
+# As a situation's row reads.
+at, within = Step, Within
 
 
 @dataclass(frozen=True)
@@ -75,32 +89,3 @@ class Situation:
         if self.fault_at is not None:
             return self.fault_at
         return self.steps[0].seconds if self.steps else 0.0
-
-
-def at(seconds: float, action: Action) -> Step:
-    """Return a step."""
-    return Step(seconds, action)
-
-
-def within(
-    seconds: float,
-    *,
-    not_before: float = 0.0,
-    ends_within: float | None = None,
-    series: int | None = None,
-    times: int = 1,
-    named: Sequence[str] = (),
-    severity: str | None = None,
-) -> Within:
-    """Return the expectation that an alert fires so many seconds after the fault at the latest.
-
-    Args:
-        seconds: the longest delay.
-        not_before: the shortest delay.
-        ends_within: the alert is over so many seconds after the fault.
-        series: how many alerts of this name there are in all: one for each part, or one for many.
-        named: values of labels that each alert of this name has: the node, the rank.
-        severity: that each of them has; None for any.
-        times: how often each of them may begin to fire: one fault is told once.
-    """
-    return Within(seconds, not_before, ends_within, series, times, named, severity)
