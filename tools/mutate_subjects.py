@@ -81,14 +81,8 @@ SUBJECTS = {
 WHOLE = ("pyrometer_alerting.incidents.storage",)
 BESIDE = {
     "pyrometer_alerting.incidents.storage.actions": "what the policy did, which a limit of its own holds back",
-    "pyrometer_alerting.incidents.correlation": "which incidents are one: measured on incidents, docs/diagnosis.md",
     "pyrometer_alerting.incidents.storage.engine": "a protocol, and one line that shortens an error",
-    "pyrometer_alerting.incidents.incident_metrics": "metrics",
-    "pyrometer_alerting.incidents.lifecycle": "what a delivery changes in an incident: measured on incidents",
-    "pyrometer_alerting.incidents.merge": "which incidents are one",
-    "pyrometer_alerting.incidents.metrics": "metrics",
     "pyrometer_alerting.incidents.storage.schema": "tables, which every statement's test needs as they are",
-    "pyrometer_alerting.incidents.split": "which incidents are one",
     "pyrometer_exporters.framework.metrics": "types of samples, and no calculation",
     "pyrometer_exporters.node.nic.widening": "counters of 32 bits: tests/exporters/node/nic/test_widening.py",
 }

@@ -12,8 +12,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from pyrometer_alerting.channel.call_limits import Timing
 from pyrometer_alerting.channel.courier import Courier
+from pyrometer_alerting.channel.delivery_loop import Timing
 from pyrometer_alerting.channel.messages import Style, ThreadReplies
 from pyrometer_alerting.channel.slack import WebSlack
 from pyrometer_alerting.diagnosis.diagnostician import Diagnostician

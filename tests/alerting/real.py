@@ -15,7 +15,7 @@ from typing import Any
 from alerting_fakes import FakePrometheus, wait_until
 
 from pyrometer_alerting.app.service import MAX_DELIVERY_BYTES, WEBHOOK_PATH, Service
-from pyrometer_alerting.channel.call_limits import Timing
+from pyrometer_alerting.channel.delivery_loop import Timing
 from pyrometer_alerting.channel.messages import Style
 from pyrometer_alerting.channel.slack import WebSlack
 from pyrometer_alerting.incidents.alertmanager import HttpAlertmanager

@@ -22,8 +22,7 @@ from hypothesis import strategies as st
 
 from pyrometer_alerting.channel import answers
 from pyrometer_alerting.channel.messages import Style, build, build_reply
-from pyrometer_alerting.channel.silence_view import silence_view
-from pyrometer_alerting.channel.silences import Preview, SilenceRefusedError, silences_for
+from pyrometer_alerting.channel.silences import Preview, SilenceRefusedError, silence_view, silences_for
 from pyrometer_alerting.incidents import own_alerts
 from pyrometer_alerting.incidents.alertmanager import ActiveAlert, Matcher
 from pyrometer_alerting.incidents.correlation import merged_incident

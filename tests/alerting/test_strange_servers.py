@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from alerting_fakes import START
 
-from pyrometer_alerting.channel.failure import DeliveryFailure, Trouble
+from pyrometer_alerting.channel.breaker import DeliveryFailure, SlackFailure, Trouble
 from pyrometer_alerting.channel.outlets import http
 from pyrometer_alerting.channel.outlets.http import Endpoint
-from pyrometer_alerting.channel.slack import SlackFailure, WebSlack
+from pyrometer_alerting.channel.slack import WebSlack
 from pyrometer_alerting.incidents.alertmanager import AlertmanagerError, HttpAlertmanager
 from pyrometer_alerting.incidents.storage.actions import Action
 from pyrometer_alerting.policy import drain_webhook

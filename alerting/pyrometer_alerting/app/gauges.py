@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from pyrometer_alerting.channel.courier import Courier
-from pyrometer_alerting.channel.outlets.couriers import OutletCouriers
-from pyrometer_alerting.incidents.incident_metrics import incident_gauges
+from pyrometer_alerting.channel.outlets.courier import OutletCouriers
 from pyrometer_alerting.incidents.intake import WATCHDOG_FACT
+from pyrometer_alerting.incidents.metrics import (
+    INCIDENT,
+    INCIDENT_LOST,
+    PAGE,
+    POLICY_ACTIONS,
+    POLICY_HELD,
+    POLICY_LOOKED,
+    POLICY_MODE,
+    POLICY_NODE,
+)
+from pyrometer_alerting.incidents.storage.actions import Actions
 from pyrometer_alerting.incidents.storage.engine import Engine
 from pyrometer_alerting.incidents.storage.store import Transaction
-from pyrometer_alerting.policy.gauges import policy_gauges
+from pyrometer_alerting.model import text
+from pyrometer_alerting.model.culprits import culprits
+from pyrometer_alerting.model.incident import SEVERITIES, Incident
 from pyrometer_alerting.policy.worker import PolicyWorker
 
-Gauges = dict[str, dict[tuple[tuple[str, str], ...], float]]
+Gauge = dict[tuple[tuple[str, str], ...], float]
+Gauges = dict[str, Gauge]
 
 
-def leader_gauge(engine: Engine) -> dict[tuple[tuple[str, str], ...], float]:
+def leader_gauge(engine: Engine) -> Gauge:
     """Return whether this process leads, and which database the services share that it leads among."""
     storage = engine.name if engine.folder is None else "sqlite"
     return {(("storage", storage),): float(engine.leads())}
@@ -47,3 +62,84 @@ def store_gauges(
     if watchdog is not None:
         gauges["pyrometer_alerting_watchdog_last_seen_timestamp_seconds"] = {(): float(watchdog)}
     return gauges
+
+
+# A storm is one incident; more than these are no list that anybody reads, and each is a series.
+MOST_INCIDENTS = 50
+LONGEST_LABEL = 120
+
+
+def incident_gauges(incidents: Sequence[Incident], external_url: str) -> dict[str, Gauge]:
+    """Return pyrometer_incident_* of the incidents that fire, the worst and newest of them, and the page that has them.
+
+    Args:
+        incidents: all that fire, newest first; those of severity info are for the digest only and left out.
+        external_url: this service's address for browsers, which the links lead to; empty for none.
+    """
+    posted = [each for each in incidents if each.firing and each.is_posted and not each.joined_into]
+    worst = sorted(posted, key=lambda each: -SEVERITIES.index(each.severity))[:MOST_INCIDENTS]
+    labels = {each.id: _labels(each, external_url) for each in worst}
+    lost = {
+        _key(INCIDENT_LOST.labels, labels[each.id]): each.diagnosis.cost.gpu_hours
+        for each in worst
+        if each.diagnosis is not None and each.diagnosis.cost is not None
+    }
+    started = {_key(INCIDENT.labels, labels[each.id]): each.began for each in worst}
+    found = {INCIDENT.name: started, INCIDENT_LOST.name: lost}
+    page: dict[str, Gauge] = {PAGE.name: {(("url", external_url),): 1.0}} if external_url else {}
+    return page | {name: gauge for name, gauge in found.items() if gauge}
+
+
+def _labels(incident: Incident, external_url: str) -> Mapping[str, str]:
+    causes = incident.diagnosis.causes if incident.diagnosis is not None else ()
+    first = causes[0] if causes and causes[0].cause else None
+    at = (first.labels or {}) if first is not None else incident.newest().labels
+    parts = [first.part] if first is not None else culprits(incident)
+    return {
+        "cluster": incident.cluster,
+        "id": incident.id,
+        "alert": incident.alertname,
+        "severity": incident.severity,
+        "run": incident.run,
+        "node": at.get("node", ""),
+        "gpu": at.get("gpu", ""),
+        "part": parts[0] if parts else "unknown",
+        "cause": first.cause if first is not None else "unknown" if incident.wants_diagnosis else "",
+        "confidence": first.confidence if first is not None else "",
+        "acknowledged": incident.acknowledged,
+        "link": f"{external_url}/#{incident.id}" if external_url else "",
+    }
+
+
+def _key(names: Sequence[str], labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    # A link that is cut leads nowhere; its length is that of the configured address.
+    return tuple((name, text.clean(labels[name])[: None if name == "link" else LONGEST_LABEL]) for name in names)
+
+
+LONGEST_REASON = 200
+
+
+def policy_gauges(worker: PolicyWorker, actions: Actions) -> dict[str, Gauge]:
+    """Return the metrics by name; none that has no value."""
+    policy = worker.executor.policy
+    if not policy.rules:
+        return {}
+    out: Gauge = {
+        (
+            ("cluster", each.cluster), ("node", each.node), ("rule", each.rule),
+            ("reason", text.plain(each.reason, LONGEST_REASON)),
+        ): each.ended_at
+        for each in actions.drained()
+    }  # fmt: skip
+    found: dict[str, Gauge] = {
+        POLICY_ACTIONS.name: {
+            (("action", kind), ("result", result)): value for (kind, result), value in actions.totals().items()
+        },
+        POLICY_HELD.name: {
+            (("cluster", cluster), ("limit", limit)): float(count) for (cluster, limit), count in worker.held.items()
+        },
+        POLICY_NODE.name: out,
+        POLICY_MODE.name: {(("mode", policy.mode),): 1.0},
+        POLICY_LOOKED.name: {(): worker.looked_at} if worker.looked_at else {},
+    }
+    return {name: gauge for name, gauge in found.items() if gauge}

@@ -11,15 +11,14 @@ from functools import partial
 from pyrometer_alerting.app import api
 from pyrometer_alerting.app.analysis import AnalysisWorkers
 from pyrometer_alerting.app.gauges import Gauges, leader_gauge, store_gauges
-from pyrometer_alerting.app.readiness import Readiness
-from pyrometer_alerting.app.trouble import trouble_lines
+from pyrometer_alerting.app.trouble import Readiness, trouble_lines
 from pyrometer_alerting.channel import document, incident_page, runbooks
 from pyrometer_alerting.channel.clicks import BOX, WORKERS, Clicks
 from pyrometer_alerting.channel.courier import Courier
 from pyrometer_alerting.channel.digest.scheduler import Digests
 from pyrometer_alerting.channel.interactions import Interactions
 from pyrometer_alerting.channel.messages import Style, ThreadReplies, build
-from pyrometer_alerting.channel.outlets.couriers import OutletCouriers
+from pyrometer_alerting.channel.outlets.courier import OutletCouriers
 from pyrometer_alerting.channel.outlets.notice import Entry
 from pyrometer_alerting.channel.slack import Slack, WebSlack
 from pyrometer_alerting.channel.socket_mode import Listener

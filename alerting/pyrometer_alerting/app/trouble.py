@@ -1,14 +1,17 @@
-"""The service's own troubles, for its page."""
+"""The service's own troubles: what its page says of them, and whether anything can be written."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 
 from pyrometer_alerting.channel.courier import Courier
-from pyrometer_alerting.channel.outlets.couriers import OutletCouriers
+from pyrometer_alerting.channel.outlets.courier import OutletCouriers
+from pyrometer_alerting.incidents.deliveries import Deliveries
 from pyrometer_alerting.incidents.intake import WATCHDOG_FACT
-from pyrometer_alerting.incidents.storage.store import Transaction
+from pyrometer_alerting.incidents.storage.store import Store, StoreError, Transaction
 from pyrometer_alerting.model.text import duration
+from pyrometer_kit.clock import Clock
 
 _WATCHDOG_SECONDS = 180.0  # it arrives every minute; two may be lost to a restart
 
@@ -36,3 +39,47 @@ def trouble_lines(
     if dead:
         lines.append(f"{dead} messages were refused by Slack for good: pyrometer-alerting replay retries them.")
     return (*lines, *outlets.trouble(tx, now))
+
+
+EVERY_SECONDS = 5.0  # each check is a commit on disk, and anyone may request one
+
+
+class Readiness:
+    """Writes to the store periodically and remembers the outcome."""
+
+    def __init__(self, store: Store, deliveries: Deliveries, clock: Clock) -> None:
+        self._store, self._deliveries, self._clock = store, deliveries, clock
+        self._lock = threading.Lock()
+        self._checked_at = float("-inf")
+        self._error: StoreError | None = None
+
+    @property
+    def writable(self) -> bool:
+        """True if the store can be written now."""
+        try:
+            self.check()
+        except StoreError:
+            return False
+        return True
+
+    def check(self) -> None:
+        """Write something, unless that was tried a few seconds ago.
+
+        Raises:
+            StoreError: nothing can be written.
+        """
+        with self._lock:
+            now = self._clock.monotonic()
+            if now - self._checked_at >= EVERY_SECONDS:
+                self._checked_at, self._error = now, self._probe()
+            if self._error is not None:
+                raise self._error
+            if self._deliveries.stuck:  # the disk may have space for a word but not for a delivery
+                raise StoreError(self._deliveries.stuck)
+
+    def _probe(self) -> StoreError | None:
+        try:
+            self._store.probe(self._clock.wall())
+        except StoreError as error:
+            return error
+        return None

@@ -1,4 +1,4 @@
-"""One circuit breaker for all calls to Slack, and one for each other outlet.
+"""What a failed call means, and the circuit breaker: one for all calls to Slack, and one for each other outlet.
 
 While Slack is down, one call at a time tries it. If each operation waited on its own, hundreds of messages, look-ups,
 duplicate checks, pictures and connections would make many calls a second to a Slack that can't answer.
@@ -8,9 +8,32 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from enum import Enum
 
-from pyrometer_alerting.channel.failure import DeliveryFailure, Trouble
-from pyrometer_alerting.channel.slack import SlackFailure
+
+class Trouble(Enum):
+    """The meaning of a failure for the queue (the method reference of chat.postMessage lists Slack's codes)."""
+
+    RATE = "rate"  # wait, the attempt does not count
+    GONE = "gone"  # our message was deleted
+    AUTH = "auth"  # nothing will work until someone acts
+    CHANNEL = "channel"  # nothing will work in this channel until someone acts
+    PAYLOAD = "payload"  # never send the same content again
+    AMBIGUOUS = "ambiguous"  # it may have worked
+    SAFE = "safe"  # it has failed: retry
+
+
+class DeliveryFailure(Exception):  # noqa: N818 - an answer, not a bug
+    """A failed call; `retry_after` is seconds, for rate limits."""
+
+    def __init__(self, trouble: Trouble, code: str, retry_after: float = 0.0) -> None:
+        super().__init__(code)
+        self.trouble, self.code, self.retry_after = trouble, code, retry_after
+
+
+class SlackFailure(DeliveryFailure):
+    """A failed call to Slack."""
+
 
 AWAY = "slack_away"  # the code for a call that was not made
 

@@ -12,14 +12,12 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 
-from pyrometer_alerting.channel.breaker import AWAY
-from pyrometer_alerting.channel.call_limits import SendLimits, Timing, slack_method
+from pyrometer_alerting.channel.breaker import AWAY, SlackFailure, Trouble
 from pyrometer_alerting.channel.composer import Composer
 from pyrometer_alerting.channel.degrade import degraded, has_native_charts_enabled, record_chart_refusal, stored_message
-from pyrometer_alerting.channel.delivery_loop import DeliveryLoop
-from pyrometer_alerting.channel.failure import Trouble
+from pyrometer_alerting.channel.delivery_loop import DeliveryLoop, SendLimits, Timing, slack_method
 from pyrometer_alerting.channel.messages import DEGRADE_LEVELS, WITHOUT_CHART, Style, has_chart
-from pyrometer_alerting.channel.slack import LONGEST_WAIT_SECONDS, Slack, SlackFailure
+from pyrometer_alerting.channel.slack import LONGEST_WAIT_SECONDS, Slack
 from pyrometer_alerting.incidents.metrics import Metrics
 from pyrometer_alerting.incidents.storage.outbox import Operation
 from pyrometer_alerting.incidents.storage.store import NotLeadingError, Store, StoreError

@@ -14,10 +14,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol, TypeVar, cast
 
-from pyrometer_alerting.channel.breaker import Breaker
+from pyrometer_alerting.channel.breaker import Breaker, SlackFailure
 from pyrometer_alerting.channel.degrade import has_native_charts_enabled
 from pyrometer_alerting.channel.messages import headline
-from pyrometer_alerting.channel.slack import Slack, SlackFailure
+from pyrometer_alerting.channel.slack import Slack
 from pyrometer_alerting.incidents.metrics import Metrics
 from pyrometer_alerting.incidents.storage.store import Store, StoreError
 from pyrometer_alerting.model.incident import Incident
@@ -94,7 +94,7 @@ def load_draw_incident() -> DrawIncident:
     Raises:
         ImportError: Matplotlib is not installed.
     """
-    return cast(DrawIncident, importlib.import_module("pyrometer_alerting.channel.drop_figure").draw_incident)
+    return cast(DrawIncident, importlib.import_module("pyrometer_alerting.channel.figures").draw_incident)
 
 
 class IncidentPictures:

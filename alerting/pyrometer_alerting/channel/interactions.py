@@ -25,8 +25,14 @@ from pyrometer_alerting.channel.composer import (
     UNSILENCE,
 )
 from pyrometer_alerting.channel.messages import Style
-from pyrometer_alerting.channel.silence_view import SILENCE_CALLBACK, silence_reason, silence_view
-from pyrometer_alerting.channel.silences import Preview, SilenceRefusedError, silences_for
+from pyrometer_alerting.channel.silences import (
+    SILENCE_CALLBACK,
+    Preview,
+    SilenceRefusedError,
+    silence_reason,
+    silence_view,
+    silences_for,
+)
 from pyrometer_alerting.incidents.alertmanager import ActiveAlert, Alertmanager, AlertmanagerError, Matcher, Silence
 from pyrometer_alerting.incidents.metrics import Metrics
 from pyrometer_alerting.incidents.storage.store import Store, Transaction

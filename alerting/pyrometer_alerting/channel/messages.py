@@ -17,8 +17,14 @@ from pyrometer_alerting.channel.members import members_text
 from pyrometer_alerting.model import text
 from pyrometer_alerting.model.culprits import culprits
 from pyrometer_alerting.model.incident import NO_SINGLE_PART, Cause, Incident, part_of
-from pyrometer_alerting.model.links import alertmanager_link, board_links, prometheus_link, runbook_url, tracker_links
-from pyrometer_alerting.model.log_links import log_links
+from pyrometer_alerting.model.links import (
+    alertmanager_link,
+    board_links,
+    log_links,
+    prometheus_link,
+    runbook_url,
+    tracker_links,
+)
 from pyrometer_alerting.model.message import Block, Message
 
 MAX_CAUSES, MAX_SEEN = 5, 2

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from pyrometer_alerting.channel import payloads
 from pyrometer_alerting.incidents.alertmanager import ActiveAlert, Matcher
+from pyrometer_alerting.model import text
 from pyrometer_alerting.model.incident import Alert, Incident, part_of
 
 MAX_SILENCES = 5  # with more kinds of alerts nobody can judge what would be muted
@@ -70,3 +74,46 @@ def alert_lines(alerts: Iterable[ActiveAlert], most: int) -> list[str]:
     """Return the alerts as lines: name and part."""
     lines = [f"{each.labels.get('alertname', 'unnamed alert')} {part_of(each.labels)}".strip() for each in alerts]
     return [*lines[:most], *([f"and {len(lines) - most} more"] if len(lines) > most else [])]
+
+
+SILENCE_CALLBACK = "pyrometer_silence"
+_REASON = "reason"
+
+
+def silence_view(incident: Incident, hours: int, channel: str, previews: Sequence[Preview]) -> dict[str, Any]:
+    """Build the modal: the matchers, what they mute now, and a field for the reason."""
+    lines = []
+    for preview in previews:
+        lines.append(f"*{text.mrkdwn(preview.matchers_text(), 600)}*")
+        mutes = alert_lines(preview.mutes, 10)
+        lines += [f"\u2022 {text.mrkdwn(each, 150)}" for each in mutes] or ["\u2022 no alert that is firing now"]
+    total = sum(len(preview.mutes) for preview in previews)
+    alerts = f"{total} alert{'s' if total != 1 else ''}"
+    head = f"For {hours} h, {alerts} firing now, and all others with these labels, will be silenced:"
+    metadata = {"incident": incident.id, "hours": hours, "channel": channel}
+    return {
+        "type": "modal",
+        "callback_id": SILENCE_CALLBACK,
+        "title": {"type": "plain_text", "text": f"Silence for {hours} h"},
+        "submit": {"type": "plain_text", "text": "Silence"},
+        "close": {"type": "plain_text", "text": "Cancel"},
+        "private_metadata": json.dumps(metadata),
+        "blocks": [
+            {
+                "type": "section",
+                "text": {"type": "mrkdwn", "text": text.join_lines([head, *lines], 2900), "verbatim": True},
+            },
+            {
+                "type": "input",
+                "block_id": _REASON,
+                "optional": True,
+                "label": {"type": "plain_text", "text": "Why"},
+                "element": {"type": "plain_text_input", "action_id": _REASON, "max_length": 200},
+            },
+        ],
+    }
+
+
+def silence_reason(view: Mapping[str, Any]) -> str:
+    """Return the reason that was written into the modal, in one line."""
+    return text.plain(payloads.written(view, _REASON), 200)

@@ -29,7 +29,7 @@ from slack_sdk import WebClient
 from slack_sdk.errors import SlackApiError, SlackClientError
 from slack_sdk.web import SlackResponse
 
-from pyrometer_alerting.channel.failure import DeliveryFailure, Trouble
+from pyrometer_alerting.channel.breaker import SlackFailure, Trouble
 from pyrometer_alerting.model.message import Message
 from pyrometer_kit.errors import HttpError
 from pyrometer_kit.http_client import HttpClient
@@ -39,10 +39,6 @@ TIMEOUT_SECONDS = 10
 LONGEST_WAIT_SECONDS = 3600.0  # upper limit of a rate limit's wait, whatever Slack requests
 MAX_HISTORY_PAGES = 5
 EVENT_TYPE = "pyrometer_incident"
-
-
-class SlackFailure(DeliveryFailure):
-    """A failed call to Slack."""
 
 
 class Identity(NamedTuple):

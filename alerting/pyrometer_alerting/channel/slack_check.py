@@ -6,7 +6,8 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
-from pyrometer_alerting.channel.slack import ChannelInfo, SlackFailure, WebSlack
+from pyrometer_alerting.channel.breaker import SlackFailure
+from pyrometer_alerting.channel.slack import ChannelInfo, WebSlack
 from pyrometer_alerting.model.message import Message
 from pyrometer_kit.finding import Finding
 

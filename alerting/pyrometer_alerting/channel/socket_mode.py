@@ -17,11 +17,9 @@ from slack_sdk.socket_mode.client import BaseSocketModeClient
 from slack_sdk.socket_mode.request import SocketModeRequest
 from slack_sdk.socket_mode.response import SocketModeResponse
 
-from pyrometer_alerting.channel.breaker import Breaker
+from pyrometer_alerting.channel.breaker import Breaker, SlackFailure, Trouble
 from pyrometer_alerting.channel.clicks import Clicks
-from pyrometer_alerting.channel.failure import Trouble
 from pyrometer_alerting.channel.interactions import Interactions
-from pyrometer_alerting.channel.slack import SlackFailure
 from pyrometer_alerting.incidents.storage.store import StoreError
 from pyrometer_kit.clock import Clock
 from pyrometer_kit.flags import LOOPBACK

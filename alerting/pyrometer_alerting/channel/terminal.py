@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from itertools import count
 from typing import TextIO
 
+from pyrometer_alerting.channel.breaker import SlackFailure, Trouble
 from pyrometer_alerting.channel.chart_block import sparkline
-from pyrometer_alerting.channel.failure import Trouble
 from pyrometer_alerting.channel.mrkdwn import Span, spans, texts
-from pyrometer_alerting.channel.slack import SlackFailure
 from pyrometer_alerting.model.message import Message
 
 WIDTH = 110

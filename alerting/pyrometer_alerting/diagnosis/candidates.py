@@ -10,10 +10,9 @@ from pyrometer_alerting.diagnosis import wording
 from pyrometer_alerting.diagnosis.catalog import KINDS
 from pyrometer_alerting.diagnosis.evidence.alerts import family_of
 from pyrometer_alerting.diagnosis.extent import Group, groups, inside
-from pyrometer_alerting.model.alert_names import MASS_EVENT
+from pyrometer_alerting.model.alert_names import MASS_EVENT, NAMED_CAUSES
 from pyrometer_alerting.model.fact import Fact, Roster
 from pyrometer_alerting.model.incident import NO_SINGLE_PART, Shape, part_of
-from pyrometer_alerting.model.named_causes import NAMED_CAUSES
 
 # Families that one cause may have in common: what slows a GPU down shows in its clock, and the ranks wait for it.
 MERGED = {"clock": "throttle", "throttle": "throttle", "xid": "xid", "pcie": "pcie", "link": "link", "gpu": "gpu"}

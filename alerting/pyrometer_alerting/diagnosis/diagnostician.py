@@ -12,9 +12,8 @@ from typing import Protocol, cast
 
 from pyrometer_alerting.incidents.announcement import announce
 from pyrometer_alerting.incidents.correlation import explained_by
-from pyrometer_alerting.incidents.merge import merge_incidents
+from pyrometer_alerting.incidents.membership import merge_incidents, split_off, unrelated_keys
 from pyrometer_alerting.incidents.metrics import Metrics
-from pyrometer_alerting.incidents.split import split_off, unrelated_keys
 from pyrometer_alerting.incidents.storage.store import Store, StoreError, Transaction
 from pyrometer_alerting.model.incident import Diagnosis, Incident
 from pyrometer_alerting.model.message import Replies

@@ -6,8 +6,17 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from pyrometer_alerting.diagnosis.batches import WINDOW_SECONDS, MfuCurve, Run, batches, clean_curve, selected
-from pyrometer_alerting.diagnosis.expected_mfu import ExpectedMfu, daily_wave, expected_mfu
+from pyrometer_alerting.diagnosis.batches import (
+    WINDOW_SECONDS,
+    ExpectedMfu,
+    MfuCurve,
+    Run,
+    batches,
+    clean_curve,
+    daily_wave,
+    expected_mfu,
+    selected,
+)
 from pyrometer_alerting.diagnosis.signature import KINDS, LOOK_AT, Drop, Reference, Verdict, classify, classify_drop
 from pyrometer_alerting.model.incident import Shape
 from pyrometer_kit.prometheus import Prometheus

@@ -14,11 +14,11 @@ from pyrometer_alerting.diagnosis.cost import add_up, settled_at
 from pyrometer_alerting.diagnosis.curve_features import first_stall
 from pyrometer_alerting.diagnosis.examination import daily_wave_of_run, examine
 from pyrometer_alerting.diagnosis.gather import Evidence, gather
-from pyrometer_alerting.diagnosis.run_links import run_links
 from pyrometer_alerting.diagnosis.signature import Drop
 from pyrometer_alerting.model.alert_names import FELL, LOW
 from pyrometer_alerting.model.incident import ChartCurve, Cost, Diagnosis, Incident
 from pyrometer_kit.prometheus import Prometheus, PrometheusError
+from pyrometer_kit.promql import quoted
 
 __all__ = ["active_runs", "daily_wave_of_run", "examine", "investigate"]
 
@@ -175,3 +175,20 @@ def _closed(prometheus: Prometheus, incident: Incident, diagnosis: Diagnosis, en
         return diagnosis
     # A run that stood to the end has no newer batch, and what was told of it until then stays.
     return replace(diagnosis, cost=cost) if cost.until >= diagnosis.cost.until else diagnosis
+
+
+MAX_LINKS = 4
+# A run that died an hour ago is still asked about; its exporter forgets it after ten minutes.
+WINDOW = "1h"
+
+
+def run_links(prometheus: Prometheus, cluster: str, run: str, now: float) -> tuple[tuple[str, str], ...]:
+    """Return (name, address) of the latest attempt's pages; none where Prometheus doesn't answer: no evidence."""
+    where = f"{{cluster={quoted(cluster)},run={quoted(run)}}}"
+    try:
+        found = prometheus.instant(f"last_over_time(pyrometer_train_run_link_info{where}[{WINDOW}])", now)
+    except PrometheusError:
+        return ()
+    by_age = sorted(found, key=lambda series: (int(series.labels.get("attempt") or 0), series.labels.get("url", "")))
+    newest = {series.labels.get("name", ""): series.labels.get("url", "") for series in by_age}
+    return tuple(sorted(newest.items())[:MAX_LINKS])

@@ -16,9 +16,9 @@ from pyrometer_alerting.diagnosis.evidence.gpus import SLOWDOWNS
 from pyrometer_alerting.diagnosis.extent import inside
 from pyrometer_alerting.diagnosis.look import ANOTHER_DROP_SECONDS
 from pyrometer_alerting.diagnosis.weights import Weights, probability
+from pyrometer_alerting.model.alert_names import NAMED_CAUSES
 from pyrometer_alerting.model.fact import Fact, Roster
 from pyrometer_alerting.model.incident import Cause
-from pyrometer_alerting.model.named_causes import NAMED_CAUSES
 
 LATE_SECONDS = 15.0  # three scrapes of 5 s: a cause that began later than that did not start the drop
 FOUND_WITHIN_SECONDS = 180.0  # after a minute a drop is told apart; raw batches arrive up to two minutes late

@@ -49,7 +49,7 @@ FEATURES: Mapping[str, float] = {
     "waits_itself": -3.5,
 }
 
-# An alert weighs as the severity that its rule has as a cause (model/named_causes.py, 0 to 120), on this scale.
+# An alert weighs as the severity that its rule has as a cause (model/alert_names.py, 0 to 120), on this scale.
 ALERT_MIDDLE, ALERT_SCALE = 70.0, 40.0
 # A cause is reported with this confidence from this probability on; below `medium` it is not convincing.
 CONFIDENCE: Mapping[str, float] = {"high": 0.93, "medium": 0.6}

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from pyrometer_alerting.diagnosis.catalog import KINDS
 from pyrometer_alerting.diagnosis.extent import Group
-from pyrometer_alerting.diagnosis.phrases import times
+from pyrometer_alerting.diagnosis.look import times
 from pyrometer_alerting.model.fact import Fact, Roster
 from pyrometer_alerting.model.incident import part_of
 from pyrometer_alerting.model.text import clock_utc, duration

@@ -10,9 +10,8 @@ from pyrometer_alerting.incidents.alertmanager_payload import Delivery
 from pyrometer_alerting.incidents.announcement import announce
 from pyrometer_alerting.incidents.correlation import Topology, groups, widened_to_node
 from pyrometer_alerting.incidents.lifecycle import Change, fold, is_stale, key_of
-from pyrometer_alerting.incidents.merge import merge_incidents
+from pyrometer_alerting.incidents.membership import merge_incidents, separate_keys, without_keys
 from pyrometer_alerting.incidents.metrics import Metrics
-from pyrometer_alerting.incidents.split import separate_keys, without_keys
 from pyrometer_alerting.incidents.storage.store import Store, Transaction
 from pyrometer_alerting.model.alert_names import WATCHDOG, is_cause
 from pyrometer_alerting.model.incident import Alert, Incident

@@ -16,9 +16,8 @@ from pyrometer_alerting.incidents.alertmanager import ActiveAlert, Alertmanager
 from pyrometer_alerting.incidents.intake import CLUSTER_WATCHDOG, OUR_ALERT, OUR_RECEIVER, Intake, Outcome
 from pyrometer_alerting.incidents.lifecycle import LAGGING_SECONDS
 from pyrometer_alerting.incidents.metrics import Metrics
-from pyrometer_alerting.incidents.missed import MissedAlertScan, is_ours
+from pyrometer_alerting.incidents.missed import MissedAlertScan, due_loss, is_ours, is_refill_due, refilled
 from pyrometer_alerting.incidents.own_alerts import PATH_DEAD, is_own, path_dead
-from pyrometer_alerting.incidents.refill import due_loss, is_refill_due, refilled
 from pyrometer_alerting.incidents.storage.store import Store, StoreError, Transaction
 from pyrometer_alerting.incidents.topology import topology
 from pyrometer_alerting.incidents.upstream import Upstream, ask_upstream, muted_note

@@ -174,6 +174,12 @@ class Incident:
         return self.resolved_at is None
 
     @property
+    def began(self) -> float:
+        """When the trouble began: the onset that the diagnosis found, at the latest the first alert."""
+        onset = self.diagnosis.onset if self.diagnosis is not None else None
+        return self.started_at if onset is None else min(onset, self.started_at)
+
+    @property
     def is_posted(self) -> bool:
         """True unless the severity is info, which is for the page and the digest only."""
         return self.severity != "info"

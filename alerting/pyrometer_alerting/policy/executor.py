@@ -12,7 +12,7 @@ import json
 import logging
 import math
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from pyrometer_alerting.incidents.storage.actions import (
@@ -34,10 +34,39 @@ from pyrometer_alerting.model import text
 from pyrometer_alerting.model.message import Block
 from pyrometer_alerting.model.routing import Routing
 from pyrometer_alerting.policy import drain_webhook
-from pyrometer_alerting.policy.drain_limits import HOUR_SECONDS, PER_HOUR, holding
-from pyrometer_alerting.policy.rules import Policy
+from pyrometer_alerting.policy.rules import Limits, Policy
 from pyrometer_alerting.policy.schedulers import NodeState, RefusedError, Scheduler, SchedulerError
 from pyrometer_kit.clock import Clock
+
+HOUR_SECONDS = 3600.0
+PER_HOUR, PERCENT, KEEP, UNKNOWN_NODE = "per_hour", "percent", "keep", "unknown_node"
+
+
+def holding(limits: Limits, states: Mapping[str, NodeState], node: str, taken: Collection[str], begun: int) -> str:
+    """Return the limit that holds a node back; empty if it may be taken out of service.
+
+    Args:
+        limits: those of the policy.
+        states: what the scheduler says of all nodes.
+        node: the node in question.
+        taken: nodes that are just being taken out: they count as gone, whatever the scheduler says.
+        begun: how many nodes of the cluster were taken out in the last hour.
+    """
+    state = states.get(node)
+    if state is None:
+        return UNKNOWN_NODE
+    if begun >= limits.per_hour:
+        return PER_HOUR
+    for pool in state.pools or ("",):
+        members = [each for each in states.values() if pool in each.pools or not pool]
+        gone = {each.name for each in members if not each.in_service or each.name in taken} | {node}
+        if len(members) - len(gone) < limits.keep:
+            return KEEP
+        # One at least, or a pool of four could not spare any: `keep` holds there.
+        if len(gone) > max(1, math.floor(len(members) * limits.percent / 100)):
+            return PERCENT
+    return ""
+
 
 _log = logging.getLogger(__name__)
 

@@ -30,8 +30,7 @@ from pyrometer_alerting.incidents.storage.actions import (
 from pyrometer_alerting.incidents.storage.store import Store, StoreError
 from pyrometer_alerting.model import text
 from pyrometer_alerting.model.routing import Routing
-from pyrometer_alerting.policy.drain_limits import UNKNOWN_NODE
-from pyrometer_alerting.policy.executor import ANSWERED, SERVICE, Executor, what_and_link
+from pyrometer_alerting.policy.executor import ANSWERED, SERVICE, UNKNOWN_NODE, Executor, what_and_link
 from pyrometer_alerting.policy.findings import Finding, findings, passed
 from pyrometer_alerting.policy.kubernetes import Kubernetes
 from pyrometer_alerting.policy.rules import Policy, SlurmSettings

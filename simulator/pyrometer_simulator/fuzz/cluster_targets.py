@@ -85,8 +85,13 @@ def slurm(_folder: Path, _at_end: ExitStack) -> Check:
 
 def prometheus(_folder: Path, _at_end: ExitStack) -> Check:
     """Build the check of Prometheus' answers, and of what the services make of them."""
-    from pyrometer_alerting.diagnosis.batches import active_runs, batches, clean_curve, run_of  # noqa: PLC0415
-    from pyrometer_alerting.diagnosis.expected_mfu import daily_wave  # noqa: PLC0415
+    from pyrometer_alerting.diagnosis.batches import (  # noqa: PLC0415
+        active_runs,
+        batches,
+        clean_curve,
+        daily_wave,
+        run_of,
+    )
     from pyrometer_alerting.incidents.topology import topology  # noqa: PLC0415
     from pyrometer_exporters.cluster.ufm.fabric import host_ports, rails  # noqa: PLC0415
     from pyrometer_kit.prometheus import PrometheusError, Series, answer  # noqa: PLC0415

@@ -8,7 +8,7 @@ import pytest
 from alerting_fakes import body, raw_alert, wait_until
 from alerting_running import Running
 
-from pyrometer_alerting.app import readiness
+from pyrometer_alerting.app import trouble
 from pyrometer_alerting.app.service import WEBHOOK_PATH
 from pyrometer_alerting.incidents import deliveries
 from pyrometer_alerting.incidents.storage.store import StoreError
@@ -33,7 +33,7 @@ def test_a_store_that_cannot_take_it_now_gets_it_later(running: Running, monkeyp
 def test_metrics_and_readiness_do_not_wait_for_a_delivery_that_is_being_applied(
     running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(readiness, "EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(trouble, "EVERY_SECONDS", 0.0)
     inside, go_on = threading.Event(), threading.Event()
 
     def change() -> None:
@@ -69,7 +69,7 @@ def test_a_full_database_makes_it_unready_and_nothing_is_lost_when_there_is_room
 ) -> None:
     monkeypatch.setattr(deliveries, "AGAIN_SECONDS", 0.05)
     monkeypatch.setattr(deliveries, "ANSWER_SECONDS", 0.0)
-    monkeypatch.setattr(readiness, "EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(trouble, "EVERY_SECONDS", 0.0)
     running.ask(WEBHOOK_PATH, body(raw_alert(node="before"), groupKey="a"))
     wait_until(lambda: slack.messages("gpu-alerts"))
     assert running.ask("/-/ready")[0] == 200

@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 from alerting_fakes import Bench, raw_alert
 
-from pyrometer_alerting.channel.breaker import AWAY, Breaker
-from pyrometer_alerting.channel.failure import Trouble
+from pyrometer_alerting.channel.breaker import AWAY, Breaker, SlackFailure, Trouble
 from pyrometer_alerting.channel.incident_pictures import PictureUploader
-from pyrometer_alerting.channel.slack import SlackFailure
 from pyrometer_alerting.channel.socket_mode import _Client
 
 

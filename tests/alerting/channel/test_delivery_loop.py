@@ -6,8 +6,7 @@ import threading
 
 import pytest
 
-from pyrometer_alerting.channel.call_limits import Timing
-from pyrometer_alerting.channel.delivery_loop import DeliveryLoop
+from pyrometer_alerting.channel.delivery_loop import DeliveryLoop, Timing
 from pyrometer_alerting.incidents.storage.store import StoreError
 
 

@@ -8,9 +8,9 @@ from typing import Any, NoReturn
 import pytest
 from alerting_fakes import START, Bench, FakePrometheus, iso, raw_alert
 
+from pyrometer_alerting.channel.breaker import SlackFailure
 from pyrometer_alerting.channel.degrade import CHARTS_RETRY_SECONDS
 from pyrometer_alerting.channel.incident_pictures import IncidentPictures, PictureUploader
-from pyrometer_alerting.channel.slack import SlackFailure
 from pyrometer_alerting.model.incident import ChartCurve, Diagnosis, Incident
 
 DROP = raw_alert("TrainMfuDropped", run="llama", component="train")

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pyrometer_alerting.diagnosis.run_links import run_links
+from pyrometer_alerting.diagnosis.investigation import run_links
 from pyrometer_alerting.model.incident import Diagnosis, Incident
 from pyrometer_alerting.model.links import tracker_links
 from pyrometer_kit.prometheus import PrometheusError, Series

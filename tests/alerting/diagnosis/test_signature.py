@@ -9,8 +9,7 @@ from alerting_fakes import benchmark
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyrometer_alerting.diagnosis.batches import curve_of
-from pyrometer_alerting.diagnosis.expected_mfu import daily_amplitude
+from pyrometer_alerting.diagnosis.batches import curve_of, daily_amplitude
 from pyrometer_alerting.diagnosis.signature import KINDS, SHOWN, Reference, classify
 from pyrometer_kit.prometheus import Series
 from pyrometer_simulator.mfu_traces import Trace, trace

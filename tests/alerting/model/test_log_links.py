@@ -12,7 +12,7 @@ from alerting_fakes import START, alert, training_incident
 
 from pyrometer_alerting.channel.messages import Style, build
 from pyrometer_alerting.model.incident import Cause, Diagnosis, Incident
-from pyrometer_alerting.model.log_links import AFTER_SECONDS, BEFORE_SECONDS, log_links
+from pyrometer_alerting.model.links import AFTER_SECONDS, BEFORE_SECONDS, log_links
 
 GRAFANA = "https://grafana.example/"
 

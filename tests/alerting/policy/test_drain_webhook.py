@@ -13,8 +13,7 @@ from alerting_fakes import FakeClock
 from alerting_policy_fakes import CLUSTER, FileScheduler, Findings, policy, worker_of
 
 from pyrometer_alerting.incidents.storage.store import Store
-from pyrometer_alerting.policy.drain_limits import HOUR_SECONDS
-from pyrometer_alerting.policy.executor import SETTLE_SECONDS
+from pyrometer_alerting.policy.executor import HOUR_SECONDS, SETTLE_SECONDS
 from pyrometer_alerting.policy.rules import Policy, WebhookSettings
 from pyrometer_alerting.policy.worker import PolicyWorker
 from pyrometer_simulator.http_server import HttpServer, Request, Response

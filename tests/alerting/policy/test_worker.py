@@ -11,11 +11,10 @@ from alerting_policy_fakes import CLUSTER, FileScheduler, Findings, policy, work
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pyrometer_alerting.app.gauges import policy_gauges
 from pyrometer_alerting.incidents.storage.store import Store
 from pyrometer_alerting.model.routing import Routing, Rules
-from pyrometer_alerting.policy.drain_limits import holding
-from pyrometer_alerting.policy.executor import SETTLE_SECONDS
-from pyrometer_alerting.policy.gauges import policy_gauges
+from pyrometer_alerting.policy.executor import SETTLE_SECONDS, holding
 from pyrometer_alerting.policy.policy_page import policy_page
 from pyrometer_alerting.policy.rules import Back, Limits
 from pyrometer_alerting.policy.schedulers import NodeState

@@ -11,10 +11,10 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
+from pyrometer_alerting.channel.breaker import SlackFailure
 from pyrometer_alerting.channel.degrade import has_native_charts_enabled
 from pyrometer_alerting.channel.incident_pictures import PictureUploader
 from pyrometer_alerting.channel.messages import NATIVE_CHART
-from pyrometer_alerting.channel.slack import SlackFailure
 from pyrometer_alerting.incidents.storage.outbox import Operation
 from pyrometer_alerting.incidents.storage.store import Store
 from pyrometer_alerting.model import text

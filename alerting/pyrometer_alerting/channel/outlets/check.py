@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from pyrometer_alerting.channel.failure import DeliveryFailure, Trouble
+from pyrometer_alerting.channel.breaker import DeliveryFailure, Trouble
 from pyrometer_alerting.channel.messages import Style
 from pyrometer_alerting.channel.outlets import notice as notices
 from pyrometer_alerting.channel.outlets.notice import Entry, Notice

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from email.message import EmailMessage
 from email.utils import formatdate
 
-from pyrometer_alerting.channel.failure import DeliveryFailure, Trouble
+from pyrometer_alerting.channel.breaker import DeliveryFailure, Trouble
 from pyrometer_alerting.channel.incident_page import blocks
 from pyrometer_alerting.channel.outlets.notice import ACKNOWLEDGED, Notice
 from pyrometer_alerting.channel.slack import TIMEOUT_SECONDS

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 
-from pyrometer_alerting.channel.failure import DeliveryFailure, Trouble
+from pyrometer_alerting.channel.breaker import DeliveryFailure, Trouble
 from pyrometer_alerting.channel.slack import LONGEST_WAIT_SECONDS, TIMEOUT_SECONDS
 from pyrometer_alerting.model.text import plain
 from pyrometer_kit.errors import HttpError

@@ -10,9 +10,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from pyrometer_alerting.channel.outlets.document import document, rfc3339
 from pyrometer_alerting.channel.outlets.http import Endpoint
-from pyrometer_alerting.channel.outlets.notice import ACKNOWLEDGED, OPENED, RESOLVED, UPDATED, Notice
+from pyrometer_alerting.channel.outlets.notice import ACKNOWLEDGED, OPENED, RESOLVED, UPDATED, Notice, document, rfc3339
 from pyrometer_alerting.model.text import plain
 
 URL = "https://events.pagerduty.com/v2/enqueue"

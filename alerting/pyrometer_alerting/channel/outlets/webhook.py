@@ -14,9 +14,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pyrometer_alerting.channel.outlets.document import document
 from pyrometer_alerting.channel.outlets.http import Endpoint
-from pyrometer_alerting.channel.outlets.notice import Notice
+from pyrometer_alerting.channel.outlets.notice import Notice, document
 
 PREFIX = "whsec_"
 

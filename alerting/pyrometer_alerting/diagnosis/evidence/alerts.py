@@ -6,10 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pyrometer_alerting.diagnosis.look import Kind, Look, Query, Questions, Subject
 from pyrometer_alerting.incidents.topology import Port, scope_of
-from pyrometer_alerting.model.alert_names import RUN_SYMPTOMS, is_cause
+from pyrometer_alerting.model.alert_names import NAMED_CAUSES, RUN_SYMPTOMS, is_cause
 from pyrometer_alerting.model.fact import Fact, Roster
 from pyrometer_alerting.model.incident import Alert, Incident, part_of
-from pyrometer_alerting.model.named_causes import NAMED_CAUSES
 from pyrometer_alerting.model.text import clock_utc
 
 # How long before the alert its cause may have begun: the window of its expression and its `for`.

@@ -18,9 +18,10 @@ from pyrometer_alerting.diagnosis.look import (
     crossing,
     increments,
     middle,
+    percent_of,
+    since,
     slopes,
 )
-from pyrometer_alerting.diagnosis.phrases import percent_of, since
 from pyrometer_alerting.model.fact import Fact
 from pyrometer_alerting.model.text import clock_utc
 from pyrometer_kit.prometheus import Series

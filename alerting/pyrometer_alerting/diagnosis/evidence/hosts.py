@@ -16,9 +16,10 @@ from pyrometer_alerting.diagnosis.look import (
     crossing,
     increments,
     middle,
+    share_before,
     slopes,
+    times,
 )
-from pyrometer_alerting.diagnosis.phrases import share_before, times
 from pyrometer_alerting.model.fact import Fact
 from pyrometer_alerting.model.text import percent
 from pyrometer_kit.prometheus import Series

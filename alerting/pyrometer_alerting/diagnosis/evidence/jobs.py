@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pyrometer_alerting.diagnosis.look import LOOK_BACK_SECONDS, Kind, Look, Query, Questions, Subject, attempt_of
-from pyrometer_alerting.diagnosis.phrases import percent_of
+from pyrometer_alerting.diagnosis.look import (
+    LOOK_BACK_SECONDS,
+    Kind,
+    Look,
+    Query,
+    Questions,
+    Subject,
+    attempt_of,
+    percent_of,
+)
 from pyrometer_alerting.model.fact import Fact
 from pyrometer_alerting.model.text import clock_utc
 from pyrometer_kit.prometheus import Series

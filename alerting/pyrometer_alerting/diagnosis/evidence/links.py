@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pyrometer_alerting.diagnosis.look import MOST_SUSPECTS, Kind, Look, Query, Questions, Subject, crossing, increments
-from pyrometer_alerting.diagnosis.phrases import since
+from pyrometer_alerting.diagnosis.look import (
+    MOST_SUSPECTS,
+    Kind,
+    Look,
+    Query,
+    Questions,
+    Subject,
+    crossing,
+    increments,
+    since,
+)
 from pyrometer_alerting.model.fact import Fact
 from pyrometer_alerting.model.text import clock_utc, percent
 from pyrometer_kit.prometheus import Series

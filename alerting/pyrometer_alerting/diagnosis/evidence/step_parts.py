@@ -14,8 +14,7 @@ from pyrometer_alerting.diagnosis.evidence.ranks import (
     shares,
     window_of,
 )
-from pyrometer_alerting.diagnosis.look import Kind, Look, Query, Questions, Subject, middle
-from pyrometer_alerting.diagnosis.phrases import share_before
+from pyrometer_alerting.diagnosis.look import Kind, Look, Query, Questions, Subject, middle, share_before
 from pyrometer_alerting.model.fact import Fact
 from pyrometer_alerting.model.text import percent
 

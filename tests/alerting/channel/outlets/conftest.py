@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pyrometer_alerting.channel.call_limits import Timing
+from pyrometer_alerting.channel.delivery_loop import Timing
 from pyrometer_alerting.channel.messages import Style
 from pyrometer_alerting.channel.outlets.courier import OutletCourier
 from pyrometer_alerting.channel.outlets.email import Email, Server

@@ -13,8 +13,8 @@ from alerting_fakes import raw_alert, training_incident
 
 from pyrometer_alerting.channel.messages import Style
 from pyrometer_alerting.channel.outlets import notice as notices
-from pyrometer_alerting.channel.outlets.document import document
 from pyrometer_alerting.channel.outlets.email import mail
+from pyrometer_alerting.channel.outlets.notice import document
 from pyrometer_alerting.channel.outlets.teams import card
 from pyrometer_alerting.channel.outlets.webhook import key_of, sign
 from pyrometer_alerting.model.incident import Cause, ChartCurve, Cost, Diagnosis, Incident

@@ -7,7 +7,7 @@ from typing import Any
 
 from alerting_fakes import START, alert, training_incident
 
-from pyrometer_alerting.incidents.incident_metrics import LONGEST_LABEL, MOST_INCIDENTS, incident_gauges
+from pyrometer_alerting.app.gauges import LONGEST_LABEL, MOST_INCIDENTS, incident_gauges
 from pyrometer_alerting.model.incident import Cause, Cost, Diagnosis, Incident
 
 STARTED, LOST = "pyrometer_incident_start_timestamp_seconds", "pyrometer_incident_lost_gpu_hours"

@@ -21,7 +21,7 @@ CURVE = ChartCurve((START, START + 1), (0.4, 0.3), (0.4, 0.3), 0.42)
 
 
 def draw(drop: DropPicture) -> bytes:
-    from pyrometer_alerting.channel.drop_figure import draw as drawn
+    from pyrometer_alerting.channel.figures import draw as drawn
 
     return drawn(drop)
 

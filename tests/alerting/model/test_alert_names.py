@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from pyrometer_alerting.model.named_causes import NAMED_CAUSES
+from pyrometer_alerting.model.alert_names import NAMED_CAUSES
 
 
 def test_every_alert_that_can_be_a_cause_has_a_rule_about_hardware() -> None:
