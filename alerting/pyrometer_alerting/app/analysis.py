@@ -39,6 +39,16 @@ MAX_RUNS = 500
 Gauge = dict[tuple[tuple[str, str], ...], float]
 
 
+class Worker(Protocol):
+    """Does its work in a thread of its own, in `run`."""
+
+    def run(self) -> None:
+        """Work until stopped."""
+
+    def stop(self) -> None:
+        """Let `run` return."""
+
+
 class RunAnalysis(Protocol):
     """The functions of `diagnosis.investigation`, imported by the worker since pandas is slow to import."""
 
@@ -188,7 +198,7 @@ class AnalysisWorkers:
         self.digest_scheduler = DigestScheduler(
             store, digests, style=style, clock=clock, changed=changed, pictures=pictures
         )
-        self._workers: list[DigestScheduler | SignatureWatch | IncidentPictures] = [self.digest_scheduler]
+        self.workers: list[Worker] = [self.digest_scheduler]
         if prometheus is not None:
             watch = SignatureWatch(prometheus, clock=clock, metrics=metrics)
             metrics.serve_gauges(lambda: {"pyrometer_run_signature": watch.gauge()})
@@ -196,14 +206,8 @@ class AnalysisWorkers:
             incident_pictures = IncidentPictures(
                 store, uploader, prometheus, charts=charts, clock=clock, metrics=metrics, changed=changed
             )
-            self._workers += [watch, incident_pictures]
-
-    def targets(self) -> list[Callable[[], None]]:
-        """Return the functions that the threads run."""
-        return [worker.run for worker in self._workers]
+            self.workers += [watch, incident_pictures]
 
     def stop(self) -> None:
-        """Stop all workers."""
+        """End the waits of uploads; the workers are stopped by themselves."""
         self._stopping.set()
-        for worker in self._workers:
-            worker.stop()

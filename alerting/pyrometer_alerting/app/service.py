@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 from pyrometer_alerting.app import api
-from pyrometer_alerting.app.analysis import AnalysisWorkers
+from pyrometer_alerting.app.analysis import AnalysisWorkers, Worker
 from pyrometer_alerting.app.gauges import Gauges, leader_gauge, store_gauges
 from pyrometer_alerting.app.trouble import Readiness, trouble_lines
 from pyrometer_alerting.channel import document, incident_page, runbooks
@@ -122,6 +122,8 @@ class Service:
             changed=self.courier.wake,
             has_buttons=bool(app_token),
         )
+        self._workers: list[Worker] = [self.deliveries, self.courier, self.reconciler, self.policy]
+        self._workers += [*self.analysis.workers, *([self.diagnostician] if self.diagnostician is not None else [])]
         self._listener: Listener | None = None
         self._interactions: Interactions | None = None
         self._clicks: Clicks | None = None
@@ -180,15 +182,8 @@ class Service:
         """
         self.outlets.start()
         self.listen()
-        targets: list[Callable[[], None]] = [
-            *(self.deliveries.run, self.courier.run, self.reconciler.run, self.policy.run, self._clean_up)
-        ]
-        targets += self.analysis.targets()
-        if self.diagnostician is not None:
-            targets.append(self.diagnostician.run)
-        if self._clicks is not None:
-            targets += [self._clicks.run] * WORKERS
-        self._run(targets)
+        clicks = [self._clicks.run] * WORKERS if self._clicks is not None else []
+        self._run([*(worker.run for worker in self._workers), *clicks, self._clean_up])
 
     def _run(self, targets: Sequence[Callable[[], None]]) -> None:
         threads = [threading.Thread(target=target, daemon=True, name=target.__qualname__) for target in targets]
@@ -204,18 +199,9 @@ class Service:
     def stop(self) -> None:
         """Finish the call in progress, keep the rest for the next start."""
         self._stopping.set()
-        self.deliveries.stop()
-        self.courier.stop()
-        self.outlets.stop()
-        self.reconciler.stop()
-        self.policy.stop()
-        if self._listener is not None:
-            self._listener.stop()
-        if self._clicks is not None:
-            self._clicks.stop()
-        if self.diagnostician is not None:
-            self.diagnostician.stop()
-        self.analysis.stop()
+        for worker in (*self._workers, self.outlets, self.analysis, self._listener, self._clicks):
+            if worker is not None:
+                worker.stop()
         for thread in self._threads:
             thread.join(timeout=15.0)
         self.outlets.join(15.0)
@@ -269,9 +255,10 @@ class Service:
         now = self._clock.wall()
         alert = oversized(f"{MAX_DELIVERY_BYTES >> 20} MiB", now)
         self.metrics.rejected.labels("oversized").inc()
+        outcome = Outcome()
         try:
             with self._store.transaction() as tx:
-                self._intake.fold(tx, [alert], 0, now, outcome := Outcome())
+                self._intake.fold(tx, [alert], 0, now, outcome)
                 self._intake.fold(tx, [replace(alert, firing=False, ends_at=now)], 0, now, outcome)
         except StoreError as error:
             _log.error("webhook: %s", error)

@@ -26,102 +26,88 @@ class Family:
     labels: tuple[str, ...] = ()
 
 
-WEBHOOKS = Family("pyrometer_alerting_webhook_requests_total", "counter", "Webhook calls by answer.", ("code",))
-REJECTED = Family(
+def _family(kind: str) -> Callable[..., Family]:
+    return lambda name, help_, *labels: Family(name, kind, help_, labels)
+
+
+_counter, _gauge, _histogram = map(_family, ("counter", "gauge", "histogram"))
+
+WEBHOOKS = _counter("pyrometer_alerting_webhook_requests_total", "Webhook calls by answer.", "code")
+REJECTED = _counter(
     "pyrometer_alerting_webhook_rejected_total",
-    "counter",
     "Webhook calls with a malformed body or without the right credentials.",
-    ("reason",),
+    "reason",
 )
-ALERTS = Family(
+ALERTS = _counter(
     "pyrometer_alerting_alerts_total",
-    "counter",
     "Alerts received, by outcome: applied, stale (out of order) or repeated.",
-    ("outcome",),
+    "outcome",
 )
-SLACK_CALLS = Family(
-    "pyrometer_alerting_slack_calls_total", "counter", "Calls by method and outcome.", ("method", "outcome")
-)
-OUTLET_CALLS = Family(
+SLACK_CALLS = _counter("pyrometer_alerting_slack_calls_total", "Calls by method and outcome.", "method", "outcome")
+OUTLET_CALLS = _counter(
     "pyrometer_alerting_outlet_calls_total",
-    "counter",
     "Notices sent to outlets besides Slack, by outcome: ok, an HTTP or SMTP status, or the failure's name.",
-    ("outlet", "kind", "outcome"),
+    *("outlet", "kind", "outcome"),
 )
-DIAGNOSES = Family("pyrometer_alerting_diagnoses_total", "counter", "Diagnoses by outcome.", ("outcome",))
-JUDGEMENTS = Family(
+DIAGNOSES = _counter("pyrometer_alerting_diagnoses_total", "Diagnoses by outcome.", "outcome")
+JUDGEMENTS = _counter(
     "pyrometer_alerting_judgements_total",
-    "counter",
     "People's judgements of a diagnosis in Slack: right or wrong.",
-    ("judgement",),
+    "judgement",
 )
-SIGNATURES = Family(
+SIGNATURES = _counter(
     "pyrometer_alerting_signatures_total",
-    "counter",
     "Examinations of a run's MFU curve: named, unknown, too_few_batches, no_answer or error.",
-    ("outcome",),
+    "outcome",
 )
-CORRECTIONS = Family(
+CORRECTIONS = _counter(
     "pyrometer_alerting_reconcile_corrections_total",
-    "counter",
-    "Corrections after polling Alertmanager: closed, refired, undelivered, missed, watchdog; refilled and lost after a"
-    " loss of the database.",
-    ("kind",),
+    "Corrections after polling Alertmanager: closed, refired, undelivered, missed, watchdog; refilled and lost after"
+    " a loss of the database.",
+    "kind",
 )
-PICTURES = Family(
-    "pyrometer_alerting_pictures_total", "counter", "Pictures for messages: made or failed.", ("outcome",)
-)
-LATENCY = Family(
+PICTURES = _counter("pyrometer_alerting_pictures_total", "Pictures for messages: made or failed.", "outcome")
+LATENCY = _histogram(
     "pyrometer_alerting_webhook_to_slack_seconds",
-    "histogram",
     "From the webhook's arrival to Slack's answer, for first posts.",
 )
-INCIDENT = Family(
+INCIDENT = _gauge(
     "pyrometer_incident_start_timestamp_seconds",
-    "gauge",
-    "When the trouble of an incident that is open now began: the culprit, its cause and how sure the diagnosis is, who"
-    " acknowledged it, and the address of its message on the service's page. At most 50, the worst and newest.",
-    (
-        *("cluster", "id", "alert", "severity", "run", "node", "gpu", "part", "cause", "confidence"),
-        *("acknowledged", "link"),
-    ),
+    "When the trouble of an incident that is open now began: the culprit, its cause and how sure the diagnosis is,"
+    " who acknowledged it, and the address of its message on the service's page. At most 50, the worst and newest.",
+    *("cluster", "id", "alert", "severity", "run", "node", "gpu", "part", "cause", "confidence"),
+    *("acknowledged", "link"),
 )
-INCIDENT_LOST = Family(
+INCIDENT_LOST = _gauge(
     "pyrometer_incident_lost_gpu_hours",
-    "gauge",
     "GPU-hours that the run has lost to an open incident so far, relative to its expected MFU; absent while unknown.",
-    ("cluster", "id", "alert", "run", "part", "cause"),
+    *("cluster", "id", "alert", "run", "part", "cause"),
 )
-PAGE = Family(
+PAGE = _gauge(
     "pyrometer_alerting_page_info",
-    "gauge",
     "1; the URL of the service's page as browsers reach it, from which boards link to incidents and runbooks.",
-    ("url",),
+    "url",
 )
-POLICY_ACTIONS = Family(
+POLICY_ACTIONS = _counter(
     "pyrometer_policy_actions_total",
-    "counter",
     "What the policy did to nodes. action: drain, return, webhook, ask, ask_return; result: done, refused, overtaken,"
     " unknown, ended, asked, would (a dry run). Kept in the database.",
-    ("action", "result"),
+    *("action", "result"),
 )
-POLICY_HELD = Family(
+POLICY_HELD = _gauge(
     "pyrometer_policy_nodes_held_back",
-    "gauge",
     "Nodes that a rule would take out of service now but a limit holds back: per_hour, percent, keep, unknown_node,"
     " questions. Absent while the findings are unknown.",
-    ("cluster", "limit"),
+    *("cluster", "limit"),
 )
-POLICY_NODE = Family(
+POLICY_NODE = _gauge(
     "pyrometer_policy_node_since_timestamp_seconds",
-    "gauge",
     "When the policy drained a node that it still keeps out of service, with the rule and the reason.",
-    ("cluster", "node", "rule", "reason"),
+    *("cluster", "node", "rule", "reason"),
 )
-POLICY_MODE = Family("pyrometer_policy_mode_info", "gauge", "1; dry-run or on. Absent without rules.", ("mode",))
-POLICY_LOOKED = Family(
+POLICY_MODE = _gauge("pyrometer_policy_mode_info", "1; dry-run or on. Absent without rules.", "mode")
+POLICY_LOOKED = _gauge(
     "pyrometer_policy_last_look_timestamp_seconds",
-    "gauge",
     "When Prometheus and every scheduler last answered the policy; absent without rules or before the first time.",
 )
 POLICY = (POLICY_HELD, POLICY_NODE, POLICY_MODE, POLICY_LOOKED)
@@ -130,77 +116,60 @@ GAUGES = (
     PAGE,
     INCIDENT,
     INCIDENT_LOST,
-    Family(
+    _gauge(
         "pyrometer_alerting_config_last_reload_successful",
-        "gauge",
-        "1 if the last reload of routing, secrets and web configuration succeeded, 0 while the previous ones "
-        "are in use.",
+        "1 if the last reload of routing, secrets and web configuration succeeded, 0 while the previous ones are in"
+        " use.",
     ),
-    Family("pyrometer_alerting_incidents_open", "gauge", "Incidents firing now.", ("severity",)),
-    Family("pyrometer_alerting_outbox_depth", "gauge", "Messages and replies waiting for Slack."),
-    Family(
-        "pyrometer_alerting_outbox_oldest_age_seconds", "gauge", "Age of the oldest waiting message; 0 without one."
-    ),
-    Family("pyrometer_alerting_outbox_dead", "gauge", "Messages that Slack refused for good."),
-    Family("pyrometer_alerting_outlet_depth", "gauge", "Notices waiting for this outlet.", ("outlet",)),
-    Family(
+    _gauge("pyrometer_alerting_incidents_open", "Incidents firing now.", "severity"),
+    _gauge("pyrometer_alerting_outbox_depth", "Messages and replies waiting for Slack."),
+    _gauge("pyrometer_alerting_outbox_oldest_age_seconds", "Age of the oldest waiting message; 0 without one."),
+    _gauge("pyrometer_alerting_outbox_dead", "Messages that Slack refused for good."),
+    _gauge("pyrometer_alerting_outlet_depth", "Notices waiting for this outlet.", "outlet"),
+    _gauge(
         "pyrometer_alerting_outlet_oldest_age_seconds",
-        "gauge",
         "Age of the oldest notice waiting for this outlet; 0 without one.",
-        ("outlet",),
+        "outlet",
     ),
-    Family("pyrometer_alerting_outlet_dead", "gauge", "Notices that this outlet refused for good.", ("outlet",)),
-    Family(
+    _gauge("pyrometer_alerting_outlet_dead", "Notices that this outlet refused for good.", "outlet"),
+    _gauge(
         "pyrometer_alerting_outlet_blocked",
-        "gauge",
         "1 while this outlet refuses everything until somebody acts, with the reason.",
-        ("outlet", "reason"),
+        *("outlet", "reason"),
     ),
-    Family(
-        "pyrometer_alerting_slack_blocked",
-        "gauge",
-        "1 while nothing can be sent, with Slack's error code.",
-        ("reason",),
-    ),
-    Family(
+    _gauge("pyrometer_alerting_slack_blocked", "1 while nothing can be sent, with Slack's error code.", "reason"),
+    _gauge(
         "pyrometer_alerting_channel_unreachable",
-        "gauge",
         "1 for each routed channel that cannot be reached, with Slack's error code.",
-        ("channel", "reason"),
+        *("channel", "reason"),
     ),
-    Family(
+    _gauge(
         "pyrometer_alerting_socket_mode_connected",
-        "gauge",
         "1 while connected for clicks and commands; absent without an app token.",
     ),
-    Family(
+    _gauge(
         "pyrometer_alerting_watchdog_last_seen_timestamp_seconds",
-        "gauge",
         "When the Watchdog alert last arrived; absent before the first one.",
     ),
-    Family(
+    _gauge(
         "pyrometer_alerting_leader",
-        "gauge",
         "1 while this process applies deliveries and sends messages; 0 where another one on the same storage does:"
         " sqlite, or PostgreSQL's address without user and password.",
-        ("storage",),
+        "storage",
     ),
-    Family("pyrometer_alerting_inbox_depth", "gauge", "Deliveries that were answered but not yet applied."),
-    Family(
+    _gauge("pyrometer_alerting_inbox_depth", "Deliveries that were answered but not yet applied."),
+    _gauge(
         "pyrometer_alerting_store_writable",
-        "gauge",
         "1 while the service's database can be written, 0 while /-/ready refuses.",
     ),
-    Family(
+    _gauge(
         "pyrometer_alerting_backup_last_success_timestamp_seconds",
-        "gauge",
         "When the newest daily copy of the database was made; absent before the first one.",
     ),
-    Family(
+    _gauge(
         "pyrometer_run_signature",
-        "gauge",
         "Confidence, 0-1, that a run's MFU curve has this signature now.",
-        ("cluster", "run", "signature"),
+        *("cluster", "run", "signature"),
     ),
 )
 FAMILIES = (

@@ -12,7 +12,7 @@ from alerting_fakes import START, alert, training_incident
 
 from pyrometer_alerting.channel.messages import Style, build
 from pyrometer_alerting.model.incident import Cause, Diagnosis, Incident
-from pyrometer_alerting.model.links import AFTER_SECONDS, BEFORE_SECONDS, log_links
+from pyrometer_alerting.model.links import AFTER_SECONDS, LOGS_BEFORE_SECONDS, log_links
 
 GRAFANA = "https://grafana.example/"
 
@@ -35,7 +35,7 @@ def test_the_kernels_and_the_trainers_log_of_the_node_are_a_click_away() -> None
     assert query["expr"] == '{cluster="c1", node="gpu-042", source="kernel"}'
     assert pane(trainer_url)["queries"][0]["expr"].endswith('source="trainer"}')
     begins, ends = (int(pane(kernel_url)["range"][name]) / 1000 for name in ("from", "to"))
-    assert (START - begins, ends - START) == (BEFORE_SECONDS, AFTER_SECONDS)
+    assert (START - begins, ends - START) == (LOGS_BEFORE_SECONDS, AFTER_SECONDS)
 
 
 def test_a_run_has_the_logs_of_the_node_to_blame_at_the_onset() -> None:
@@ -44,7 +44,7 @@ def test_a_run_has_the_logs_of_the_node_to_blame_at_the_onset() -> None:
     incident = replace(incident, diagnosis=Diagnosis(START, (cause,), onset=START - 60))
     (_, url), _ = log_links(incident, GRAFANA, "loki")
     assert '"gpu-042"' in pane(url)["queries"][0]["expr"]
-    assert int(pane(url)["range"]["from"]) / 1000 <= START - 60 - BEFORE_SECONDS
+    assert int(pane(url)["range"]["from"]) / 1000 <= START - 60 - LOGS_BEFORE_SECONDS
 
 
 def test_there_is_none_without_a_data_source_a_grafana_or_a_node() -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import quote
 
-from pyrometer_alerting.incidents.storage.engine import Loss, StoreError, reason
+from pyrometer_alerting.incidents.storage.engine import Engine, Loss, StoreError, reason
 from pyrometer_alerting.incidents.storage.schema import INDEXES, MIGRATIONS, SCHEMA, SCHEMA_VERSION
 
 KEPT_BACKUPS = 7
@@ -33,35 +33,21 @@ class BrokenFileError(sqlite3.DatabaseError):
     """The file is not, or no longer, the one that was written."""
 
 
-class Database:
+class Database(Engine):
     """The connections to one file: `writer` for the one who changes it, `reader` beside it."""
 
     writer: sqlite3.Connection
     reader: sqlite3.Connection
-    errors: tuple[type[Exception], ...] = (OSError, sqlite3.Error)
+    errors = (OSError, sqlite3.Error)
+    folder: Path
     _inode: int
     _changes: int
 
     def __init__(self, folder: Path, *, alone: bool) -> None:
-        self.path, self._folder, self._alone = folder / "alerting.sqlite3", folder, alone
-        self.loss: Loss | None = None
-        """Set when the file had to be replaced or lacks commits; taken by the store."""
+        self.path, self.folder, self._alone = folder / "alerting.sqlite3", folder, alone
+        self.name = str(self.path)
         self._owner: IO[str] | None = None
         self._commits: int | None = None
-
-    @property
-    def name(self) -> str:
-        """The file."""
-        return str(self.path)
-
-    @property
-    def folder(self) -> Path:
-        """The folder of the file."""
-        return self._folder
-
-    def leads(self) -> bool:
-        """See `Engine.leads`: the folder is locked for this process."""
-        return True
 
     def begin(self, *, aside: bool = False) -> sqlite3.Connection:  # noqa: ARG002 - the file's lock is all there is
         """See `Engine.begin`; isolation is explicit, as the connection begins nothing on its own."""
@@ -92,10 +78,6 @@ class Database:
         """See `Engine.end_view`."""
         self.reader.execute("ROLLBACK")
 
-    def probe(self) -> bool:
-        """See `Engine.probe`: one file has one writer."""
-        return False
-
     def shrink(self) -> None:
         """See `Engine.shrink`."""
         self.writer.executescript("PRAGMA incremental_vacuum")  # `execute` would free a single page
@@ -113,12 +95,12 @@ class Database:
             OSError, sqlite3.Error: the file cannot be opened or upgraded.
         """
         if self._alone:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._owner = _own(self._folder / "lock")
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._owner = _own(self.folder / "lock")
         elif not self.path.is_file():
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
         try:
-            self._commits = os.open(self._folder / "commits", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._commits = os.open(self.folder / "commits", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 self._connect()
             except sqlite3.DatabaseError as error:
@@ -177,7 +159,7 @@ class Database:
         Raises:
             OSError, sqlite3.Error: it failed; the copies that were there are.
         """
-        folder = self._folder / "backup"
+        folder = self.folder / "backup"
         path = folder / time.strftime("alerting-%Y-%m-%d.sqlite3", time.gmtime(now))
         if path.exists():
             return
@@ -258,15 +240,15 @@ class Database:
         for ending in ("", "-wal", "-shm"):
             with suppress(FileNotFoundError):
                 Path(f"{self.path}{ending}").rename(f"{kept}{ending}")
-        stamps = sorted({path.name.split("-")[1] for path in self._folder.glob(f"{self.path.name}.broken-*")})
+        stamps = sorted({path.name.split("-")[1] for path in self.folder.glob(f"{self.path.name}.broken-*")})
         for old in stamps[:-KEPT_BROKEN]:
-            for path in self._folder.glob(f"{self.path.name}.broken-{old}*"):
+            for path in self.folder.glob(f"{self.path.name}.broken-{old}*"):
                 path.unlink(missing_ok=True)
         return kept
 
     def _backups(self) -> list[Path]:
         """Return the copies, the newest first."""
-        return sorted((self._folder / "backup").glob("alerting-*.sqlite3"), reverse=True)
+        return sorted((self.folder / "backup").glob("alerting-*.sqlite3"), reverse=True)
 
     def _disconnect(self) -> None:
         for name in ("reader", "writer"):

@@ -1,4 +1,4 @@
-"""The store's engine as a small protocol: SQLite's file is one, PostgreSQL the other, with the same statements on both.
+"""The store's engine: SQLite's file is one, PostgreSQL the other, with the same statements on both.
 
 Statements have `?` for values and use what both engines understand: ON CONFLICT instead of INSERT OR REPLACE, CASE
 instead of min() of two values, columns by name, no row without a condition of its own type.
@@ -6,7 +6,8 @@ instead of min() of two values, columns by name, no row without a condition of i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -57,72 +58,79 @@ class Connection(Protocol):
         ...
 
 
-class Engine(Protocol):
-    """One changes while others read beside it; every method raises one of `errors`, or StoreError."""
+class Engine(ABC):
+    """One changes while others read beside it; every method raises one of `errors`, or StoreError.
 
-    loss: Loss | None
+    What has a body here is the care of a file, which a server takes of itself.
+
+    Attributes:
+        name: the file, or the server without its password, for errors.
+        folder: where files beside the database may lie; None for a server, which several share.
+        loss: set when the database had to be replaced or lacks commits; taken by the store.
+        leads: whether nobody else changes anything now.
+    """
+
+    name: str
     errors: tuple[type[Exception], ...]
+    folder: Path | None = None
+    loss: Loss | None = None
+    leads: Callable[[], bool] = staticmethod(lambda: True)
 
-    @property
-    def name(self) -> str:
-        """The file, or the server without its password, for errors."""
-        ...
-
-    @property
-    def folder(self) -> Path | None:
-        """Where files beside the database may lie; None for a server, which several share."""
-        ...
-
-    def open(self) -> None:
+    def open(self) -> None:  # noqa: B027 - whoever leads makes a server's tables, and one that is away is asked again
         """Open, check and upgrade the database."""
 
-    def leads(self) -> bool:
-        """Return whether nobody else changes anything now."""
-        ...
-
+    @abstractmethod
     def begin(self, *, aside: bool = False) -> Connection:
         """Begin a change, the only one at a time; `aside` from the leader's, as a command makes one."""
-        ...
 
+    @abstractmethod
     def commit(self) -> None:
         """Make the change durable."""
 
+    @abstractmethod
     def rollback(self) -> None:
         """Undo the change, where it is still open."""
 
+    @abstractmethod
     def view(self) -> Connection:
         """Begin to read what is committed."""
-        ...
 
+    @abstractmethod
     def end_view(self) -> None:
         """End reading."""
 
-    def probe(self) -> bool:
-        """Write something without a change; return False where that needs one."""
-        ...
+    @abstractmethod
+    def close(self) -> None:
+        """Close everything."""
 
-    def shrink(self) -> None:
+    def probe(self) -> bool:
+        """Write something without a change; return False where that needs one: a file has one writer."""
+        return False
+
+    def shrink(self) -> None:  # noqa: B027
         """Return freed space."""
 
-    def check(self) -> None:
+    def check(self) -> None:  # noqa: B027
         """Read everything again."""
 
-    def back_up(self, now: float) -> None:
+    def back_up(self, now: float) -> None:  # noqa: B027
         """Copy the database once a day."""
 
     def backed_up_at(self) -> float | None:
         """Return when the newest copy was made; None without one."""
-        ...
+        return None
 
-    def is_broken(self, error: Exception) -> bool:
+    def is_broken(self, error: Exception) -> bool:  # noqa: ARG002
         """Return whether only a new database helps."""
-        ...
+        return False
 
     def renew(self, why: str) -> None:
-        """Begin a new database in the place of a broken one."""
+        """Begin a new database in the place of a broken one.
 
-    def close(self) -> None:
-        """Close everything."""
+        Raises:
+            StoreError: it is not ours to replace.
+        """
+        raise StoreError(f"{self.name}: {why}")
 
 
 def reason(error: Exception) -> str:

@@ -19,7 +19,7 @@ from typing import Any
 import psycopg  # pyright: ignore[reportMissingImports] - an optional dependency
 from psycopg.conninfo import conninfo_to_dict, make_conninfo  # pyright: ignore[reportMissingImports]
 
-from pyrometer_alerting.incidents.storage.engine import Connection, Loss, NotLeadingError, StoreError
+from pyrometer_alerting.incidents.storage.engine import Connection, Engine, NotLeadingError, StoreError
 from pyrometer_alerting.incidents.storage.schema import SCHEMA_VERSION, for_postgresql
 
 OLDEST_VERSION = 14  # idle_session_timeout
@@ -207,25 +207,15 @@ class Session:
         self._warned |= str(notice.message_primary or "").startswith(_NOT_REPLICATED)
 
 
-class PostgreSQL:
+class PostgreSQL(Engine):
     """The store's engine; `epoch` is the leader's, None on a standby, which writes deliveries and clicks only."""
 
-    errors: tuple[type[Exception], ...] = (psycopg.Error, OSError)
-    folder = None
+    errors = (psycopg.Error, OSError)
 
     def __init__(self, server: Server, *, leads: Callable[[], bool] = lambda: True, epoch: int | None = None) -> None:
-        self._server, self.leads, self.epoch = server, leads, epoch
-        self.loss: Loss | None = None
+        self.name, self._server, self.leads, self.epoch = server.name, server, leads, epoch
         self._sessions = {name: Session(server) for name in (WRITER, READER, POST)}
         self._posting = threading.Lock()
-
-    @property
-    def name(self) -> str:
-        """The server, without user and password."""
-        return self._server.name
-
-    def open(self) -> None:
-        """See `Engine.open`: whoever leads makes the tables, and a server that is away is asked again."""
 
     def begin(self, *, aside: bool = False) -> Connection:
         """See `Engine.begin`.
@@ -286,31 +276,6 @@ class PostgreSQL:
         """See `Engine.probe`."""
         self.post("UPDATE beat SET at = at WHERE id = 1")
         return True
-
-    def shrink(self) -> None:
-        """See `Engine.shrink`: autovacuum does it."""
-
-    def check(self) -> None:
-        """See `Engine.check`: the server's own checksums do it."""
-
-    def back_up(self, now: float) -> None:
-        """See `Engine.back_up`: a server has backups of its own."""
-
-    def backed_up_at(self) -> float | None:
-        """See `Engine.backed_up_at`."""
-        return None
-
-    def is_broken(self, error: Exception) -> bool:  # noqa: ARG002
-        """See `Engine.is_broken`: it is not ours to replace."""
-        return False
-
-    def renew(self, why: str) -> None:
-        """See `Engine.renew`.
-
-        Raises:
-            StoreError: always.
-        """
-        raise StoreError(f"{self.name}: {why}")
 
     def sever_stuck(self) -> None:
         """Let calls fail that take too long."""
