@@ -76,18 +76,18 @@ def incident_gauges(incidents: Sequence[Incident], external_url: str) -> dict[st
         incidents: all that fire, newest first; those of severity info are for the digest only and left out.
         external_url: this service's address for browsers, which the links lead to; empty for none.
     """
-    posted = [each for each in incidents if each.firing and each.is_posted and not each.joined_into]
-    worst = sorted(posted, key=lambda each: -SEVERITIES.index(each.severity))[:MOST_INCIDENTS]
-    labels = {each.id: _labels(each, external_url) for each in worst}
+    posted = [incident for incident in incidents if incident.firing and incident.is_posted and not incident.joined_into]
+    worst = sorted(posted, key=lambda incident: -SEVERITIES.index(incident.severity))[:MOST_INCIDENTS]
+    labels = {incident.id: _labels(incident, external_url) for incident in worst}
     lost = {
-        _key(INCIDENT_LOST.labels, labels[each.id]): each.diagnosis.cost.gpu_hours
-        for each in worst
-        if each.diagnosis is not None and each.diagnosis.cost is not None
+        _key(INCIDENT_LOST.labels, labels[incident.id]): incident.diagnosis.cost.gpu_hours
+        for incident in worst
+        if incident.diagnosis is not None and incident.diagnosis.cost is not None
     }
-    started = {_key(INCIDENT.labels, labels[each.id]): each.began for each in worst}
-    found = {INCIDENT.name: started, INCIDENT_LOST.name: lost}
+    started = {_key(INCIDENT.labels, labels[incident.id]): incident.began for incident in worst}
+    gauges = {INCIDENT.name: started, INCIDENT_LOST.name: lost}
     page: dict[str, Gauge] = {PAGE.name: {(("url", external_url),): 1.0}} if external_url else {}
-    return page | {name: gauge for name, gauge in found.items() if gauge}
+    return page | {name: gauge for name, gauge in gauges.items() if gauge}
 
 
 def _labels(incident: Incident, external_url: str) -> Mapping[str, str]:
@@ -124,22 +124,22 @@ def policy_gauges(worker: PolicyWorker, actions: Actions) -> dict[str, Gauge]:
     policy = worker.executor.policy
     if not policy.rules:
         return {}
-    out: Gauge = {
+    drained: Gauge = {
         (
-            ("cluster", each.cluster), ("node", each.node), ("rule", each.rule),
-            ("reason", text.plain(each.reason, LONGEST_REASON)),
-        ): each.ended_at
-        for each in actions.drained()
+            ("cluster", drain.cluster), ("node", drain.node), ("rule", drain.rule),
+            ("reason", text.plain(drain.reason, LONGEST_REASON)),
+        ): drain.ended_at
+        for drain in actions.drained()
     }  # fmt: skip
-    found: dict[str, Gauge] = {
+    gauges: dict[str, Gauge] = {
         POLICY_ACTIONS.name: {
             (("action", kind), ("result", result)): value for (kind, result), value in actions.totals().items()
         },
         POLICY_HELD.name: {
             (("cluster", cluster), ("limit", limit)): float(count) for (cluster, limit), count in worker.held.items()
         },
-        POLICY_NODE.name: out,
+        POLICY_NODE.name: drained,
         POLICY_MODE.name: {(("mode", policy.mode),): 1.0},
         POLICY_LOOKED.name: {(): worker.looked_at} if worker.looked_at else {},
     }
-    return {name: gauge for name, gauge in found.items() if gauge}
+    return {name: gauge for name, gauge in gauges.items() if gauge}

@@ -62,7 +62,7 @@ def secret_files(path: Path | None) -> list[Path]:
     """
     root = read(path).get("outlets") if path is not None else None
     fields = [node.fields() for node in root.items()] if root is not None else []
-    return [Path(node.text()) for each in fields for name, node in each.items() if name.endswith("-file")]
+    return [Path(node.text()) for settings in fields for name, node in settings.items() if name.endswith("-file")]
 
 
 def _entry(node: Node) -> Entry:

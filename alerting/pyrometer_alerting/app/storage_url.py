@@ -29,5 +29,5 @@ def _has_secret(rest: str) -> bool:
     """Return whether there is a secret where libpq looks for one: before the @, or as a parameter."""
     user, at, _ = rest.partition("/")[0].partition("@")
     parameters = rest.partition("?")[2].split("&")
-    names = {unquote(name) for name, _, value in (each.partition("=") for each in parameters) if value}
+    names = {unquote(name) for name, _, value in (parameter.partition("=") for parameter in parameters) if value}
     return bool(at and user.partition(":")[2]) or not names.isdisjoint(_SECRETS)

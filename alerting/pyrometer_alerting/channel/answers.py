@@ -22,26 +22,31 @@ def status(firing: Sequence[Incident], now: float) -> str:
     """List the firing incidents, the worst and oldest first."""
     if not firing:
         return "\u2705 Nothing fires."
-    ordered = sorted(firing, key=lambda one: (one.severity != "critical", one.started_at))
-    lines = [f"{text.escape(headline(one))} for {text.duration(now - one.started_at)}{_known(one)}" for one in ordered]
+    ordered = sorted(firing, key=lambda incident: (incident.severity != "critical", incident.started_at))
+    lines = [
+        f"{text.escape(headline(incident))} for {text.duration(now - incident.started_at)}{_notes(incident)}"
+        for incident in ordered
+    ]
     return text.join_lines(lines[:MOST_LINES] + _more(lines), 2900)
 
 
 def muted(firing: Sequence[Incident], silences: Sequence[Silence], now: float) -> str:
     """List the muted incidents with the reason, and every active silence."""
-    lines = [f"{text.escape(headline(one))}: {text.mrkdwn(one.note, 200)}" for one in firing if one.note]
+    lines = [
+        f"{text.escape(headline(incident))}: {text.mrkdwn(incident.note, 200)}" for incident in firing if incident.note
+    ]
     lines += [
-        f"silence by {text.mrkdwn(each.created_by, 80)} for {text.duration(each.ends_at - now)} more:"
-        f" {text.mrkdwn(each.comment, 150)}"
-        for each in silences
-        if each.active
+        f"silence by {text.mrkdwn(silence.created_by, 80)} for {text.duration(silence.ends_at - now)} more:"
+        f" {text.mrkdwn(silence.comment, 150)}"
+        for silence in silences
+        if silence.active
     ]
     return text.join_lines(lines[:MOST_LINES] + _more(lines), 2900) if lines else "Nothing is muted."
 
 
 def why(run: str, incidents: Sequence[Incident], now: float) -> str:
     """Return the causes of a run's newest incident, and the account of them as far as it fits."""
-    mine = [one for one in incidents if one.run == run]
+    mine = [incident for incident in incidents if incident.run == run]
     if not mine:
         return f"No incident of run {text.mrkdwn(run, 100)} is known."
     newest = mine[0]
@@ -69,8 +74,8 @@ def _on_node(name: str, firing: Sequence[Incident], now: float) -> str:
     lines = [
         f"\n\u2022 {text.mrkdwn(alert.name, 100)} {text.mrkdwn(part_of(alert.labels), 100)}"
         f" for {text.duration(now - alert.starts_at)}"
-        for one in firing
-        for alert in one.members
+        for incident in firing
+        for alert in incident.members
         if alert.firing and alert.labels.get("node") == name
     ]
     return "".join(lines[:10]) or ": no alert is firing there"
@@ -92,11 +97,11 @@ def nodes_of(incident: Incident) -> list[str]:
     """Return the nodes to blame: those of the diagnosis first, then the members' own."""
     causes = incident.diagnosis.causes if incident.diagnosis is not None else ()
     diagnosed = [cause.labels["node"] for cause in causes if cause.labels and "node" in cause.labels][:1]
-    own = [alert.labels["node"] for alert in incident.members if "node" in alert.labels]
-    return list(dict.fromkeys([*diagnosed, *own]))
+    members = [alert.labels["node"] for alert in incident.members if "node" in alert.labels]
+    return list(dict.fromkeys([*diagnosed, *members]))
 
 
-def _known(incident: Incident) -> str:
+def _notes(incident: Incident) -> str:
     notes = [f"acknowledged by {incident.acknowledged}" if incident.acknowledged else "", incident.note]
     joined = "; ".join(text.mrkdwn(piece, 150) for piece in notes if piece)
     return f" ({joined})" if joined else ""

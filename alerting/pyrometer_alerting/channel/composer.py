@@ -68,8 +68,8 @@ def _actions(incident: Incident) -> dict[str, Any]:
         (SILENCE_1H, "Silence 1 h", not silenced),
         (SILENCE_4H, "Silence 4 h", not silenced),
         (UNSILENCE, "End silence", silenced),
-        (SHOW_NODE, "Show node", any("node" in each for each in labels) or incident.diagnosis is not None),
-        (DRAIN, "Drain command", any("node" in each for each in labels) or incident.diagnosis is not None),
+        (SHOW_NODE, "Show node", any("node" in names for names in labels) or incident.diagnosis is not None),
+        (DRAIN, "Drain command", any("node" in names for names in labels) or incident.diagnosis is not None),
     ]
     return _buttons(incident, [(action, label) for action, label, is_shown in buttons if is_shown])
 

@@ -118,8 +118,10 @@ class Interactions:
     def note_done(self, envelope: str) -> None:
         """Remember that this envelope was handled."""
         with self._store.transaction() as tx:
-            known = tx.facts(_ENVELOPE)
-            for old in sorted(known, key=lambda each: float(known[each]))[: max(0, len(known) + 1 - _MAX_ENVELOPES)]:
+            handled = tx.facts(_ENVELOPE)
+            for old in sorted(handled, key=lambda name: float(handled[name]))[
+                : max(0, len(handled) + 1 - _MAX_ENVELOPES)
+            ]:
                 tx.forget_fact(_ENVELOPE + old)
             tx.save_fact(_ENVELOPE + envelope, repr(self._clock.wall()))
 
@@ -133,7 +135,7 @@ class Interactions:
         if words == ["muted"]:
             return answers.muted(firing, self._silences(), now)
         if len(words) == 2 and words[0] == "why":
-            return answers.why(words[1].strip(), [one for one in recent if not one.joined_into], now)
+            return answers.why(words[1].strip(), [incident for incident in recent if not incident.joined_into], now)
         return answers.HELP
 
     def _redacted(self, incidents: Sequence[Incident]) -> list[Incident]:
@@ -223,7 +225,7 @@ class Interactions:
     def _ask_to_silence(self, incident: Incident, hours: int, trigger: str, channel: str) -> str:
         """Show what a silence would mute before it is created."""
         try:
-            previews = [Preview(each, tuple(self._mutes(each))) for each in silences_for(incident)]
+            previews = [Preview(matchers, tuple(self._mutes(matchers))) for matchers in silences_for(incident)]
         except SilenceRefusedError as error:
             return f"Not silenced: {error}."
         except AlertmanagerError as error:
@@ -299,10 +301,10 @@ class Interactions:
         """Return the id of a silence: of a new one, or of the one that this click made before a crash cut it off."""
 
         def make(alertmanager: Alertmanager) -> str:
-            for each in alertmanager.silences():
-                same = (each.created_by, each.comment, set(each.matchers)) == (person, comment, set(matchers))
-                if same and each.active and abs(ends_at - each.ends_at) < _SAME_CLICK_SECONDS:
-                    return each.id
+            for silence in alertmanager.silences():
+                same = (silence.created_by, silence.comment, set(silence.matchers)) == (person, comment, set(matchers))
+                if same and silence.active and abs(ends_at - silence.ends_at) < _SAME_CLICK_SECONDS:
+                    return silence.id
             return alertmanager.silence(matchers, ends_at, person, comment)
 
         return self._first(make)
@@ -310,7 +312,7 @@ class Interactions:
     def _remember(self, incident: Incident, person: Person, silence_ids: list[str], hours: int, comment: str) -> None:
         with self._store.transaction() as tx:
             before = json.loads(tx.fact(_fact(incident)) or "[]")
-            silence_ids = [each for each in silence_ids if each not in before]
+            silence_ids = [silence_id for silence_id in silence_ids if silence_id not in before]
             if not silence_ids:
                 return
             tx.save_fact(_fact(incident), json.dumps([*before, *silence_ids]))

@@ -9,28 +9,28 @@ from typing import Any
 
 def mapping(payload: object, name: str) -> Mapping[str, Any]:
     """Return a part of a payload; empty if it is none."""
-    found = payload.get(name) if isinstance(payload, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
+    part = payload.get(name) if isinstance(payload, Mapping) else None
+    return part if isinstance(part, Mapping) else {}
 
 
 def text(payload: object, name: str) -> str:
     """Return a text of a payload that UTF-8 can carry (JSON may hold lone surrogates); empty if it is none."""
-    found = payload.get(name) if isinstance(payload, Mapping) else None
-    return found.encode("utf-8", "replace").decode() if isinstance(found, str) else ""
+    value = payload.get(name) if isinstance(payload, Mapping) else None
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else ""
 
 
 def metadata(view: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what a modal of ours was given when it was opened; empty for any other."""
     try:
-        found = json.loads(text(view, "private_metadata"))
+        document = json.loads(text(view, "private_metadata"))
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}
 
 
 def written(view: Mapping[str, Any], field: str) -> str:
     """Return the text of a field of a modal; empty where it has none."""
-    found: object = view
+    part: object = view
     for name in ("state", "values", field, field, "value"):
-        found = found.get(name) if isinstance(found, Mapping) else None
-    return found if isinstance(found, str) else ""
+        part = part.get(name) if isinstance(part, Mapping) else None
+    return part if isinstance(part, str) else ""

@@ -111,11 +111,12 @@ def _candidate(family: str, same: Sequence[Group]) -> Candidate:
 def _naming(group: Group) -> tuple[float, int]:
     """Name a cause after the kind that held the part the longest, of equals after the more specific one."""
     fact = group.facts[0]
-    live = [one for one in group.facts if one.ended is None]
-    weight = max((one.strength for one in live or group.facts), default=0.0)
+    live = [member for member in group.facts if member.ended is None]
+    weight = max((member.strength for member in live or group.facts), default=0.0)
     if fact.kind == "hw_slowdown":  # is on with the other hardware reasons as well (nvml.h)
         weight *= 0.5
-    if fact.kind == "link_flap" and sum(one.count for one in group.facts) < 2:  # it went down, and may have stayed down
+    # It went down once, and may have stayed down.
+    if fact.kind == "link_flap" and sum(member.count for member in group.facts) < 2:
         weight *= 0.5
     tier = 0 if KINDS[fact.kind].family == "throttle" else 1 if fact.kind != "alert" else 2
     return tier - min(weight, 1.0) * 0.9, list(KINDS).index(fact.kind)
@@ -128,14 +129,14 @@ def _family(fact: Fact) -> str:
 
 def _absorbed(found: Sequence[Candidate], roster: Roster) -> list[Candidate]:
     """Let a wider candidate of the same family take those in it: its links are a switch's effect, its GPUs a node's."""
-    ordered = sorted(found, key=lambda each: _width(each.labels))
-    kept = [one for one in ordered if not any(_explains(other, one, roster) for other in found)]
+    ordered = sorted(found, key=lambda candidate: _width(candidate.labels))
+    kept = [candidate for candidate in ordered if not any(_explains(other, candidate, roster) for other in found)]
     return [
         replace(
-            one,
-            support=(*one.support, *(fact for other in found if _explains(one, other, roster) for fact in other.facts)),
+            wide,
+            support=(*wide.support, *(fact for one in found if _explains(wide, one, roster) for fact in one.facts)),
         )
-        for one in kept
+        for wide in kept
     ]
 
 
@@ -161,30 +162,30 @@ def _width(labels: Mapping[str, str]) -> int:
     return next((index for index, name in enumerate(_WIDTH) if labels.get(name)), len(_WIDTH))
 
 
-def _with_waits(found: Sequence[Candidate], roster: Roster) -> list[Candidate]:
+def _with_waits(candidates: Sequence[Candidate], roster: Roster) -> list[Candidate]:
     """Let waits speak for what is on the part that the ranks wait for; alone they stand where nothing else is there."""
-    waits = [one for one in found if one.family == "rank"]
-    others = [one for one in found if one.family != "rank"]
-    told = [one for one in others if one.labels and _family_slows(one.family)]
-    explained = [one for one in waits if any(meet(one.labels, other.labels, roster) for other in told)]
+    waits = [candidate for candidate in candidates if candidate.family == "rank"]
+    others = [candidate for candidate in candidates if candidate.family != "rank"]
+    slowing = [candidate for candidate in others if candidate.labels and _family_slows(candidate.family)]
+    explained = [wait for wait in waits if any(meet(wait.labels, other.labels, roster) for other in slowing)]
     supported = [
         replace(
-            one,
+            candidate,
             support=(
-                *one.support,
+                *candidate.support,
                 *(
                     fact
                     for wait in waits
-                    if one in told and meet(wait.labels, one.labels, roster)
+                    if candidate in slowing and meet(wait.labels, candidate.labels, roster)
                     for fact in wait.facts
                 ),
             ),
         )
-        for one in others
+        for candidate in others
     ]
-    alone = [one for one in waits if one not in explained]
+    alone = [candidate for candidate in waits if candidate not in explained]
     # A sick part there may be an innocent bystander: the waits keep a candidate of their own, which it must beat.
-    return [*supported, *alone, *(replace(one, support=()) for one in explained)]
+    return [*supported, *alone, *(replace(candidate, support=()) for candidate in explained)]
 
 
 def _with_temperature(candidate: Candidate, context: Sequence[Fact]) -> Candidate:

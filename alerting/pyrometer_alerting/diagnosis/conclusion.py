@@ -36,8 +36,8 @@ def concluded(
         return replace(
             _told(unknown, found, convincing, seen, concluded_at=before.concluded_at), revision=before.revision
         )
-    earlier = next((one for one in ranked if _is(one, first)), None)
-    leader = next((one for one in ranked if convincing and _is(one, convincing[0])), None)
+    earlier = next((candidate for candidate in ranked if _is(candidate, first)), None)
+    leader = next((candidate for candidate in ranked if convincing and _is(candidate, convincing[0])), None)
     if _stays(before, found, figures, first=first, earlier=earlier, leader=leader):
         kept = first if earlier is None else _kept(first, earlier, case)
         rest = [cause for cause in convincing if _key(cause) != _key(first)]
@@ -80,8 +80,8 @@ def _stays(
     """
     if found.recovered is not None:
         return True
-    doubts = set() if earlier is None else {_figureless(one) for one in earlier.against}
-    fresh_doubts = doubts - {_figureless(one) for one in first.against}
+    doubts = set() if earlier is None else {_figureless(sentence) for sentence in earlier.against}
+    fresh_doubts = doubts - {_figureless(sentence) for sentence in first.against}
     since = before.concluded_at if before.concluded_at is not None else before.at
     if leader is None:
         return not fresh_doubts
@@ -128,7 +128,9 @@ def _unknown(incident: Incident, found: Diagnosis, others: Sequence[Incident]) -
     """Return `unknown` with what was looked at, so that nobody looks at it again."""
     notes = []
     roster = found.roster
-    looked = [one.subject for one in QUERIES.values() if one.subject and found.answered.get(one.name) == found.at]
+    looked = [
+        query.subject for query in QUERIES.values() if query.subject and found.answered.get(query.name) == found.at
+    ]
     if roster is not None and looked:
         counts = f"{roster.reporting} of {roster.size}" if roster.silent else f"{roster.size}"
         notes.append(f"examined on {counts} GPUs of {len(roster.nodes)} nodes: {', '.join(looked)}")

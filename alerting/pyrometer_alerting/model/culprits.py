@@ -14,18 +14,18 @@ def culprits(incident: Incident) -> list[str]:
     first cause's GPU or port.
     """
     causes = incident.diagnosis.causes if incident.diagnosis else ()
-    found = {(cause.labels or {}).get("node") for cause in causes} - {None}
-    own = [
+    blamed = {(cause.labels or {}).get("node") for cause in causes} - {None}
+    members = [
         part_of(alert.labels)
         for alert in incident.members
-        if alert.firing == incident.firing and not (alert.name in RUN_SYMPTOMS and alert.labels.get("node") in found)
+        if alert.firing == incident.firing and not (alert.name in RUN_SYMPTOMS and alert.labels.get("node") in blamed)
     ]
     if causes and causes[0].cause and not causes[0].labels:
         return []
     diagnosed = [
         cause.part for cause in causes if cause.labels and not any(_is_around(cause, one) for one in causes[:1])
     ]
-    return list(dict.fromkeys(part for part in [*diagnosed, incident.domain, *own] if part))
+    return list(dict.fromkeys(part for part in [*diagnosed, incident.domain, *members] if part))
 
 
 def _is_around(cause: Cause, first: Cause) -> bool:

@@ -245,12 +245,12 @@ def _choices(node: Node, known: Iterable[str]) -> list[str]:
 
 def _redacted(incident: Incident, allowed: frozenset[str]) -> Incident:
     """Hide the values of all other labels, also inside texts; values of one or two characters are not sought there."""
-    found = incident.diagnosis
-    causes = () if found is None else (*found.causes, *found.seen)
+    diagnosis = incident.diagnosis
+    causes = () if diagnosis is None else (*diagnosis.causes, *diagnosis.seen)
     sets = [alert.labels for alert in incident.members] + [cause.labels or {} for cause in causes]
-    if found is not None:
-        silent = found.roster.silent if found.roster is not None else {}
-        sets += [*(fact.labels for fact in found.facts), *({"node": node} for node in silent)]
+    if diagnosis is not None:
+        silent = diagnosis.roster.silent if diagnosis.roster is not None else {}
+        sets += [*(fact.labels for fact in diagnosis.facts), *({"node": node} for node in silent)]
     secret = {value for labels in sets for name, value in labels.items() if name not in allowed and len(value) > 2}
     redactor = _Redactor(secret, allowed)
     return replace(

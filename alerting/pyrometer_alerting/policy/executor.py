@@ -58,8 +58,8 @@ def holding(limits: Limits, states: Mapping[str, NodeState], node: str, taken: C
     if begun >= limits.per_hour:
         return PER_HOUR
     for pool in state.pools or ("",):
-        members = [each for each in states.values() if pool in each.pools or not pool]
-        gone = {each.name for each in members if not each.in_service or each.name in taken} | {node}
+        members = [member for member in states.values() if pool in member.pools or not pool]
+        gone = {member.name for member in members if not member.in_service or member.name in taken} | {node}
         if len(members) - len(gone) < limits.keep:
             return KEEP
         # One at least, or a pool of four could not spare any: `keep` holds there.
@@ -122,7 +122,7 @@ class Executor:
         """
         now = self._clock.wall()
         with self._store.transaction() as tx:
-            if asked is not None and asked.id not in {each.id for each in tx.actions.in_state(ASKED)}:
+            if asked is not None and asked.id not in {question.id for question in tx.actions.in_state(ASKED)}:
                 return ANSWERED
             held = self._held(tx, action, states, now)
             if held:
@@ -150,7 +150,7 @@ class Executor:
         now = self._clock.wall()
         with self._store.transaction() as tx:
             if asked is not None:
-                if asked.id not in {each.id for each in tx.actions.in_state(ASKED)}:
+                if asked.id not in {question.id for question in tx.actions.in_state(ASKED)}:
                     return ANSWERED
                 tx.actions.set_state(asked, DONE, now, action.by_whom)
             self._begin(tx, action, now)
@@ -282,9 +282,9 @@ class Executor:
     def _is_ours(self, action: Action, state: NodeState) -> bool:
         with self._store.snapshot() as tx:
             drains = [
-                each for each in tx.actions.drained() if (each.cluster, each.node) == (action.cluster, action.node)
+                drain for drain in tx.actions.drained() if (drain.cluster, drain.node) == (action.cluster, action.node)
             ]
-        return any(each.mark in state.why for each in drains)
+        return any(drain.mark in state.why for drain in drains)
 
     def _scheduler(self, action: Action) -> Scheduler:
         scheduler = self.schedulers.get(action.cluster)

@@ -36,13 +36,13 @@ def findings(policy: Policy, prometheus: Prometheus, incidents: Sequence[Inciden
     Raises:
         PrometheusError: it did not answer, so nothing is known.
     """
-    firing = [each for each in incidents if each.firing and not each.joined_into]
-    found: dict[tuple[str, str], Finding] = {}
+    firing = [incident for incident in incidents if incident.firing and not incident.joined_into]
+    by_node: dict[tuple[str, str], Finding] = {}
     for rule in policy.rules:
-        for each in _of_rule(rule, prometheus, firing, now):
-            if each.cluster in policy.clusters or rule.do == "webhook":
-                found.setdefault((each.cluster, each.node), each)
-    return list(found.values())
+        for finding in _of_rule(rule, prometheus, firing, now):
+            if finding.cluster in policy.clusters or rule.do == "webhook":
+                by_node.setdefault((finding.cluster, finding.node), finding)
+    return list(by_node.values())
 
 
 def passed(
@@ -84,13 +84,13 @@ def _failed_checks(rule: Rule, prometheus: Prometheus, firing: Sequence[Incident
         f" and max by (cluster, node, check) ({selector} offset {held}) == 0"
         f" and max by (cluster, node, check) (max_over_time({selector}[{held}])) == 0"
     )
-    found = []
-    for each in sorted(prometheus.instant(query, now), key=lambda one: one.labels.get("check", "")):
-        cluster, node = each.labels.get("cluster", ""), each.labels.get("node", "")
-        what = f"check {each.labels.get('check', '')} failed"
+    failed = []
+    for series in sorted(prometheus.instant(query, now), key=lambda series: series.labels.get("check", "")):
+        cluster, node = series.labels.get("cluster", ""), series.labels.get("node", "")
+        what = f"check {series.labels.get('check', '')} failed"
         if cluster and node:
-            found.append(Finding(cluster, node, rule, what, _incident_of(firing, cluster, node)))
-    return found
+            failed.append(Finding(cluster, node, rule, what, _incident_of(firing, cluster, node)))
+    return failed
 
 
 def _alerts(rule: Rule, prometheus: Prometheus, firing: Sequence[Incident], now: float) -> list[Finding]:
@@ -109,16 +109,17 @@ def _alerts(rule: Rule, prometheus: Prometheus, firing: Sequence[Incident], now:
     ]
 
 
-def _firing_at(prometheus: Prometheus, names: Sequence[str], now: float) -> set[tuple[str, str, str]]:
+def _firing_at(prometheus: Prometheus, alerts: Sequence[str], now: float) -> set[tuple[str, str, str]]:
     """Return (alert, cluster, node) of all that Prometheus itself says fire."""
-    selector = f'ALERTS{{alertname=~{json.dumps("|".join(names))}, alertstate="firing"}}'
+    selector = f'ALERTS{{alertname=~{json.dumps("|".join(alerts))}, alertstate="firing"}}'
     answer = prometheus.instant(f"group by (alertname, cluster, node) ({selector})", now)
-    return {(one["alertname"], one.get("cluster", ""), one.get("node", "")) for one in (each.labels for each in answer)}
+    labels = [series.labels for series in answer]
+    return {(names["alertname"], names.get("cluster", ""), names.get("node", "")) for names in labels}
 
 
 def _causes(rule: Rule, prometheus: Prometheus, firing: Sequence[Incident], now: float) -> list[Finding]:
     """Return the nodes of causes that come first, are as sure as the rule wants, and were confirmed a moment ago."""
-    found = []
+    blamed = []
     for incident in firing:
         diagnosis = incident.diagnosis
         if diagnosis is None or not diagnosis.names_cause or diagnosis.missing or now - diagnosis.at > FRESH_SECONDS:
@@ -127,29 +128,29 @@ def _causes(rule: Rule, prometheus: Prometheus, firing: Sequence[Incident], now:
         node = (first.labels or {}).get("node", "")
         sure = first.confidence in CONFIDENCES[CONFIDENCES.index(rule.confidence) :]
         if node and sure and rule.matches(first.cause) and now - since >= rule.seconds:
-            found.append(Finding(incident.cluster, node, rule, f"{first.part}: {first.cause}", incident.id))
-    if not found:
+            blamed.append(Finding(incident.cluster, node, rule, f"{first.part}: {first.cause}", incident.id))
+    if not blamed:
         return []
     answer = prometheus.instant('group by (cluster, node) (up{node!=""} == 1)', now)
-    reporting = {(each.labels.get("cluster", ""), each.labels["node"]) for each in answer}
-    return [each for each in found if (each.cluster, each.node) in reporting]
+    reporting = {(series.labels.get("cluster", ""), series.labels["node"]) for series in answer}
+    return [finding for finding in blamed if (finding.cluster, finding.node) in reporting]
 
 
 def _incident_of(firing: Sequence[Incident], cluster: str, node: str) -> str:
     """Return the incident that has an alert of this node, a widespread one last; empty without one."""
-    own = [
-        each
-        for each in firing
-        if each.cluster == cluster and any(alert.labels.get("node") == node for alert in each.members)
+    concerned = [
+        incident
+        for incident in firing
+        if incident.cluster == cluster and any(alert.labels.get("node") == node for alert in incident.members)
     ]
-    return min(own, key=lambda each: len(each.members)).id if own else ""
+    return min(concerned, key=lambda incident: len(incident.members)).id if concerned else ""
 
 
 def _by(answer: Sequence[Series], label: str, other: str) -> dict[tuple[str, str], float]:
     """Return the newest value by a label and one that may be missing; the smallest of several targets': the worst."""
-    found: dict[tuple[str, str], float] = {}
-    for each in answer:
-        if each.points and label in each.labels:
-            key, value = (each.labels[label], each.labels.get(other, "")), each.points[-1][1]
-            found[key] = min(value, found.get(key, value))
-    return found
+    worst: dict[tuple[str, str], float] = {}
+    for series in answer:
+        if series.points and label in series.labels:
+            key, value = (series.labels[label], series.labels.get(other, "")), series.points[-1][1]
+            worst[key] = min(value, worst.get(key, value))
+    return worst

@@ -43,7 +43,7 @@ class Kubernetes:
         Raises:
             SchedulerError: there was no usable answer.
         """
-        found: dict[str, NodeState] = {}
+        nodes: dict[str, NodeState] = {}
         more = ""
         while True:
             query = urlencode({"limit": _PAGE, "labelSelector": self._settings.selector, "continue": more})
@@ -53,9 +53,9 @@ class Kubernetes:
                 more = answer["metadata"].get("continue") or ""
             except (KeyError, TypeError, AttributeError):
                 raise SchedulerError("Kubernetes' answer could not be read") from None
-            found |= {each.name: each for each in states}
+            nodes |= {state.name: state for state in states}
             if not more:
-                return found
+                return nodes
 
     def drain(self, node: str, reason: str, mark: str) -> None:
         """Cordon and taint one node; its pods stay.
@@ -79,12 +79,12 @@ class Kubernetes:
     def _patch(self, node: str, annotations: Mapping[str, str | None], ours: list[dict[str, str]]) -> None:
         """Set our annotations, our taints beside those of others, and the cordon; without taints of ours end it."""
         path = f"/api/v1/nodes/{quote(node, safe='')}"
-        found = self._ask("GET", path)
+        node_object = self._ask("GET", path)
         try:
-            version, taints = found["metadata"]["resourceVersion"], found["spec"].get("taints") or []
+            version, taints = node_object["metadata"]["resourceVersion"], node_object["spec"].get("taints") or []
             # The list is replaced as a whole, whatever the kind of the patch. With the node's version, so that a
             # change by somebody else in between is a conflict. The cordon's own taint follows the cordon.
-            others = [each for each in taints if each["key"] not in (TAINT, _CORDON)]
+            others = [taint for taint in taints if taint["key"] not in (TAINT, _CORDON)]
         except (KeyError, TypeError, AttributeError):
             raise RefusedError("Kubernetes' answer could not be read") from None
         spec = {"unschedulable": bool(ours) or None, "taints": [*others, *ours]}
@@ -113,8 +113,8 @@ def _read(status: int, content: bytes) -> dict[str, Any]:
         document = None
     if 200 <= status < 300 and isinstance(document, dict):
         return document
-    said = document.get("message", "") if isinstance(document, dict) else ""
-    why = f"Kubernetes: {status} {text.plain(str(said), 200)}".strip()
+    message = document.get("message", "") if isinstance(document, dict) else ""
+    why = f"Kubernetes: {status} {text.plain(str(message), 200)}".strip()
     # 409: somebody changed the node meanwhile, nothing was done; the next look decides again.
     raise RefusedError(why) if 400 <= status < 500 and status != _CONFLICT else SchedulerError(why)
 
@@ -123,7 +123,7 @@ def _node(item: Mapping[str, Any], pool: str) -> NodeState:
     metadata, spec = item["metadata"], item.get("spec") or {}
     annotations, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
     conditions = (item.get("status") or {}).get("conditions") or []
-    is_ready = any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions)
+    is_ready = any(condition.get("type") == "Ready" and condition.get("status") == "True" for condition in conditions)
     keys = [str(taint.get("key")) for taint in spec.get("taints") or ()]
     cordoned = bool(spec.get("unschedulable"))
     return NodeState(

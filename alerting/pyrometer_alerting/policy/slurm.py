@@ -46,10 +46,10 @@ class Slurm:
             SchedulerError: there was no usable answer.
         """
         answer = self._run("--oneliner", "--all", "show", "node")
-        found = [_node(line) for line in answer.splitlines() if line.startswith("NodeName=")]
-        if not found:
+        states = [_node(line) for line in answer.splitlines() if line.startswith("NodeName=")]
+        if not states:
             raise SchedulerError("Slurm names no node")
-        return {each.name: each for each in found}
+        return {state.name: state for state in states}
 
     def drain(self, node: str, reason: str, mark: str) -> None:
         """Drain one node, with the mark behind its comment.

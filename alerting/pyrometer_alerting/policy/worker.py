@@ -278,15 +278,16 @@ class PolicyWorker:
         now = self._clock.wall()
         with self._store.snapshot() as tx:
             recent = tx.actions.of_node(drain.cluster, drain.node, now - RETURNED_SECONDS)
-        later = [each for each in recent if each.planned_at > drain.planned_at and each.kind in (RETURN, ASK_RETURN)]
-        if any(each.state != WOULD or not policy.is_on for each in later if now - each.planned_at < AGAIN_SECONDS):
+        since = max(drain.planned_at, now - AGAIN_SECONDS)
+        returns = [past for past in recent if past.planned_at > since and past.kind in (RETURN, ASK_RETURN)]
+        if any(past.state != WOULD or not policy.is_on for past in returns):
             return
         is_good, _why = passed(
             self._prometheus, drain.cluster, drain.node, tests=policy.back.tests, since=drain.ended_at, now=now
         )
         if not is_good:
             return
-        before = any(each.kind == RETURN and each.state == DONE for each in recent)
+        before = any(action.kind == RETURN and action.state == DONE for action in recent)
         kind = RETURN if policy.back.do == "return" and not before else ASK_RETURN
         what = f"passed {', '.join(policy.back.tests)} since it was drained"
         action = self.executor.new(

@@ -56,8 +56,8 @@ class Notice:
     @property
     def links(self) -> list[tuple[str, str]]:
         """The message's links as (name, address)."""
-        found = (span for block in self.message.blocks for piece in texts(block) for span in piece)
-        return [(span.text, span.url) for span in found if span.kind == "link"]
+        spans = (span for block in self.message.blocks for piece in texts(block) for span in piece)
+        return [(span.text, span.url) for span in spans if span.kind == "link"]
 
     @property
     def part(self) -> str:
@@ -112,8 +112,8 @@ def is_open(incident: Incident) -> bool:
 
 def situation(incident: Incident) -> str:
     """Return a key that changes when the receiver must be notified again: not with each new number."""
-    found = incident.diagnosis
-    cause = (found.causes[0].part, found.causes[0].cause) if found is not None and found.causes else ()
+    diagnosis = incident.diagnosis
+    cause = (diagnosis.causes[0].part, diagnosis.causes[0].cause) if diagnosis is not None and diagnosis.causes else ()
     facts: list[Any] = [incident.firing, incident.joined_into, incident.severity, bool(incident.acknowledged)]
     facts += [incident.episodes[-1:], incident.domain, culprits(incident)[:1], cause]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
@@ -167,7 +167,7 @@ def rfc3339(unix: float) -> str:
 
 def _incident(notice: Notice) -> dict[str, Any]:
     incident = notice.incident
-    found = incident.diagnosis
+    diagnosis = incident.diagnosis
     return {
         "id": incident.id,
         "state": "merged" if incident.joined_into else "firing" if is_open(incident) else "resolved",
@@ -178,9 +178,9 @@ def _incident(notice: Notice) -> dict[str, Any]:
         "severity": incident.severity,
         "alertnames": incident.alertnames(),
         "culprits": culprits(incident),
-        "causes": [_cause(cause) for cause in found.causes] if found is not None else [],
-        "missing_evidence": list(found.missing) if found is not None else [],
-        "lost_gpu_hours": found.cost.gpu_hours if found is not None and found.cost is not None else None,
+        "causes": [_cause(cause) for cause in diagnosis.causes] if diagnosis is not None else [],
+        "missing_evidence": list(diagnosis.missing) if diagnosis is not None else [],
+        "lost_gpu_hours": diagnosis.cost.gpu_hours if diagnosis is not None and diagnosis.cost is not None else None,
         "started_at": rfc3339(incident.started_at),
         "resolved_at": None if incident.resolved_at is None else rfc3339(incident.resolved_at),
         "acknowledged_by": incident.acknowledged,

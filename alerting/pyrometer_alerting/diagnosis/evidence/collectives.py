@@ -144,18 +144,18 @@ class _Group:
     @property
     def front(self) -> _Latest:
         """Return the collective that ranks wait in: the highest number, and of several names the commonest."""
-        highest = max(one.number for one in self.latest.values())
-        names = Counter(one.collective for one in self.latest.values() if one.number == highest)
+        highest = max(entry.number for entry in self.latest.values())
+        names = Counter(entry.collective for entry in self.latest.values() if entry.number == highest)
         name = names.most_common(1)[0][0]
         return max(
-            (one for one in self.latest.values() if one.number == highest and one.collective == name),
-            key=lambda one: (one.waits, one.place),
+            (entry for entry in self.latest.values() if entry.number == highest and entry.collective == name),
+            key=lambda entry: (entry.waits, entry.place),
         )
 
     def waiting(self) -> list[int]:
         """Return the ranks that wait at the front."""
         front = self.front
-        return [rank for rank, one in self.latest.items() if one.waits and one[:2] == front[:2]]
+        return [rank for rank, entry in self.latest.items() if entry.waits and entry[:2] == front[:2]]
 
 
 def dumps(questions: Questions) -> Look:
@@ -192,8 +192,10 @@ def _absent(questions: Questions, groups: Mapping[str, _Group], evidence: Mappin
         rank for group in groups.values() for rank in group.latest
     }
     suspects = suspects_of([_communicator(name, group, silent) for name, group in standing.items()], evidence)
-    suspects = [one for one in suspects if str(one.rank) in questions.ranks and not evidence.get(one.rank)]
-    certain = [one for one in suspects if one.certain]
+    suspects = [
+        suspect for suspect in suspects if str(suspect.rank) in questions.ranks and not evidence.get(suspect.rank)
+    ]
+    certain = [suspect for suspect in suspects if suspect.certain]
     facts = []
     for suspect in (certain or suspects)[:MOST_SUSPECTS]:
         place = questions.ranks[str(suspect.rank)]
@@ -248,19 +250,19 @@ def idle_beside_spinning(questions: Questions) -> Look:
         f" / on (node, gpu) min by (node, gpu) (DCGM_FI_DEV_ENFORCED_POWER_LIMIT{where})",
         keys,
     )
-    known = {gpu: (util, powers[gpu]) for gpu, util in utils.items() if gpu in powers}
-    spinning = {gpu: power for gpu, (util, power) in known.items() if util >= SPINS_UTIL and power < SPINS_POWER}
-    others = known.keys() - spinning.keys()
-    if len(known) < 4 or len(spinning) < MOST_SPIN * len(known) or not 0 < len(others) <= MOST_IDLE:
+    measured = {gpu: (util, powers[gpu]) for gpu, util in utils.items() if gpu in powers}
+    spinning = {gpu: power for gpu, (util, power) in measured.items() if util >= SPINS_UTIL and power < SPINS_POWER}
+    others = measured.keys() - spinning.keys()
+    if len(measured) < 4 or len(spinning) < MOST_SPIN * len(measured) or not 0 < len(others) <= MOST_IDLE:
         return Look(kinds=kinds)
     usual = middle(spinning.values()) or 0.0
     facts = [
         Fact(
             "not_spinning",
             {"node": node, "gpu": gpu},
-            _detail(*known[node, gpu], len(spinning), len(known), usual),
+            _detail(*measured[node, gpu], len(spinning), len(measured), usual),
             strength=1.0 / len(others),
-            value=known[node, gpu][0] / 100,
+            value=measured[node, gpu][0] / 100,
             peers=1.0,
             source=query,
         )

@@ -84,9 +84,8 @@ class Actions:
 
     def places_since(self, since: float, *, dry: bool) -> set[tuple[str, str]]:
         """Return (cluster, node) of all that something was planned for since then; what dry runs said only if `dry`."""
-        return {
-            (each.cluster, each.node) for each in self._select("planned_at >= ?", since) if dry or each.state != WOULD
-        }
+        planned = self._select("planned_at >= ?", since)
+        return {(action.cluster, action.node) for action in planned if dry or action.state != WOULD}
 
     def of_node(self, cluster: str, node: str, since: float) -> list[Action]:
         """Return what was planned for a node since then, newest first."""
@@ -110,12 +109,12 @@ class Actions:
 
         A scheduler that was asked a moment ago need not show it yet.
         """
-        found = self._select(
+        actions = self._select(
             "cluster = ? AND kind IN ('drain', 'webhook') AND (state = ? OR (state = ? AND kind = 'drain')"
             " OR (state = ? AND planned_at >= ?))",
             *(cluster, DOING, DONE, WOULD, would_since),
         )
-        return {each.node for each in found}
+        return {action.node for action in actions}
 
     def totals(self) -> dict[tuple[str, str], float]:
         """Return how many actions came to each result, ever: by (action, result)."""
