@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,36 +28,45 @@ def yaml(tmp_path: Path, content: str) -> Path:
     return file
 
 
+Refused = Callable[..., str]
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Refused:
+    """Start the service with a mistake; return the one line that it ends with, which repeats no secret."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str, **environment: str) -> str:
+        assert main.run(list(arguments), environment) == 2
+        captured = capsys.readouterr()
+        assert (captured.out, captured.err.count("\n")) == ("", 1)
+        assert not any(secret in captured.err for secret in ("pw", "s3cr3t", "hunter2", "Traceback"))
+        return captured.err
+
+    return run
+
+
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("argument", "said"),
     [
-        (["--web.listen-address=nine"], "--web.listen-address: 'nine' is not host:port, such as 127.0.0.1:"),
-        (["--web.listen-address=127.0.0.1:70000"], "is not host:port"),
-        (["--prometheus.url=localhost:9090"], "--prometheus.url=localhost:9090: expected an address"),
-        (["--prometheus.url=http://me:pw@[bad"], "expected an address"),
-        (["--grafana.url=javascript:alert(1)"], "expected an address"),
-        (["--alertmanager.external-url=am.example"], "--alertmanager.external-url=am.example: expected an address"),
-        (["--slack.api-url=ftp://x/"], "expected an address"),
-        (["--log.format=xml"], "--log.format=xml: must be one of logfmt, json"),
-        (["--config.file=/nonexistent.yaml"], "/nonexistent.yaml: No such file or directory"),
-        (["--web.config.file=/nonexistent.yaml"], "/nonexistent.yaml: No such file or directory"),
-        (["--slack.bot-token-file=/nonexistent"], "/nonexistent: No such file or directory"),
-        (["--slack.bot-token-file=/"], "not a file"),
-        (["--storage.path=/proc/nope"], "/proc/nope/alerting.sqlite3: No such file or directory: choose another"),
-        (["--storage.path=/dev/null"], "/dev/null"),
+        ("--web.listen-address=nine", "--web.listen-address: 'nine' is not host:port, such as 127.0.0.1:"),
+        ("--web.listen-address=127.0.0.1:70000", "is not host:port"),
+        ("--prometheus.url=localhost:9090", "--prometheus.url=localhost:9090: expected an address"),
+        ("--prometheus.url=http://me:pw@[bad", "expected an address"),
+        ("--grafana.url=javascript:alert(1)", "expected an address"),
+        ("--alertmanager.external-url=am.example", "--alertmanager.external-url=am.example: expected an address"),
+        ("--slack.api-url=ftp://x/", "expected an address"),
+        ("--log.format=xml", "--log.format=xml: must be one of logfmt, json"),
+        ("--config.file=/nonexistent.yaml", "/nonexistent.yaml: No such file or directory"),
+        ("--web.config.file=/nonexistent.yaml", "/nonexistent.yaml: No such file or directory"),
+        ("--slack.bot-token-file=/nonexistent", "/nonexistent: No such file or directory"),
+        ("--slack.bot-token-file=/", "not a file"),
+        ("--storage.path=/proc/nope", "/proc/nope/alerting.sqlite3: No such file or directory: choose another"),
+        ("--storage.path=/dev/null", "/dev/null"),
     ],
 )
-def test_bad_flags(
-    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main.run(arguments, {}) == 2
-    captured = capsys.readouterr()
-    assert said in captured.err
-    assert captured.err.count("\n") == 1
-    assert captured.out == ""
-    assert "pw" not in captured.err
-    assert "Traceback" not in captured.err
+def test_bad_flags(argument: str, said: str, refused: Refused) -> None:
+    assert said in refused(argument)
 
 
 @pytest.mark.parametrize(
@@ -71,26 +81,29 @@ def test_bad_flags(
     ],
 )
 def test_bad_tokens_are_refused_and_not_repeated(
-    content: str, mode: int, said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    content: str, mode: int, said: str, refused: Refused, tmp_path: Path
 ) -> None:
-    file = secret(tmp_path, content, mode)
-    assert main.run([f"--slack.bot-token-file={file}", "--slack.channel=C1"], {}) == 2
-    error = capsys.readouterr().err
-    assert said in error
-    assert error.count("\n") == 1
-    assert "s3cr3t" not in error
+    assert said in refused(f"--slack.bot-token-file={secret(tmp_path, content, mode)}", "--slack.channel=C1")
 
 
-def test_a_wrong_token_in_the_environment_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.run([], {settings.TOKEN_VARIABLE: "hunter2"}) == 2
-    error = capsys.readouterr().err
-    assert settings.TOKEN_VARIABLE in error
-    assert "hunter2" not in error
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({settings.TOKEN_VARIABLE: "hunter2"}, settings.TOKEN_VARIABLE),
+        ({settings.TOKEN_VARIABLE: TOKEN}, "--slack.channel is missing"),
+        ({settings.APP_TOKEN_VARIABLE: "xapp-1-s3cr3t"}, "buttons need a bot token as well"),
+    ],
+)
+def test_tokens_of_the_environment_that_are_wrong_or_not_enough(
+    environment: dict[str, str], said: str, refused: Refused
+) -> None:
+    assert said in refused(**environment)
 
 
-def test_a_token_needs_a_channel(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.run([], {settings.TOKEN_VARIABLE: TOKEN}) == 2
-    assert "--slack.channel is missing" in capsys.readouterr().err
+def test_more_than_two_tokens_are_a_mistake(refused: Refused, tmp_path: Path) -> None:
+    file = secret(tmp_path, "one\ntwo\nthree")
+    line = refused(f"--web.bearer-token-file={file}", f"--storage.path={tmp_path / 's'}")
+    assert "expected one token, or two on a line each" in line
 
 
 @pytest.mark.parametrize(
@@ -107,13 +120,23 @@ def test_a_token_needs_a_channel(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_bad_configuration_files_are_named_with_their_line(
-    content: str, said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    content: str, said: str, refused: Refused, tmp_path: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main.run([f"--config.file={yaml(tmp_path, content)}"], {}) == 2
-    error = capsys.readouterr().err
-    assert said in error
-    assert error.count("\n") == 1
+    assert said in refused(f"--config.file={yaml(tmp_path, content)}")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "slack-users in --config.file must say who may press buttons"),
+        ("slack-users: [bob]", "config.yaml:1: bob: expected a user's id"),
+        ("slack-users: U0ALICE", "config.yaml:1: expected a list"),
+    ],
+)
+def test_buttons_need_people(tmp_path: Path, content: str, said: str, refused: Refused) -> None:
+    tokens = {settings.TOKEN_VARIABLE: TOKEN, settings.APP_TOKEN_VARIABLE: "xapp-1-s3cr3t"}
+    arguments = [f"--config.file={yaml(tmp_path, content)}", "--slack.channel=#x", f"--storage.path={tmp_path / 's'}"]
+    assert said in refused(*arguments, **tokens)
 
 
 @pytest.mark.parametrize(
@@ -211,35 +234,6 @@ def test_a_configuration_can_be_checked_without_starting(tmp_path: Path, capsys:
     file.write_text("slack:\n  channel: '#x'\nrouting:\n  routes:\n    - {match: {a: b}, channel: y}\n")
     assert main.run(["check-config", f"--config.file={file}"], {}) == 2
     assert "config.yaml:5: y: expected a channel" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        ("", "slack-users in --config.file must say who may press buttons"),
-        ("slack-users: [bob]", "config.yaml:1: bob: expected a user's id"),
-        ("slack-users: U0ALICE", "config.yaml:1: expected a list"),
-    ],
-)
-def test_buttons_need_people(tmp_path: Path, content: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    tokens = {"PYROMETER_SLACK_BOT_TOKEN": TOKEN, "PYROMETER_SLACK_APP_TOKEN": "xapp-1-s3cr3t"}
-    arguments = [f"--config.file={yaml(tmp_path, content)}", "--slack.channel=#x", f"--storage.path={tmp_path / 's'}"]
-    assert main.run(arguments, tokens) == 2
-    captured = capsys.readouterr().err
-    assert said in captured
-    assert captured.count("\n") == 1
-    assert "s3cr3t" not in captured
-
-
-def test_an_app_token_alone_is_of_no_use(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.run([], {"PYROMETER_SLACK_APP_TOKEN": "xapp-1-s3cr3t"}) == 2
-    assert "buttons need a bot token as well" in capsys.readouterr().err
-
-
-def test_more_than_two_tokens_are_a_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = secret(tmp_path, "one\ntwo\nthree")
-    assert main.run([f"--web.bearer-token-file={file}", f"--storage.path={tmp_path / 's'}"], {}) == 2
-    assert "expected one token, or two on a line each" in capsys.readouterr().err
 
 
 def test_the_service_sends_digests_at_the_times_that_the_flags_give(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from pyrometer_alerting.channel.digest.data import (
 )
 from pyrometer_alerting.channel.digest.digest_message import build_digest, charts, headline, month_line, mtbf_line
 from pyrometer_alerting.channel.digest.digest_pictures import DigestPictures
-from pyrometer_alerting.channel.digest.mtbf import mtbf, poisson_interval
+from pyrometer_alerting.channel.digest.mtbf import mtbf
 from pyrometer_alerting.channel.digest.scheduler import DAY, Digests, DigestScheduler, Schedule
 from pyrometer_alerting.channel.incident_pictures import PictureUploader
 from pyrometer_alerting.channel.messages import Style
@@ -66,19 +66,6 @@ def point(value: float, **labels: str) -> Series:
     return Series(labels, ((START, value),))
 
 
-def test_the_exact_interval_is_garwoods() -> None:
-    # The tables of Garwood (1936) as in every text on Poisson counts, 90 %.
-    assert poisson_interval(0) == (0.0, pytest.approx(2.9957, abs=1e-3))
-    assert poisson_interval(1) == (pytest.approx(0.0513, abs=1e-3), pytest.approx(4.7439, abs=1e-3))
-    assert poisson_interval(10) == (pytest.approx(5.4254, abs=1e-3), pytest.approx(16.9622, abs=1e-3))
-
-
-def test_llama_3_had_an_interruption_every_three_hours() -> None:
-    found = mtbf(419, 54 * 24)
-    assert found.hours == pytest.approx(3.09, abs=0.01)
-    assert 2.8 < found.low < found.hours < found.high < 3.4
-
-
 def test_without_a_failure_only_the_lower_end_is_known() -> None:
     found = mtbf(0, 100.0)
     assert found.hours is None
@@ -86,12 +73,6 @@ def test_without_a_failure_only_the_lower_end_is_known() -> None:
     said = mtbf_line(replace(REPORT, failures=found))
     assert said == "more than 33 h (90 %), 0 restarts in 100 h of runs"
     assert mtbf_line(replace(REPORT, failures=None)) == "not measured"
-
-
-@given(st.integers(0, 200))
-def test_the_interval_holds_its_count(count: int) -> None:
-    low, high = poisson_interval(count)
-    assert low <= count < high
 
 
 def cluster() -> FakePrometheus:
