@@ -14,6 +14,8 @@ from types import ModuleType
 
 import pytest
 
+import pyrometer
+
 
 def _load(name: str, file: str) -> ModuleType:
     """Make a helper importable: the tests have no packages."""
@@ -51,6 +53,13 @@ def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
 def rings() -> Iterator[str]:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         yield folder
+
+
+@pytest.fixture
+def run(rings: str) -> Iterator[pyrometer.Run]:
+    made = pyrometer.start("r", rings=rings)
+    yield made
+    made.close()
 
 
 @pytest.fixture

@@ -19,8 +19,7 @@ from pyrometer.huggingface import callback as huggingface_callback
 from pyrometer.lightning import callback as lightning_callback
 
 
-def test_any_metric_is_recorded(rings: str, seen: ReadRing) -> None:
-    run = pyrometer.start("r", rings=rings)
+def test_any_metric_is_recorded(run: pyrometer.Run, seen: ReadRing) -> None:
     with run.step():
         run.record(loss=2.0, lr=1e-4, los=3)
     with run.step():
@@ -32,13 +31,11 @@ def test_any_metric_is_recorded(rings: str, seen: ReadRing) -> None:
     assert (second.metrics, third.metrics) == ((("train/accuracy", 0.5),), ())
 
 
-def test_a_job_without_metrics_of_its_own_takes_no_memory_for_them(rings: str) -> None:
-    run = pyrometer.start("r", rings=rings)
+def test_a_job_without_metrics_of_its_own_takes_no_memory_for_them(run: pyrometer.Run) -> None:
     assert Path(run.path).stat().st_size == ring.FILE_BYTES
     with run.step():
         run.record(lr=1.0)
     assert Path(run.path).stat().st_size == ring.VALUES_OFFSET + ring.VALUES_BYTES
-    run.close()
 
 
 def test_a_full_folder_costs_one_try_and_one_line(
@@ -63,8 +60,7 @@ def test_a_full_folder_costs_one_try_and_one_line(
     run.close()
 
 
-def test_metrics_go_round_with_the_records(rings: str, seen: ReadRing) -> None:
-    run = pyrometer.start("r", rings=rings)
+def test_metrics_go_round_with_the_records(run: pyrometer.Run, seen: ReadRing) -> None:
     for number in range(ring.CAPACITY + 10):
         with run.step():
             run.record(number=number)
@@ -73,9 +69,8 @@ def test_metrics_go_round_with_the_records(rings: str, seen: ReadRing) -> None:
 
 
 def test_the_seventeenth_metric_is_dropped_and_reported_once(
-    rings: str, seen: ReadRing, capfd: pytest.CaptureFixture[str]
+    run: pyrometer.Run, seen: ReadRing, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    run = pyrometer.start("r", rings=rings)
     for _ in range(3):
         with run.step():
             run.record(**{f"m{n}": 1.0 for n in range(17)})
@@ -85,8 +80,7 @@ def test_the_seventeenth_metric_is_dropped_and_reported_once(
     )
 
 
-def test_parts_of_the_jobs_own_are_timed(rings: str, seen: ReadRing, capfd: pytest.CaptureFixture[str]) -> None:
-    run = pyrometer.start("r", rings=rings)
+def test_parts_of_the_jobs_own_are_timed(run: pyrometer.Run, seen: ReadRing, capfd: pytest.CaptureFixture[str]) -> None:
     with run.step():
         for n in range(10):
             with run.part(f"part{n}"):
@@ -99,15 +93,13 @@ def test_parts_of_the_jobs_own_are_timed(rings: str, seen: ReadRing, capfd: pyte
     assert capfd.readouterr().err.count("a run has at most 8 of its own") == 2
 
 
-def test_an_exception_in_a_part_of_the_jobs_own_names_it(rings: str, seen: ReadRing) -> None:
-    run = pyrometer.start("r", rings=rings)
+def test_an_exception_in_a_part_of_the_jobs_own_names_it(run: pyrometer.Run, seen: ReadRing) -> None:
     with pytest.raises(ValueError, match="x"), run, run.step(), run.part("fwd"):
         raise ValueError("x")
     assert seen(run.path).last_part == "fwd"
 
 
-def test_an_unknown_tag_is_reported_once(rings: str, capfd: pytest.CaptureFixture[str]) -> None:
-    run = pyrometer.start("r", rings=rings)
+def test_an_unknown_tag_is_reported_once(run: pyrometer.Run, capfd: pytest.CaptureFixture[str]) -> None:
     for _ in range(3):
         run.tag("foo")
     assert capfd.readouterr().err == (
@@ -115,8 +107,7 @@ def test_an_unknown_tag_is_reported_once(rings: str, capfd: pytest.CaptureFixtur
     )
 
 
-def test_values_without_names(rings: str, seen: ReadRing, capfd: pytest.CaptureFixture[str]) -> None:
-    run = pyrometer.start("r", rings=rings)
+def test_values_without_names(run: pyrometer.Run, seen: ReadRing, capfd: pytest.CaptureFixture[str]) -> None:
     for values in ((3.0,), ({"loss": 4.0, "lr": 1.0},), (5.0, 6.0), ({1: 2},)):
         with run.step():
             run.record(*values)
@@ -172,14 +163,12 @@ def test_a_callback_can_be_sent_to_another_process(callback: Any) -> None:
     made = callback(run="r", sequence_length=4)
     for sent in (pickle.loads(pickle.dumps(made)), copy.deepcopy(made)):  # noqa: S301  of our own making
         assert type(sent).__name__ == "PyrometerCallback"
-        assert sent._settings == {"run": "r", "sequence_length": 4}
+        assert sent.settings == {"run": "r", "sequence_length": 4}
 
 
-def test_a_run_sent_to_another_process_records_nothing_there(rings: str) -> None:
-    run = pyrometer.start("r", rings=rings)
+def test_a_run_sent_to_another_process_records_nothing_there(run: pyrometer.Run) -> None:
     sent = pickle.loads(pickle.dumps(run))  # noqa: S301  of our own making
     assert sent.disabled == "belongs to another process"
     with sent.step():
         sent.record(loss=1.0, lr=1.0)
     assert run.disabled is None
-    run.close()

@@ -84,8 +84,7 @@ RECORDED = [
 
 
 @pytest.mark.parametrize("name", RECORDED)
-def test_any_value_of_a_record(name: str, rings: str, seen: ReadRing) -> None:
-    run = pyrometer.start("r", rings=rings)
+def test_any_value_of_a_record(name: str, run: pyrometer.Run, seen: ReadRing) -> None:
     for value in BAD:
         with run.step():
             run.record(**{name: value})
@@ -95,8 +94,7 @@ def test_any_value_of_a_record(name: str, rings: str, seen: ReadRing) -> None:
     assert header.tokens_extra == 0
 
 
-def test_one_bad_value_does_not_cost_the_others(rings: str, seen: ReadRing) -> None:
-    run = pyrometer.start("r", rings=rings)
+def test_one_bad_value_does_not_cost_the_others(run: pyrometer.Run, seen: ReadRing) -> None:
     with run.step():
         run.record(loss=Bomb(), grad_norm=2.0, tokens=Bomb(), flops=3.0)  # type: ignore[arg-type]
     (record,) = seen(run.path).records
@@ -113,8 +111,7 @@ def test_negative_and_infinite_amounts_never_reach_the_sums(rings: str, seen: Re
 
 
 @pytest.mark.parametrize("value", BAD)
-def test_any_name_of_a_part_or_tag(value: Any, rings: str) -> None:
-    run = pyrometer.start("r", rings=rings)
+def test_any_name_of_a_part_or_tag(value: Any, run: pyrometer.Run) -> None:
     run.tag(value)
     with run.step(), run.part(value):
         pass
@@ -194,8 +191,7 @@ def test_no_descriptor_left(python: Callable[..., subprocess.CompletedProcess[st
     assert (done.returncode, done.stdout) == (0, "True\n"), done
 
 
-def test_a_ring_that_is_unlinked_or_cut_from_outside(rings: str) -> None:
-    run = pyrometer.start("r", rings=rings)
+def test_a_ring_that_is_unlinked_or_cut_from_outside(run: pyrometer.Run) -> None:
     Path(run.path).unlink()
     use(run)
 

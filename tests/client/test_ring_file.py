@@ -35,8 +35,7 @@ def test_the_folder_is_open_to_ranks_of_other_users(tmp_path: Path) -> None:
     run.close()
 
 
-def test_the_ring_has_all_its_memory_from_the_start(rings: str) -> None:
-    run = pyrometer.start("r", rings=rings)
+def test_the_ring_has_all_its_memory_from_the_start(run: pyrometer.Run) -> None:
     found = Path(run.path).stat()
     assert found.st_size == ring.FILE_BYTES
     assert found.st_blocks * 512 >= ring.FILE_BYTES

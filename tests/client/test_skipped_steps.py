@@ -13,8 +13,7 @@ from pyrometer import ring
 SKIPPED = ring.TAG_BITS["skipped"]
 
 
-def test_a_skipped_step_is_counted_and_marked(rings: str, seen: ReadRing) -> None:
-    run = pyrometer.start("r", rings=rings)
+def test_a_skipped_step_is_counted_and_marked(run: pyrometer.Run, seen: ReadRing) -> None:
     for skipped in (True, False, 1, object(), "", None):
         with run.step():
             run.record(skipped=skipped)  # type: ignore[arg-type]
