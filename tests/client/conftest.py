@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -30,7 +30,7 @@ def _load(name: str, file: str) -> ModuleType:
 
 _module = _load("client_ring_reader", "ring_reader.py")
 _load("client_device_model", "device_model.py")
-ReadRing, RingContent = _module.ReadRing, _module.RingContent
+Python, ReadRing, RingContent = _module.Python, _module.ReadRing, _module.RingContent
 
 LAUNCHERS = (
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_JOB_ID",
@@ -68,7 +68,7 @@ def seen() -> ReadRing:
 
 
 @pytest.fixture
-def python(rings: str) -> Callable[..., subprocess.CompletedProcess[str]]:
+def python(rings: str) -> Python:
     """Run a script in a process of its own; warnings are errors there as well, its rings go to ``rings``."""
 
     def run(script: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

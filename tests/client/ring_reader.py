@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,3 +26,5 @@ class RingContent:
 
 
 ReadRing = Callable[[str | Path], RingContent]
+Python = Callable[..., "subprocess.CompletedProcess[str]"]
+"""Runs a script in a process of its own."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import types
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from client_ring_reader import ReadRing
+from client_ring_reader import Python, ReadRing
 
 import pyrometer
 
@@ -74,9 +72,7 @@ def test_an_optimizer_that_is_gone_or_idle_gives_way_to_the_next(rings: str, see
     assert count(run, seen) >= 10
 
 
-def test_torch_may_be_imported_later_and_is_left_as_it_is(
-    python: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Any
-) -> None:
+def test_torch_may_be_imported_later_and_is_left_as_it_is(python: Python, tmp_path: Any) -> None:
     package = tmp_path / "torch" / "optim"
     package.mkdir(parents=True)
     (package.parent / "__init__.py").touch()

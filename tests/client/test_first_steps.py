@@ -9,9 +9,9 @@ import subprocess
 import sys
 import textwrap
 import types
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -37,16 +37,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return made
 
 
-@pytest.fixture
-def exporter() -> Iterator[list[subprocess.Popen[str]]]:
-    """Processes that follow a ring as the exporter does."""
-    made: list[subprocess.Popen[str]] = []
-    yield made
-    for one in made:
-        one.communicate("")
-
-
 def follow(path: str) -> subprocess.Popen[str]:
+    """Start a process that reads a ring as the exporter does."""
     code = """
         import sys
         from pyrometer_exporters.node.train.rings import RingFile
@@ -80,40 +72,21 @@ def test_a_job_that_nobody_reads_says_so_once(rings: str, clock: Clock, capfd: p
     run.close()
 
 
-def test_who_reads_is_named(
-    rings: str, clock: Clock, exporter: list[subprocess.Popen[str]], capfd: pytest.CaptureFixture[str]
-) -> None:
-    run = pyrometer.start("r", rings=rings)
-    exporter.append(follow(run.path))
-    clock.now = 11 * SECOND
-    steps(run, 10)
-    (line,) = capfd.readouterr().err.splitlines()
-    assert line.startswith(f"pyrometer: run r: read by process {exporter[0].pid} of ")
-    run.close()
-
-
-def test_other_ranks_say_only_that_nobody_reads(
-    rings: str, clock: Clock, exporter: list[subprocess.Popen[str]], capfd: pytest.CaptureFixture[str]
-) -> None:
-    run = pyrometer.start("r", rings=rings, rank=8, local_rank=0)
-    exporter.append(follow(run.path))
-    clock.now = 11 * SECOND
-    steps(run, 10)
-    assert capfd.readouterr().err == ""
-    run.close()
-
-
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [({}, True), ({"rank": 8, "local_rank": 0}, False), ({"rank": 7, "reporting_rank": 7}, True)],
+)
 def test_the_reporting_rank_says_who_reads_wherever_it_is(
-    rings: str, clock: Clock, exporter: list[subprocess.Popen[str]], capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    monkeypatch.setenv("LOCAL_RANK", "7")
-    run = pyrometer.start("r", rings=rings, rank=7, reporting_rank=7)
-    exporter.append(follow(run.path))
+    settings: dict[str, int], named: bool, rings: str, clock: Clock, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with mock.patch.dict(os.environ, LOCAL_RANK=str(settings.get("rank", 0) % 8)):
+        run: Any = pyrometer.start("r", rings=rings, **settings)  # type: ignore[arg-type]
+    process = follow(run.path)
     clock.now = 11 * SECOND
     steps(run, 10)
-    (line,) = capfd.readouterr().err.splitlines()
-    assert line.startswith(f"pyrometer: run r: read by process {exporter[0].pid} of ")
+    process.communicate("")
+    read_by = f"pyrometer: run r: read by process {process.pid} of "
+    assert [line[: len(read_by)] for line in capfd.readouterr().err.splitlines()] == [read_by] * named
     run.close()
 
 

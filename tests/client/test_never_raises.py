@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from client_ring_reader import ReadRing
+from client_ring_reader import Python, ReadRing
 
 import pyrometer
 from pyrometer import _ring_file
+from pyrometer._settings import StartSettings
 
 
 class Bomb:
@@ -50,14 +49,9 @@ def test_calls_with_arguments_missing_or_too_many(rings: str, seen: ReadRing) ->
 
 
 BAD = [Bomb(), object(), "x", b"\xff", [], {}, -1, 1e400, float("nan"), 10**400, "\ud800", (1, 2), 1j, lambda: 0]
-SETTINGS = [
-    "run", "flops_per_token", "tokens_per_step", "peak_flops", "model", "convention", "dtype", "gpu_model", "rank",
-    "local_rank", "world_size", "attempt", "stage", "replica", "global_batch_size", "micro_batch_size",
-    "sequence_length", "recompute", "job_id", "gpu", "uuid", "first_step", "warmup_steps", "stacks",
-]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("name", ["run", *(StartSettings.__annotations__.keys() - {"rings"})])
 def test_any_value_of_any_setting(name: str, rings: str, capfd: pytest.CaptureFixture[str]) -> None:
     for value in BAD:
         use(pyrometer.start(**{"run": "r", "rings": rings, name: value}))
@@ -157,7 +151,7 @@ def test_a_full_or_broken_shared_memory_leaves_no_file_behind(
     assert list(Path(rings).iterdir()) == []
 
 
-def test_a_file_size_limit(python: Callable[..., subprocess.CompletedProcess[str]], rings: str) -> None:
+def test_a_file_size_limit(python: Python, rings: str) -> None:
     script = """
         import resource, pyrometer
         resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
@@ -171,7 +165,7 @@ def test_a_file_size_limit(python: Callable[..., subprocess.CompletedProcess[str
     assert list(Path(rings).iterdir()) == []
 
 
-def test_no_descriptor_left(python: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+def test_no_descriptor_left(python: Python) -> None:
     script = """
         import resource, os, pyrometer
         resource.setrlimit(resource.RLIMIT_NOFILE, (16, 16))

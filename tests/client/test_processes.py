@@ -7,12 +7,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from client_ring_reader import ReadRing
+from client_ring_reader import Python, ReadRing
 
 from pyrometer import ring
 
@@ -22,9 +21,7 @@ def only(rings: str) -> Path:
     return path
 
 
-def test_importing_loads_little_and_only_the_standard_library(
-    python: Callable[..., subprocess.CompletedProcess[str]],
-) -> None:
+def test_importing_loads_little_and_only_the_standard_library(python: Python) -> None:
     script = """
         import sys
         before = set(sys.modules)
@@ -34,24 +31,11 @@ def test_importing_loads_little_and_only_the_standard_library(
     """
     loaded = set(python(script).stdout.split())
     assert loaded - {"pyrometer"} <= sys.stdlib_module_names
-    heavy = {
-        "ssl",
-        "http",
-        "functools",
-        "collections",
-        "asyncio",
-        "typing",
-        "json",
-        "socket",
-        "logging",
-        "threading",
-        "pathlib",
-        "dataclasses",
-    }
-    assert not loaded & heavy
+    heavy = "ssl http functools collections asyncio typing json socket logging threading pathlib dataclasses"
+    assert not loaded & {*heavy.split()}
 
 
-def test_starting_opens_no_socket_and_no_thread(python: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+def test_starting_opens_no_socket_and_no_thread(python: Python) -> None:
     script = """
         import sys, os, pyrometer
         run = pyrometer.start("r")
@@ -63,7 +47,7 @@ def test_starting_opens_no_socket_and_no_thread(python: Callable[..., subprocess
 
 
 def test_a_child_forked_inside_a_step_writes_nothing_and_lets_go_of_the_ring(
-    python: Callable[..., subprocess.CompletedProcess[str]], rings: str, seen: ReadRing
+    python: Python, rings: str, seen: ReadRing
 ) -> None:
     done = python("""
         import os, pyrometer
@@ -90,9 +74,7 @@ def test_a_child_forked_inside_a_step_writes_nothing_and_lets_go_of_the_ring(
     assert found.header.part_totals[ring.PARTS.index("eval")] == 0
 
 
-def test_a_living_forked_child_does_not_keep_a_killed_rank_alive(
-    python: Callable[..., subprocess.CompletedProcess[str]], rings: str, seen: ReadRing
-) -> None:
+def test_a_living_forked_child_does_not_keep_a_killed_rank_alive(python: Python, rings: str, seen: ReadRing) -> None:
     script = """
         import os, signal, pyrometer
         run = pyrometer.start("r")
@@ -160,39 +142,7 @@ def test_after_sigkill_the_ring_still_tells_the_last_step_and_part(rings: str, s
     assert found.header.step_started > found.records[-1].end
 
 
-def test_a_normal_exit_closes_the_run(
-    python: Callable[..., subprocess.CompletedProcess[str]], rings: str, seen: ReadRing
-) -> None:
-    python("import pyrometer; run = pyrometer.start('r')")
-    assert seen(only(rings)).header.closed
-
-
-def test_an_uncaught_exception_leaves_the_ring_of_a_crash(
-    python: Callable[..., subprocess.CompletedProcess[str]], rings: str, seen: ReadRing
-) -> None:
-    done = python("""
-        import pyrometer
-        run = pyrometer.start("r")
-        with run.step():
-            pass
-        with run.step():
-            raise ValueError("CUDA error")
-    """)
-    found = seen(only(rings))
-    assert done.returncode == 1
-    assert not found.header.closed
-    assert not found.alive
-    assert found.header.count == 1
-
-
-def test_ctrl_c_is_a_deliberate_end(
-    python: Callable[..., subprocess.CompletedProcess[str]], rings: str, seen: ReadRing
-) -> None:
-    python("import pyrometer; run = pyrometer.start('r'); raise KeyboardInterrupt")
-    assert seen(only(rings)).header.closed
-
-
-def test_many_runs_in_one_process_leave_no_descriptors(python: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+def test_many_runs_in_one_process_leave_no_descriptors(python: Python) -> None:
     done = python("""
         import os, gc, pyrometer
         gc.disable()
@@ -207,9 +157,7 @@ def test_many_runs_in_one_process_leave_no_descriptors(python: Callable[..., sub
     assert done.stdout == "0\n", done
 
 
-def test_a_step_makes_no_system_call_that_a_clock_does_not(
-    python: Callable[..., subprocess.CompletedProcess[str]],
-) -> None:
+def test_a_step_makes_no_system_call_that_a_clock_does_not(python: Python) -> None:
     """Page faults aside, the hot path is memory: 100,000 steps cost far less than 100,000 system calls would."""
     done = python("""
         import os, time, pyrometer
@@ -225,8 +173,6 @@ def test_a_step_makes_no_system_call_that_a_clock_does_not(
     assert done.stdout == "True\n"
 
 
-def test_the_clock_of_a_ring_is_the_readers_own(
-    rings: str, python: Callable[..., subprocess.CompletedProcess[str]], seen: ReadRing
-) -> None:
+def test_the_clock_of_a_ring_is_the_readers_own(rings: str, python: Python, seen: ReadRing) -> None:
     python("import pyrometer; run = pyrometer.start('r')\nwith run.step(): pass")
     assert 0 < time.monotonic_ns() - seen(only(rings)).records[0].end < 60e9

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from client_ring_reader import ReadRing
+from client_ring_reader import Python, ReadRing
 
 import pyrometer
-
-Python = Callable[..., subprocess.CompletedProcess[str]]
 
 STEPS = """
 import sys, pyrometer

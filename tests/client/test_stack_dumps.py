@@ -6,11 +6,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from client_ring_reader import ReadRing
+from client_ring_reader import Python, ReadRing
 
 HANGS = (
     "import signal, pyrometer\n"
@@ -39,9 +38,7 @@ def test_the_signal_writes_the_stacks_beside_the_ring_and_the_job_goes_on(rings:
     assert "in all_reduce" in stacks.read_text()
 
 
-def test_without_asking_there_is_no_handler_and_no_file(
-    python: Callable[..., subprocess.CompletedProcess[str]], rings: str
-) -> None:
+def test_without_asking_there_is_no_handler_and_no_file(python: Python, rings: str) -> None:
     done = python("""
         import signal, sys, pyrometer
         run = pyrometer.start("r")
@@ -51,9 +48,7 @@ def test_without_asking_there_is_no_handler_and_no_file(
     assert [path.suffix for path in Path(rings).iterdir()] == [".ring"]
 
 
-def test_a_signal_that_the_job_uses_itself_is_left_to_it(
-    python: Callable[..., subprocess.CompletedProcess[str]], rings: str
-) -> None:
+def test_a_signal_that_the_job_uses_itself_is_left_to_it(python: Python, rings: str) -> None:
     done = python(
         """
         import os, signal, pyrometer
@@ -70,9 +65,7 @@ def test_a_signal_that_the_job_uses_itself_is_left_to_it(
 
 
 @pytest.mark.parametrize("stacks", ["signal.SIGRTMIN + 3", "True"])
-def test_a_late_signal_does_not_end_the_job(
-    stacks: str, python: Callable[..., subprocess.CompletedProcess[str]], rings: str, seen: ReadRing
-) -> None:
+def test_a_late_signal_does_not_end_the_job(stacks: str, python: Python, rings: str, seen: ReadRing) -> None:
     done = python(f"""
         import os, signal, pyrometer
         run = pyrometer.start("r", stacks={stacks})
