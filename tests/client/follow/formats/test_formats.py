@@ -14,143 +14,93 @@ from pyrometer.follow.log_line import LoggedPause, LoggedStep, clean
 
 FORMATS = all_formats()
 
-MEGATRON = (
-    " [2026-04-28 14:23:45.123456] iteration       42/    500 | consumed samples:        10752 | elapsed time per "
-    "iteration (ms): 892.1 | throughput per GPU (TFLOP/s/GPU): 245.3 | learning rate: 3.000000E-04 | global batch size:"
-    "   256 | lm loss: 3.214500E+00 | loss scale: 1.0 | grad norm: 0.543 | number of skipped iterations:   0 |"
-)
-MEGATRON_BARE = (
-    " iteration      100/  500 | consumed samples:  25600 | elapsed time per iteration (ms): 1000.0 | lm loss: nan |"
-)
-# Primus on AMD's GPUs, as its trainer prints: the last and the mean of each.
-PRIMUS = (
-    " iteration       10/      50 | consumed samples:          160 | elapsed time per iteration (ms): 892.1/880.4 | throughput "
-    "per GPU (TFLOP/s/GPU): 545.2/550.1 | tokens per GPU (tokens/s/GPU): 11234.5/11300.0 | learning rate: 1.000000E-05 | "
-    "global batch size:    16 | lm loss: 1.185E+01 | loss scale: 1.0 | grad norm: 4.250 |"
-)
-BLOOM = (
-    "[default7]: iteration    85376/  115311 | consumed samples:    158692272 | consumed tokens: 325001773056 | elapsed "
-    "time per iteration (s): 104.70 | learning rate: 1.150E-05 | global batch size:  2048 | lm loss: 1.979558E+00 | "
-    "grad norm: 0.132 | num zeros: 0.0 | number of skipped iterations:   0 | number of nan iterations:   0 | "
-    "samples per second: 19.561 | TFLOPs: 149.77 |"
-)
-BLOOM_FORK = (
-    " iteration       10/  115311 | elapsed time per iteration (ms): 14287.5 | global batch size:   768 | lm loss: "
-    "2.5E+00 | actual seqlen:  4096 | samples per second: 53.753 | tokens per gpu per second (tgs): 1146.733 | TFLOPs: 69.85 |"
-)
-DEEPSPEED = (
-    "[2023-11-07 01:55:23,714] [INFO] [timer.py:260:stop] epoch=0/micro_step=40/global_step=10, "
-    "RunningAvgSamplesPerSec=25.02, CurrSamplesPerSec=25.704280480541442, MemAllocated=4.32GB, MaxMemAllocated=38.49GB"
-)
-DEEPSPEED_OLD = (
-    "[INFO] [timer.py:198:stop] 0/20, RunningAvgSamplesPerSec=9.8, CurrSamplesPerSec=10.25, MemAllocated=1GB"
-)
-DEEPSPEED_PIPE = "steps: 200 loss: 5.5508 lm loss: 5.5103 iter time (s): 0.936 samples/sec: 136.706"
-TITAN = (
-    "[rank0]:[titan] 2026-02-24 19:46:17,508 - root - INFO - \x1b[31mstep:  4  \x1b[32mloss:  7.62585  \x1b[38;2;180;60;0m"
-    "grad_norm: 26.6250  \x1b[38;2;54;234;195mmemory: 66.91GiB(37.51%)  \x1b[34mtps: 10,050  \x1b[36mtflops: 314.69  "
-    "\x1b[35mmfu: 13.99%\x1b[39m"
-)
-TITAN_FP8 = "[titan] 2026-02-24 19:46:17,508 - root - INFO - step: 20  loss: 5.1  grad_norm: 1.2  memory: 60.1GiB(37.5%)  tps: 4,376  tflops: 253.41  mfu: N/A"
-NANOTRON = (
-    "12/21 01:39:51 [INFO|DP=0|TP=0|lrdn0007]: iteration: 211364 / 1500000 | consumed_tokens: 480B | "
-    "time_per_iteration_ms: 8.79K | tokens_per_sec: 182K | tokens_per_sec_per_gpu: 699 | global_batch_size: 1.6M | "
-    "grad_norm: 0.112 | lm_loss: 2.04 | lr: 0.0001 | model_tflops_per_gpu: 15.4 | eta: 131 days, 1:45:39"
-)
-NANOTRON_OLD = "[INFO|DP=0|PP=0|TP=0]: iteration: 3 / 10 | elapsed_time_per_iteration_ms: 900 | lm_loss: 9.1 | hardware_tflops_per_gpu: 20"
-NEMO = (
-    "Training epoch 0, iteration 45/99 | lr: 6.897e-06 | global_batch_size: 128 | global_step: 45 | max_memory_reserved: "
-    "127785762816 | reduced_train_loss: 11.96 | train_step_timing in s: 6.08 | TFLOPS_per_GPU: 1.249e+03 | consumed_samples: 5888"
-)
-NANOGPT = "iter 100: loss 3.1234, time 135.12ms, mfu 37.14%"
-NANOGPT_FIRST = "iter 0: loss 10.9888, time 30000.00ms, mfu -100.00%"
-# EleutherAI/gpt-neox megatron/logging.py at ea7aefd; at 1.0 megatron/training.py, whose loss was named as Megatron's.
-NEOX = (
-    " samples/sec: 51.234 | iteration       10/      50 | elapsed time per iteration (ms): 9876.5 | learning rate: 1.234E-04 | "
-    "approx flops per GPU: 150.3TFLOPS | lm_loss: 7.123456E+00 | loss scale: 1.0 | number of skipped iterations:   0 |"
-)
-NEOX_OLD = (
-    "samples/sec: 4.000 | iteration       20/  320000 | elapsed time per iteration (ms): 2000.0 | learning rate: 1.2E-04 | "
-    "approx flops per GPU: 950.0GFLOPS | lm loss: 6.5E+00 | number of nan iterations:   0 |"
-)
-# AI-Hypercomputer/maxtext: a log in its documentation, and metric_logger.py at e591f30.
-MAXTEXT = "completed step: 3, seconds: 11.715, TFLOP/s/device: 193.354, Tokens/s/device: 4195.595, total_weights: 1572864, loss: 9.774"
-MAXTEXT_NEW = "I1 metric_logger.py:220] completed step: 4, seconds: 11.645, TFLOP/s/device: 194.526, Tokens/s/device: 4221.032, total_weights: 1572864, loss: 9.610, lm_loss: 9.610, perplexity: 14913.173"
-# KellerJordan/modded-nanogpt: records 2026-05-20_BigramsSignTrick and 2024-12-04_ValueEmbed.
-MODDED = "step:2/1480 train_time:86ms step_avg:43.11ms"
-MODDED_OLD = "step:2/1530 train_loss:10.0645 train_time:31881ms step_avg:nanms"
-# pytorch/torchtune docs/source/tutorials/e2e_flow.rst and first_finetune_tutorial.rst at bd2a0fc, and metric_logging.py.
-TUNE = "1|3|Loss: 1.943998098373413:   0%|                    | 3/1617 [00:21<3:04:47,  6.87s/it]"
 TUNE_OLD = "  1|52|Loss: 2.3697006702423096:   0%|▏                     | 52/25880 [00:24<3:55:01,  1.83it/s]"
 TUNE_LINE = "Step 52 | loss:2.3697 lr:2e-05 tokens_per_second_per_gpu:1234.5 grad_norm:1.25 "
-# volcengine/verl: aggregate_logger.py at b178a3c with a run's values, and a log of 0.1 in its documentation.
-VERL = (
-    "(TaskRunner pid=4711) step:2 - actor/entropy:np.float64(0.44) - actor/pg_loss:np.float64(-0.0125) - actor/grad_norm:2.06 - "
-    "timing_s/step:48.7025266494602 - perf/total_num_tokens:159906 - perf/time_per_step:48.7025266494602 - "
-    "perf/throughput:3283.320414789452 - perf/mfu/actor:0.31"
-)
-VERL_OLD = (
-    "    step:1 - timing/gen:23.020 - timing/ref:4.322 - critic/vf_loss:18.472 - critic/lr(1e-4):0.100 - timing/update_actor:20.526 - "
-    "actor/entropy_loss:0.440 - actor/pg_loss:0.000 - actor/pg_clipfrac:0.002 - actor/grad_norm:2.060 - actor/lr(1e-4):0.010"
-)
-VERL_SFT = (
-    "step:7 - train/loss:1.25 - train/grad_norm:0.5 - train/lr:1e-05 - train/time(s):2.5 - train/global_tokens:65536"
-)
-# A log on GitHub of DeepSpeed 0.12, and engine.py of 0.18.
-ENGINE = "[2023-12-29 13:02:49,647] [INFO] [logging.py:96:log_dist] [Rank 0] step=10, skipped=0, lr=[0.0003333333333333334], mom=[(0.9, 0.999)]"
-ENGINE_NEW = "[2026-01-05 00:00:10,500] [INFO] [logging.py:128:log_dist] [Rank 0] step=20, skipped=4, lr=[4.99e-05, 1e-3], mom=[(0.9, 0.95)]"
-# facebookresearch/fairseq issue 2338, train_gpt2.cu and train_gpt2.py of karpathy/llm.c at f1e2ace, train_gpt2_fp32.cu.
-FAIRSEQ = "2020-07-17 06:48:46 | INFO | train_inner | epoch 001:    100 / 167138 loss=15.073, ppl=34470.4, wps=4004.3, ups=4.08, wpb=980.3, num_updates=100, gnorm=7.216, wall=83"
-LLM_C = (
-    "step   61/74 | loss 3.208939 (+nanz)| norm 1.4800 (+nanz)| lr 3.00e-04 | 44.57 ms | 45.5% bf16 MFU | 91886 tok/s"
-)
-LLM_C_PYTHON = "step    1/10 | train loss 5.270007 | norm 30.2000 | lr 1.00e-04 | (133.24 ms | 30742 tok/s)"
-LLM_C_OLD = "step    1/37: train loss 4.367857 (133.240000 ms, 30742 tok/s)"
-# hiyouga/LlamaFactory train/callbacks.py at ff6d4d12e.
-LLAMA_FACTORY = '{"current_steps": 10, "total_steps": 90, "loss": 1.5, "lr": 1e-05, "epoch": 0.1, "percentage": 11.11, "elapsed_time": "0:00:30", "remaining_time": "0:04:00", "throughput": 1365.3, "total_tokens": 40960}'
-SWIFT = "{'loss': 0.5, 'grad_norm': 1.0, 'global_step/max_steps': '7/60', 'train_speed(s/it)': '55.54'}"
+LINES = [
+    ("megatron", " [2026-04-28 14:23:45.123456] iteration       42/    500 | consumed samples:        10752 | elapsed time per iteration (ms): 892.1 | throughput per GPU (TFLOP/s/GPU): 245.3 | learning rate: 3.000000E-04 | global batch size:   256 | lm loss: 3.214500E+00 | loss scale: 1.0 | grad norm: 0.543 | number of skipped iterations:   0 |",
+     LoggedStep(42, seconds=0.8921, samples=256, teraflops=245.3, loss=3.2145, grad_norm=0.543)),
+    ("megatron", " iteration      100/  500 | consumed samples:  25600 | elapsed time per iteration (ms): 1000.0 | lm loss: nan |",
+     LoggedStep(100, seconds=1.0)),
+    # Primus on AMD's GPUs, as its trainer prints: the last and the mean of each.
+    ("megatron", " iteration       10/      50 | consumed samples:          160 | elapsed time per iteration (ms): 892.1/880.4 | throughput per GPU (TFLOP/s/GPU): 545.2/550.1 | tokens per GPU (tokens/s/GPU): 11234.5/11300.0 | learning rate: 1.000000E-05 | global batch size:    16 | lm loss: 1.185E+01 | loss scale: 1.0 | grad norm: 4.250 |",
+     LoggedStep(10, seconds=0.8921, samples=16, teraflops=545.2, loss=11.85, grad_norm=4.25)),
+    ("megatron-deepspeed", "[default7]: iteration    85376/  115311 | consumed samples:    158692272 | consumed tokens: 325001773056 | elapsed time per iteration (s): 104.70 | learning rate: 1.150E-05 | global batch size:  2048 | lm loss: 1.979558E+00 | grad norm: 0.132 | num zeros: 0.0 | number of skipped iterations:   0 | number of nan iterations:   0 | samples per second: 19.561 | TFLOPs: 149.77 |",
+     LoggedStep(85376, seconds=104.7, samples=2048, teraflops=149.77, loss=1.979558, grad_norm=0.132)),
+    ("megatron-deepspeed", " iteration       10/  115311 | elapsed time per iteration (ms): 14287.5 | global batch size:   768 | lm loss: 2.5E+00 | actual seqlen:  4096 | samples per second: 53.753 | tokens per gpu per second (tgs): 1146.733 | TFLOPs: 69.85 |",
+     LoggedStep(10, seconds=14.2875, samples=768, sequence=4096, gpu_tokens_per_second=1146.733, teraflops=69.85, loss=2.5)),
+    ("deepspeed", "[2023-11-07 01:55:23,714] [INFO] [timer.py:260:stop] epoch=0/micro_step=40/global_step=10, RunningAvgSamplesPerSec=25.02, CurrSamplesPerSec=25.704280480541442, MemAllocated=4.32GB, MaxMemAllocated=38.49GB",
+     LoggedStep(10, samples_per_second=25.704280480541442)),
+    ("deepspeed", "[INFO] [timer.py:198:stop] 0/20, RunningAvgSamplesPerSec=9.8, CurrSamplesPerSec=10.25, MemAllocated=1GB",
+     LoggedStep(20, samples_per_second=10.25)),
+    ("deepspeed", "steps: 200 loss: 5.5508 lm loss: 5.5103 iter time (s): 0.936 samples/sec: 136.706",
+     LoggedStep(200, seconds=0.936, samples_per_second=136.706, loss=5.5508)),
+    ("torchtitan", "[rank0]:[titan] 2026-02-24 19:46:17,508 - root - INFO - \x1b[31mstep:  4  \x1b[32mloss:  7.62585  \x1b[38;2;180;60;0mgrad_norm: 26.6250  \x1b[38;2;54;234;195mmemory: 66.91GiB(37.51%)  \x1b[34mtps: 10,050  \x1b[36mtflops: 314.69  \x1b[35mmfu: 13.99%\x1b[39m",
+     LoggedStep(4, gpu_tokens_per_second=10050, teraflops=314.69, mfu=0.1399, loss=7.62585, grad_norm=26.625)),
+    ("torchtitan", "[titan] 2026-02-24 19:46:17,508 - root - INFO - step: 20  loss: 5.1  grad_norm: 1.2  memory: 60.1GiB(37.5%)  tps: 4,376  tflops: 253.41  mfu: N/A",
+     LoggedStep(20, gpu_tokens_per_second=4376, teraflops=253.41, loss=5.1, grad_norm=1.2)),
+    ("nanotron", "12/21 01:39:51 [INFO|DP=0|TP=0|lrdn0007]: iteration: 211364 / 1500000 | consumed_tokens: 480B | time_per_iteration_ms: 8.79K | tokens_per_sec: 182K | tokens_per_sec_per_gpu: 699 | global_batch_size: 1.6M | grad_norm: 0.112 | lm_loss: 2.04 | lr: 0.0001 | model_tflops_per_gpu: 15.4 | eta: 131 days, 1:45:39",
+     LoggedStep(211364, seconds=8.79, tokens=1.6e6, gpu_tokens_per_second=699, teraflops=15.4, loss=2.04, grad_norm=0.112)),
+    ("nanotron", "[INFO|DP=0|PP=0|TP=0]: iteration: 3 / 10 | elapsed_time_per_iteration_ms: 900 | lm_loss: 9.1 | hardware_tflops_per_gpu: 20",
+     LoggedStep(3, seconds=0.9, loss=9.1)),
+    ("nemo", "Training epoch 0, iteration 45/99 | lr: 6.897e-06 | global_batch_size: 128 | global_step: 45 | max_memory_reserved: 127785762816 | reduced_train_loss: 11.96 | train_step_timing in s: 6.08 | TFLOPS_per_GPU: 1.249e+03 | consumed_samples: 5888",
+     LoggedStep(45, seconds=6.08, samples=128, teraflops=1249, loss=11.96)),
+    ("nanogpt", "iter 100: loss 3.1234, time 135.12ms, mfu 37.14%",
+     LoggedStep(100, seconds=0.13512, mfu=0.3714, loss=3.1234)),
+    ("nanogpt", "iter 0: loss 10.9888, time 30000.00ms, mfu -100.00%",
+     LoggedStep(0, seconds=30.0, loss=10.9888)),
+    # EleutherAI/gpt-neox megatron/logging.py at ea7aefd; at 1.0 megatron/training.py, whose loss was named as Megatron's.
+    ("gpt-neox", " samples/sec: 51.234 | iteration       10/      50 | elapsed time per iteration (ms): 9876.5 | learning rate: 1.234E-04 | approx flops per GPU: 150.3TFLOPS | lm_loss: 7.123456E+00 | loss scale: 1.0 | number of skipped iterations:   0 |",
+     LoggedStep(10, seconds=9.8765, samples=506, teraflops=150.3, loss=7.123456)),
+    ("gpt-neox", "samples/sec: 4.000 | iteration       20/  320000 | elapsed time per iteration (ms): 2000.0 | learning rate: 1.2E-04 | approx flops per GPU: 950.0GFLOPS | lm loss: 6.5E+00 | number of nan iterations:   0 |",
+     LoggedStep(20, seconds=2.0, samples=8, teraflops=0.95, loss=6.5)),
+    # AI-Hypercomputer/maxtext: a log in its documentation, and metric_logger.py at e591f30.
+    ("maxtext", "completed step: 3, seconds: 11.715, TFLOP/s/device: 193.354, Tokens/s/device: 4195.595, total_weights: 1572864, loss: 9.774",
+     LoggedStep(3, seconds=11.715, gpu_tokens_per_second=4195.595, teraflops=193.354, loss=9.774)),
+    ("maxtext", "I1 metric_logger.py:220] completed step: 4, seconds: 11.645, TFLOP/s/device: 194.526, Tokens/s/device: 4221.032, total_weights: 1572864, loss: 9.610, lm_loss: 9.610, perplexity: 14913.173",
+     LoggedStep(4, seconds=11.645, gpu_tokens_per_second=4221.032, teraflops=194.526, loss=9.61)),
+    # KellerJordan/modded-nanogpt: records 2026-05-20_BigramsSignTrick and 2024-12-04_ValueEmbed.
+    ("modded-nanogpt", "step:2/1480 train_time:86ms step_avg:43.11ms",
+     LoggedStep(2, elapsed=0.086)),
+    ("modded-nanogpt", "step:2/1530 train_loss:10.0645 train_time:31881ms step_avg:nanms",
+     LoggedStep(2, elapsed=31.881, loss=10.0645)),
+    # pytorch/torchtune docs/source/tutorials/e2e_flow.rst and first_finetune_tutorial.rst at bd2a0fc, and metric_logging.py.
+    ("torchtune", "1|3|Loss: 1.943998098373413:   0%|                    | 3/1617 [00:21<3:04:47,  6.87s/it]",
+     LoggedStep(3, elapsed=21.0, loss=1.943998098373413)),
+    ("torchtune", TUNE_OLD,
+     LoggedStep(52, elapsed=24.0, loss=2.3697006702423096)),
+    ("torchtune", TUNE_LINE,
+     LoggedStep(52, gpu_tokens_per_second=1234.5, loss=2.3697, grad_norm=1.25)),
+    # volcengine/verl: aggregate_logger.py at b178a3c with a run's values, and a log of 0.1 in its documentation.
+    ("verl", "(TaskRunner pid=4711) step:2 - actor/entropy:np.float64(0.44) - actor/pg_loss:np.float64(-0.0125) - actor/grad_norm:2.06 - timing_s/step:48.7025266494602 - perf/total_num_tokens:159906 - perf/time_per_step:48.7025266494602 - perf/throughput:3283.320414789452 - perf/mfu/actor:0.31",
+     LoggedStep(2, seconds=48.7025266494602, tokens=159906, gpu_tokens_per_second=3283.320414789452, mfu=0.31, loss=-0.0125, grad_norm=2.06)),
+    ("verl", "    step:1 - timing/gen:23.020 - timing/ref:4.322 - critic/vf_loss:18.472 - critic/lr(1e-4):0.100 - timing/update_actor:20.526 - actor/entropy_loss:0.440 - actor/pg_loss:0.000 - actor/pg_clipfrac:0.002 - actor/grad_norm:2.060 - actor/lr(1e-4):0.010",
+     LoggedStep(1, loss=0.0, grad_norm=2.06)),
+    ("verl", "step:7 - train/loss:1.25 - train/grad_norm:0.5 - train/lr:1e-05 - train/time(s):2.5 - train/global_tokens:65536",
+     LoggedStep(7, seconds=2.5, tokens=65536, loss=1.25, grad_norm=0.5)),
+    # A log on GitHub of DeepSpeed 0.12, and engine.py of 0.18.
+    ("deepspeed", "[2023-12-29 13:02:49,647] [INFO] [logging.py:96:log_dist] [Rank 0] step=10, skipped=0, lr=[0.0003333333333333334], mom=[(0.9, 0.999)]",
+     LoggedStep(10, elapsed=1703854969.647)),
+    ("deepspeed", "[2026-01-05 00:00:10,500] [INFO] [logging.py:128:log_dist] [Rank 0] step=20, skipped=4, lr=[4.99e-05, 1e-3], mom=[(0.9, 0.95)]",
+     LoggedStep(20, elapsed=1767571210.5)),
+    # facebookresearch/fairseq issue 2338, train_gpt2.cu and train_gpt2.py of karpathy/llm.c at f1e2ace, train_gpt2_fp32.cu.
+    ("fairseq", "2020-07-17 06:48:46 | INFO | train_inner | epoch 001:    100 / 167138 loss=15.073, ppl=34470.4, wps=4004.3, ups=4.08, wpb=980.3, num_updates=100, gnorm=7.216, wall=83",
+     LoggedStep(100, elapsed=83, tokens=980.3, loss=15.073, grad_norm=7.216)),
+    ("llm.c", "step   61/74 | loss 3.208939 (+nanz)| norm 1.4800 (+nanz)| lr 3.00e-04 | 44.57 ms | 45.5% bf16 MFU | 91886 tok/s",
+     LoggedStep(61, seconds=0.04457, mfu=0.455, loss=3.208939, grad_norm=1.48)),
+    ("llm.c", "step    1/10 | train loss 5.270007 | norm 30.2000 | lr 1.00e-04 | (133.24 ms | 30742 tok/s)",
+     LoggedStep(1, seconds=0.13324, loss=5.270007, grad_norm=30.2)),
+    ("llm.c", "step    1/37: train loss 4.367857 (133.240000 ms, 30742 tok/s)",
+     LoggedStep(1, seconds=0.13324, loss=4.367857)),
+    # hiyouga/LlamaFactory train/callbacks.py at ff6d4d12e.
+    ("llama-factory", '{"current_steps": 10, "total_steps": 90, "loss": 1.5, "lr": 1e-05, "epoch": 0.1, "percentage": 11.11, "elapsed_time": "0:00:30", "remaining_time": "0:04:00", "throughput": 1365.3, "total_tokens": 40960}',
+     LoggedStep(10, elapsed=30, loss=1.5)),
+    ("huggingface", "{'loss': 0.5, 'grad_norm': 1.0, 'global_step/max_steps': '7/60', 'train_speed(s/it)': '55.54'}",
+     LoggedStep(7, loss=0.5, grad_norm=1.0)),
+]  # fmt: skip
+"""Format, line, and the step that it is."""
 
 
-@pytest.mark.parametrize(
-    ("name", "line", "expected"),
-    [
-        ("megatron", MEGATRON, LoggedStep(42, seconds=0.8921, samples=256, teraflops=245.3, loss=3.2145, grad_norm=0.543)),
-        ("megatron", MEGATRON_BARE, LoggedStep(100, seconds=1.0)),
-        ("megatron", PRIMUS, LoggedStep(10, seconds=0.8921, samples=16, teraflops=545.2, loss=11.85, grad_norm=4.25)),
-        ("megatron-deepspeed", BLOOM, LoggedStep(85376, seconds=104.7, samples=2048, teraflops=149.77, loss=1.979558, grad_norm=0.132)),
-        ("megatron-deepspeed", BLOOM_FORK, LoggedStep(10, seconds=14.2875, samples=768, sequence=4096, gpu_tokens_per_second=1146.733, teraflops=69.85, loss=2.5)),
-        ("deepspeed", DEEPSPEED, LoggedStep(10, samples_per_second=25.704280480541442)),
-        ("deepspeed", DEEPSPEED_OLD, LoggedStep(20, samples_per_second=10.25)),
-        ("deepspeed", DEEPSPEED_PIPE, LoggedStep(200, seconds=0.936, samples_per_second=136.706, loss=5.5508)),
-        ("torchtitan", TITAN, LoggedStep(4, gpu_tokens_per_second=10050, teraflops=314.69, mfu=0.1399, loss=7.62585, grad_norm=26.625)),
-        ("torchtitan", TITAN_FP8, LoggedStep(20, gpu_tokens_per_second=4376, teraflops=253.41, loss=5.1, grad_norm=1.2)),
-        ("nanotron", NANOTRON, LoggedStep(211364, seconds=8.79, tokens=1.6e6, gpu_tokens_per_second=699, teraflops=15.4, loss=2.04, grad_norm=0.112)),
-        ("nanotron", NANOTRON_OLD, LoggedStep(3, seconds=0.9, loss=9.1)),
-        ("nemo", NEMO, LoggedStep(45, seconds=6.08, samples=128, teraflops=1249, loss=11.96)),
-        ("nanogpt", NANOGPT, LoggedStep(100, seconds=0.13512, mfu=0.3714, loss=3.1234)),
-        ("nanogpt", NANOGPT_FIRST, LoggedStep(0, seconds=30.0, loss=10.9888)),
-        ("gpt-neox", NEOX, LoggedStep(10, seconds=9.8765, samples=506, teraflops=150.3, loss=7.123456)),
-        ("gpt-neox", NEOX_OLD, LoggedStep(20, seconds=2.0, samples=8, teraflops=0.95, loss=6.5)),
-        ("maxtext", MAXTEXT, LoggedStep(3, seconds=11.715, gpu_tokens_per_second=4195.595, teraflops=193.354, loss=9.774)),
-        ("maxtext", MAXTEXT_NEW, LoggedStep(4, seconds=11.645, gpu_tokens_per_second=4221.032, teraflops=194.526, loss=9.61)),
-        ("modded-nanogpt", MODDED, LoggedStep(2, elapsed=0.086)),
-        ("modded-nanogpt", MODDED_OLD, LoggedStep(2, elapsed=31.881, loss=10.0645)),
-        ("torchtune", TUNE, LoggedStep(3, elapsed=21.0, loss=1.943998098373413)),
-        ("torchtune", TUNE_OLD, LoggedStep(52, elapsed=24.0, loss=2.3697006702423096)),
-        ("torchtune", TUNE_LINE, LoggedStep(52, gpu_tokens_per_second=1234.5, loss=2.3697, grad_norm=1.25)),
-        ("verl", VERL, LoggedStep(2, seconds=48.7025266494602, tokens=159906, gpu_tokens_per_second=3283.320414789452, mfu=0.31, loss=-0.0125, grad_norm=2.06)),
-        ("verl", VERL_OLD, LoggedStep(1, loss=0.0, grad_norm=2.06)),
-        ("verl", VERL_SFT, LoggedStep(7, seconds=2.5, tokens=65536, loss=1.25, grad_norm=0.5)),
-        ("deepspeed", ENGINE, LoggedStep(10, elapsed=1703854969.647)),
-        ("deepspeed", ENGINE_NEW, LoggedStep(20, elapsed=1767571210.5)),
-        ("fairseq", FAIRSEQ, LoggedStep(100, elapsed=83, tokens=980.3, loss=15.073, grad_norm=7.216)),
-        ("llm.c", LLM_C, LoggedStep(61, seconds=0.04457, mfu=0.455, loss=3.208939, grad_norm=1.48)),
-        ("llm.c", LLM_C_PYTHON, LoggedStep(1, seconds=0.13324, loss=5.270007, grad_norm=30.2)),
-        ("llm.c", LLM_C_OLD, LoggedStep(1, seconds=0.13324, loss=4.367857)),
-        ("llama-factory", LLAMA_FACTORY, LoggedStep(10, elapsed=30, loss=1.5)),
-        ("huggingface", SWIFT, LoggedStep(7, loss=0.5, grad_norm=1.0)),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "line", "expected"), LINES)
 def test_a_line_gives_its_step(name: str, line: str, expected: LoggedStep) -> None:
     said = FORMATS[name].parser().feed(clean(line).text)
     assert isinstance(said, LoggedStep)
@@ -163,16 +113,9 @@ def test_a_line_gives_its_step(name: str, line: str, expected: LoggedStep) -> No
     "name", [name for name in FORMATS if name not in {"composer", "huggingface", "litgpt", "olmo-core"}]
 )
 def test_a_format_understands_its_own_lines_only(name: str) -> None:
-    theirs = {
-        "megatron": {MEGATRON, MEGATRON_BARE}, "megatron-deepspeed": {BLOOM, BLOOM_FORK}, "torchtitan": {TITAN, TITAN_FP8},
-        "deepspeed": {DEEPSPEED, DEEPSPEED_OLD, DEEPSPEED_PIPE, ENGINE, ENGINE_NEW}, "nanotron": {NANOTRON, NANOTRON_OLD}, "nemo": {NEMO},
-        "nanogpt": {NANOGPT, NANOGPT_FIRST}, "gpt-neox": {NEOX, NEOX_OLD}, "maxtext": {MAXTEXT, MAXTEXT_NEW},
-        "modded-nanogpt": {MODDED, MODDED_OLD}, "torchtune": {TUNE, TUNE_OLD, TUNE_LINE}, "verl": {VERL, VERL_OLD, VERL_SFT},
-        "fairseq": {FAIRSEQ}, "llm.c": {LLM_C, LLM_C_PYTHON, LLM_C_OLD}, "llama-factory": {LLAMA_FACTORY},
-    }  # fmt: skip
-    every = set().union(*theirs.values())
-    understood = {line for line in every if isinstance(FORMATS[name].parser().feed(clean(line).text), LoggedStep)}
-    assert understood == theirs[name]
+    lines = [(theirs, clean(line).text) for theirs, line, _ in LINES]
+    understood = [theirs for theirs, line in lines if isinstance(FORMATS[name].parser().feed(line), LoggedStep)]
+    assert understood == [theirs for theirs, _ in lines if theirs == name]
 
 
 @pytest.mark.parametrize(
@@ -332,24 +275,7 @@ def test_a_line_of_any_length_is_read_in_time(name: str, line: str) -> None:
 
 
 _PIECES = [
-    MEGATRON,
-    BLOOM,
-    DEEPSPEED,
-    TITAN,
-    NANOTRON,
-    NEMO,
-    NANOGPT,
-    SWIFT,
-    NEOX,
-    MAXTEXT_NEW,
-    MODDED_OLD,
-    TUNE,
-    TUNE_LINE,
-    VERL,
-    ENGINE,
-    FAIRSEQ,
-    LLM_C,
-    LLAMA_FACTORY,
+    *(line for _, line, _ in LINES),
     '{"current_steps": 1, "loss": 1e999, "elapsed_time": "9:9:9", "total_tokens": 1' + "0" * 400 + "}",
     "[step=1/2,epoch=1]",
     "    throughput/device/BPS=0.0",
