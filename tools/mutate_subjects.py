@@ -67,7 +67,7 @@ SUBJECTS = {
     ),
     "flap accumulator": Subject(
         "pyrometer_exporters.node.nic.link_down",
-        ("tests/exporters/node/nic/test_flap_accumulator.py", "tests/exporters/node/nic/test_link_down.py"),
+        tuple(f"tests/exporters/node/nic/test_{name}.py" for name in ("flap_accumulator", "link_down", "widening")),
     ),
     "clock-event seconds": Subject(
         "pyrometer_exporters.node.gpu.clock_events", ("tests/exporters/node/gpu/test_clock_events.py",)
@@ -84,7 +84,7 @@ BESIDE = {
     "pyrometer_alerting.incidents.storage.engine": "a protocol, and one line that shortens an error",
     "pyrometer_alerting.incidents.storage.schema": "tables, which every statement's test needs as they are",
     "pyrometer_exporters.framework.metrics": "types of samples, and no calculation",
-    "pyrometer_exporters.node.nic.widening": "counters of 32 bits: tests/exporters/node/nic/test_widening.py",
+    "pyrometer_exporters.node.nic.counters": "tables of counters, and no calculation",
 }
 
 

@@ -127,10 +127,10 @@ def sysfs_tree(folder: Path, at_end: ExitStack) -> Check:
     from pyrometer_exporters.framework.exposition import Renderer  # noqa: PLC0415
     from pyrometer_exporters.framework.metrics import samples_in  # noqa: PLC0415
     from pyrometer_exporters.node.nic.collector import NicCollector  # noqa: PLC0415
-    from pyrometer_exporters.node.nic.sysfs import SystemFiles  # noqa: PLC0415
+    from pyrometer_exporters.node.nic.sysfs import Files  # noqa: PLC0415
     from pyrometer_simulator.sysfs import SysfsTree  # noqa: PLC0415
 
-    class Files(SystemFiles):
+    class Files(Files):
         """Answers with the input in place of one file."""
 
         def __init__(self) -> None:

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyrometer_exporters.framework.exposition import Renderer
+from pyrometer_exporters.framework.gather import Validated, Validator
 from pyrometer_exporters.framework.metrics import Down, Family, Sample
-from pyrometer_exporters.framework.validation import Validated, Validator
 
 HEAT = Family("x_heat", "gauge", "One.", ("who",))
 COLD = Family("x_cold", "gauge", "Another.", ("who",))

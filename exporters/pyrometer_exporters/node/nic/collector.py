@@ -22,7 +22,7 @@ from pyrometer_exporters.node.nic.port_memory import PortMemories
 from pyrometer_exporters.node.nic.readings import DeviceReading
 from pyrometer_exporters.node.nic.samples import CounterSamples, device_samples, port_samples
 from pyrometer_exporters.node.nic.state import PortStateFile
-from pyrometer_exporters.node.nic.sysfs import Files, HungFiles, SystemFiles, allow_descriptors, share_of_open_files
+from pyrometer_exporters.node.nic.sysfs import Files, HungFiles, allow_descriptors, share_of_open_files
 from pyrometer_kit.errors import UsageError
 from pyrometer_kit.flags import regexp
 
@@ -73,7 +73,7 @@ class NicCollector:
 
         def new_reader(hung: HungFiles) -> Reader:
             kernel = new_kernel() if new_kernel else None
-            return Reader(files or SystemFiles(), hung, kernel, every_time=every_time, most_open=self._most_open)
+            return Reader(files or Files(), hung, kernel, every_time=every_time, most_open=self._most_open)
 
         self._new_reader = new_reader
         self._state_file = PortStateFile(context.state)

@@ -25,9 +25,10 @@ class Statistics:
     """Driver statistics of interfaces; not thread-safe: create one per device."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._names: dict[str, tuple[str, ...]] = {}
 
-    def of(self, interface: str) -> Mapping[str, int]:
+    def statistics(self, interface: str) -> Mapping[str, int]:
         """Return the statistics of ``interface`` by name.
 
         Raises:

@@ -113,28 +113,24 @@ def _texts(folder: Folder) -> tuple[str, str, str]:
 
 
 class _CounterGroup:
-    """The counters of a folder, read every 30 s, each series once."""
+    """The counters of a folder, read every 30 s."""
 
     def __init__(self, access: DeviceAccess, path: str) -> None:
-        self._access, self._path = access, path
-        self._table: tuple[Counter, ...] = ()
-        self._files = CounterFiles(())
-        self._repeats = False
-        """True if the table has a series under two names."""
+        self._access, self._path, self._files = access, path, CounterFiles()
 
-    def read(self, table: tuple[Counter, ...], *others: Counts) -> tuple[Counts, str | None]:
+    def read(self, table: Sequence[Counter], *others: Counts) -> tuple[Counts, str | None]:
         """Return the counters of ``table`` without the families in ``others``, and the reason if all files failed."""
         return self._access.cache.get(COUNTERS, self._path, lambda: self._read(table, others))
 
-    def _read(self, table: tuple[Counter, ...], others: tuple[Counts, ...]) -> tuple[Counts, str | None]:
-        if table is not self._table:
-            self._table, self._files = table, CounterFiles(table)
-            self._repeats = len({(counter.family, counter.labels) for counter in table}) < len(table)
+    def _read(self, table: Sequence[Counter], others: tuple[Counts, ...]) -> tuple[Counts, str | None]:
         try:
-            counts, failed = self._files.read(self._access.folders.get(self._path))
+            counts, failed = self._files.read(self._access.folders.get(self._path), table)
         except OSError as error:
             return (), reason_of(error)
-        return (_without_duplicates(counts, others) if others or self._repeats else counts), failed
+        if others:
+            families = {counter.family for group in others for counter, _ in group}
+            counts = tuple(count for count in counts if count[0].family not in families)
+        return counts, failed
 
 
 class _Port:
@@ -148,11 +144,9 @@ class _Port:
         self._key = (path, *candidates)
         self._interface = InterfaceFiles(access, "", rtnl=False)
         self._link_state = _LinkState(access, path)
-        self._rest, self._extended = (
-            _CounterGroup(access, f"{path}/counters"),
-            _CounterGroup(access, f"{path}/counters_ext"),
+        self._rest, self._extended, self._hardware = (
+            _CounterGroup(access, f"{path}/{folder}") for folder in ("counters", "counters_ext", "hw_counters")
         )
-        self._hardware = _CounterGroup(access, f"{path}/hw_counters")
 
     def read(self, pci_driver: str, driver: Driver, only_guid: str | None) -> PortReading:
         """Read the port.
@@ -273,16 +267,12 @@ class _LinkState:
     """The state files of a port, and those of its counters that belong to the link tier."""
 
     def __init__(self, access: DeviceAccess, path: str) -> None:
-        self._folders, self._path = access.folders, f"{path}/counters"
-        self._table: tuple[Counter, ...] = ()
-        self._files = CounterFiles(())
+        self._folders, self._path, self._files = access.folders, f"{path}/counters", CounterFiles()
 
-    def read(self, folder: Folder, table: tuple[Counter, ...]) -> _Link:
+    def read(self, folder: Folder, table: Sequence[Counter]) -> _Link:
         """Read the counters of ``table``, then the state in the port's ``folder``."""
-        if table is not self._table:
-            self._table, self._files = table, CounterFiles(table)
         try:
-            counts, counters_failed = self._files.read(self._folders.get(self._path))
+            counts, counters_failed = self._files.read(self._folders.get(self._path), table)
         except OSError as error:
             counts, counters_failed = (), reason_of(error)
         downs = next((raw for counter, raw in counts if counter.file == LINK_DOWNED), None)
@@ -292,10 +282,3 @@ class _LinkState:
         active = None if state is None else state in (parse.STATE_ACTIVE, parse.STATE_ACTIVE_DEFER)
         failed = reason_of(failures[0]) if texts[0] is None else "unparsable" if state is None else None
         return _Link(counts, counters_failed, downs, active, state, physical, failed)
-
-
-def _without_duplicates(counts: Counts, others: tuple[Counts, ...]) -> Counts:
-    """Keep each series once, even if a driver has it under two names, and drop the families that ``others`` have."""
-    families = {counter.family for group in others for counter, _ in group}
-    series = {(count[0].family, count[0].labels): count for count in counts}
-    return tuple(count for (family, _), count in series.items() if family not in families)

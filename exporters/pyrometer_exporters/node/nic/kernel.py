@@ -28,24 +28,8 @@ class Kernel(Protocol):
         ...
 
 
-class SystemKernel:
+class SystemKernel(Statistics, EthtoolNetlink):
     """The kernel of this machine.
 
     Create one per device: it caches the names of the device's statistics and belongs to the thread that reads it.
     """
-
-    def __init__(self) -> None:
-        self._statistics = Statistics()
-        self._netlink = EthtoolNetlink()
-
-    def statistics(self, interface: str) -> Mapping[str, int]:
-        """Implement :meth:`Kernel.statistics`; raises ``OSError``."""
-        return self._statistics.of(interface)
-
-    def link_state(self, interface: str) -> LinkState:
-        """Implement :meth:`Kernel.link_state`; raises ``OSError``."""
-        return self._netlink.link_state(interface)
-
-    def fec(self, interface: str) -> Fec:
-        """Implement :meth:`Kernel.fec`; raises ``OSError``."""
-        return self._netlink.fec(interface)

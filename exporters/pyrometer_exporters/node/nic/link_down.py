@@ -8,8 +8,8 @@ Not every loss is a fault. A boot, a driver reload and an administrator take lin
 virtual function comes and goes with whoever uses it: such losses are counted separately, by cause. After any of these,
 losses count again from the first read that finds the link up.
 
-Until then, and for SETTLED_SECONDS after, the port *settles*: what it shows is no evidence of a fault, and every rule
-leaves it out. A link that is still down after LONGEST_SECONDS has settled as well: then it should be up.
+Until then, and for SETTLING_SECONDS after, the port *settles*: what it shows is no evidence of a fault, and every rule
+leaves it out. A link that is still down after LONGEST_SETTLING_SECONDS has settled as well: then it should be up.
 """
 
 from __future__ import annotations
@@ -18,23 +18,65 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from pyrometer_exporters.node.nic.widening import Widening
+from pyrometer_exporters.node.nic.counters import Counter
 
 # Why a loss doesn't count. NEW: the port was never seen up.
 BOOT, RELOAD, ADMIN, NEW = "boot", "driver_reload", "admin", "never_up"
 # Only of ports of which it is true.
 VIRTUAL = "virtual_function"
 CAUSES = (BOOT, RELOAD, ADMIN, NEW)
-# Why counters restarted. widening.py detects WRAP and CLEARED.
-REBOOT = "reboot"
+# Why counters restarted.
+WRAP, CLEARED, REBOOT = "wrap", "cleared", "reboot"
 # The largest value of link_downed (drivers/infiniband/core/sysfs.c: 8 bits), where it stays.
 LINK_DOWNED, LINK_DOWNED_MAXIMUM = "link_downed", 255
 RECOVERED = "recovered_before_seen"
 # A port settles for so long after its link is up: two scrapes at the longest usual interval, so that rules see it.
-SETTLED_SECONDS = 60.0
+SETTLING_SECONDS = 60.0
 # And at most for so long where its link doesn't come up: links come and go while a node, its switches and its subnet
 # manager settle after a boot.
-LONGEST_SECONDS = 900.0
+LONGEST_SETTLING_SECONDS = 900.0
+
+
+@dataclass
+class Widening:
+    """Continues a port's counters that wrap at 32 bits to 64.
+
+    At 10 million requests a second 32 bits last 7 minutes, and PromQL takes the wrap for a reset and undercounts.
+    ``wraps`` counts by file, ``last`` holds the latest raw values.
+    ``wrapped`` and ``cleared`` count the counters that did so since the last call of :meth:`take_restarts`.
+    """
+
+    wraps: dict[str, int] = field(default_factory=dict)
+    last: dict[str, int] = field(default_factory=dict)
+    wrapped: int = 0
+    cleared: int = 0
+
+    def value(self, counter: Counter, raw: int) -> int:
+        """Return the counter's value, with its wraps added."""
+        file = counter.file
+        if raw < self.last.get(file, 0) and counter.counts:
+            self._went_back(counter, raw)
+        self.last[file] = raw
+        wraps = self.wraps.get(file) if self.wraps else None
+        return (raw + (wraps << counter.bits) if wraps else raw) * counter.factor
+
+    def take_restarts(self) -> dict[str, int]:
+        """Return and reset how often counters restarted, by reason; counters cleared together count once."""
+        restarts = {WRAP: self.wrapped, CLEARED: int(self.cleared > 0)}
+        self.wrapped = self.cleared = 0
+        return restarts
+
+    def _went_back(self, counter: Counter, raw: int) -> None:
+        last = self.last[counter.file]
+        # Three quarters and one quarter: a counter that was cleared was hardly ever so high. A counter beyond its
+        # width is wider than the table says.
+        quarter = counter.maximum // 4
+        if counter.wraps and 3 * quarter < last <= counter.maximum and raw < quarter:
+            self.wraps[counter.file] = self.wraps.get(counter.file, 0) + 1
+            self.wrapped += 1
+        else:
+            self.wraps.pop(counter.file, None)
+            self.cleared += 1
 
 
 class PortObservation(NamedTuple):
@@ -76,8 +118,8 @@ class PortMemory:
         rate_max: the largest rate seen, in bits per second.
         unarmed: why losses don't count at present; empty where they do.
         sources: raw counts at the previous read.
-        unsettled: what made the port settle the last time; empty once its link has been up for long enough.
-        settling_since: when that began, in seconds since the epoch; None before the first read, and
+        disturbance: what made the port settle the last time; empty once its link has been up for long enough.
+        disturbed_at: when that began, in seconds since the epoch; None before the first read, and
             while an administrator has switched the port off.
         settling: why the port settles now; empty where it doesn't.
         device, pci_bus_id, driver: the device's name, address and driver when it was last seen; empty of a port whose
@@ -100,15 +142,15 @@ class PortMemory:
     active: bool = False
     sources: dict[str, int] = field(default_factory=dict)
     widening: Widening = field(default_factory=Widening)
-    unsettled: str = ""
-    settling_since: float | None = None
+    disturbance: str = ""
+    disturbed_at: float | None = None
     settling: str = ""
     device: str = ""
     pci_bus_id: str = ""
     driver: str = ""
     missing_since: float | None = None
     behind: dict[str, int] = field(default_factory=dict)
-    _calm_since: float | None = field(default=None, compare=False, repr=False)
+    _undisturbed_since: float | None = field(default=None, compare=False, repr=False)
     _last_two: tuple[PortObservation | None, PortObservation | None] = field(
         default=(None, None), compare=False, repr=False
     )
@@ -132,28 +174,28 @@ class PortMemory:
         self._remember(seen)
         return added
 
-    def settle(self, seen: PortObservation, now: float) -> None:
+    def update_settling(self, seen: PortObservation, now: float) -> None:
         """Update :attr:`settling` at the wall time ``now``, after :meth:`advance`."""
         cause = VIRTUAL if seen.virtual else BOOT if seen.booting else self.unarmed
-        if self.settling_since is None and not self.unsettled:  # the first read
-            self.unsettled, self.settling_since = cause or NEW, now
+        if self.disturbed_at is None and not self.disturbance:  # the first read
+            self.disturbance, self.disturbed_at = cause or NEW, now
         if not cause:
-            self._calm_down(now)
+            self._end_settling(now)
             return
-        self._calm_since = None
-        if cause != self.unsettled or self.settling_since is None or now < self.settling_since:
-            self.unsettled, self.settling_since = cause, now
-        over = cause != VIRTUAL and now - self.settling_since >= LONGEST_SECONDS
+        self._undisturbed_since = None
+        if cause != self.disturbance or self.disturbed_at is None or now < self.disturbed_at:
+            self.disturbance, self.disturbed_at = cause, now
+        over = cause != VIRTUAL and now - self.disturbed_at >= LONGEST_SETTLING_SECONDS
         if seen.admin_down:
-            self.settling_since = None  # it begins when the port is switched on again
+            self.disturbed_at = None  # it begins when the port is switched on again
         self.settling = "" if over else cause
 
-    def _calm_down(self, now: float) -> None:
-        """Note that nothing unsettles the port now."""
-        self._calm_since = now if self._calm_since is None else min(now, self._calm_since)
-        if now - self._calm_since >= SETTLED_SECONDS:
-            self.unsettled = ""
-        self.settling = self.unsettled
+    def _end_settling(self, now: float) -> None:
+        """End the settling once nothing has disturbed the port for long enough."""
+        self._undisturbed_since = now if self._undisturbed_since is None else min(now, self._undisturbed_since)
+        if now - self._undisturbed_since >= SETTLING_SECONDS:
+            self.disturbance = ""
+        self.settling = self.disturbance
 
     def renew(self, boot: str, inode: int, ifindex: int) -> None:
         """Restart the counts where the node was rebooted, the driver reloaded or the interface created again."""

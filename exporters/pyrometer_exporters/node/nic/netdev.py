@@ -72,7 +72,7 @@ class InterfaceFiles:
     def __init__(self, access: DeviceAccess, path: str, *, rtnl: bool) -> None:
         self.name = path.rpartition("/")[2]
         self._access, self._path, self._rtnl = access, path, rtnl
-        self._statistics, self._carrier = CounterFiles(INTERFACE), CounterFiles(CARRIER)
+        self._statistics, self._carrier = CounterFiles(), CounterFiles()
 
     def read(self) -> Interface:
         """Read the interface; a value that can't be read is None. Raises ``OSError`` if its folder can't be read."""
@@ -90,10 +90,10 @@ class InterfaceFiles:
 
     def _counters(self, folder: Folder) -> tuple[Counts, str | None]:
         try:
-            counts, failed = self._statistics.read(self._access.folders.get(f"{self._path}/statistics"))
+            counts, failed = self._statistics.read(self._access.folders.get(f"{self._path}/statistics"), INTERFACE)
         except OSError as error:
             counts, failed = (), reason_of(error)
-        counts += self._carrier.read(folder)[0]
+        counts += self._carrier.read(folder, CARRIER)[0]
         return counts, failed
 
 

@@ -8,14 +8,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from pyrometer_exporters.node.nic.link_down import LONGEST_SECONDS, PortMemory, PortObservation
+from pyrometer_exporters.node.nic.link_down import LONGEST_SETTLING_SECONDS, PortMemory, PortObservation
 from pyrometer_exporters.node.nic.readings import DeviceReading, PortReading
 from pyrometer_exporters.node.nic.state import PortStateFile
 
 # Ports that are absent and still remembered: hardware that is moved or replaced, and virtual functions, which may get a
 # new GUID for every job. All of them are compared at each scrape.
 MAX_ABSENT = 128
-BOOT_SECONDS = LONGEST_SECONDS
+BOOT_SECONDS = LONGEST_SETTLING_SECONDS
 
 
 class Boot(NamedTuple):
@@ -113,7 +113,7 @@ def _update(memory: PortMemory, device: DeviceReading, port: PortReading, boot: 
         boot.under_way, port.down_reason, device.pci.virtual,
     )  # fmt: skip
     memory.advance(observation, now)
-    memory.settle(observation, now)
+    memory.update_settling(observation, now)
     # An interface can leave for another namespace at any time, a device without hardware (Soft-RoCE) with a command:
     # only RDMA devices on the bus are missed.
     missed = memory.ever_active and bool(port.port and device.pci.address) and not device.pci.virtual

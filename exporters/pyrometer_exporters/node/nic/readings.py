@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from pyrometer_exporters.framework.metrics import Family
 from pyrometer_exporters.framework.outcome import reason_of
 from pyrometer_exporters.node.nic.counters import Counter
 from pyrometer_exporters.node.nic.kernel import Kernel
@@ -123,39 +124,43 @@ class DeviceReading(NamedTuple):
 
 
 class CounterFiles:
-    """The counters of ``table`` that a folder has; belongs to the thread that reads the device.
+    """The counters of a folder; belongs to the thread that reads the device.
 
     A file is parsed only when its text has changed.
     """
 
-    def __init__(self, table: Iterable[Counter]) -> None:
-        self._table = tuple(table)
+    def __init__(self) -> None:
+        self._table: Sequence[Counter] = ()
         self._names: frozenset[str] | None = None
+        self._repeats = False
+        """True if the folder has a series under two names."""
         self._listed: list[Counter] = []
         self._files: list[str] = []
         self._texts: list[bytes | None] = []
         self._parsed: list[tuple[Counter, int] | None] = []
         self._counts: Counts = ()
 
-    def read(self, folder: Folder) -> tuple[Counts, str | None]:
-        """Return the counters that have a number, and the reason if all of several files failed, else None.
+    def read(self, folder: Folder, table: Sequence[Counter]) -> tuple[Counts, str | None]:
+        """Return the counters of ``table`` that have a number, and the reason if all of several files failed.
 
-        A text that is no number, such as ``N/A (no PMA)``, means that the hardware doesn't count this: not a failure.
+        Each series comes once, even if a driver has it under two names. A text that is no number, such as ``N/A (no
+        PMA)``, means that the hardware doesn't count this: not a failure.
         """
-        if folder.names is not self._names:
-            self._list(folder.names)
+        if folder.names is not self._names or table is not self._table:
+            self._list(folder.names, table)
         texts, failures = folder.several(self._files)
         if texts != self._texts:
             self._parse(texts)
         all_failed = failures and len(failures) == len(texts)
         return self._counts, reason_of(failures[0]) if all_failed else None
 
-    def _list(self, names: frozenset[str]) -> None:
-        self._listed = [counter for counter in self._table if counter.file in names]
+    def _list(self, names: frozenset[str], table: Sequence[Counter]) -> None:
+        self._listed = [counter for counter in table if counter.file in names]
+        self._repeats = len(set(map(_series, self._listed))) < len(self._listed)
         self._files = [counter.file for counter in self._listed]
         self._texts, self._parsed = [None] * len(self._files), [None] * len(self._files)
         self._counts = ()
-        self._names = names
+        self._names, self._table = names, table
 
     def _parse(self, texts: list[bytes | None]) -> None:
         for index, (text, before) in enumerate(zip(texts, self._texts, strict=True)):
@@ -163,4 +168,11 @@ class CounterFiles:
                 raw = None if text is None else number(text)
                 self._parsed[index] = None if raw is None else (self._listed[index], raw)
         self._texts = texts
-        self._counts = tuple(filter(None, self._parsed))
+        counts = filter(None, self._parsed)
+        self._counts = (
+            tuple({_series(count[0]): count for count in counts}.values()) if self._repeats else tuple(counts)
+        )
+
+
+def _series(counter: Counter) -> tuple[Family, tuple[str, ...]]:
+    return counter.family, counter.labels

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Iterator
 
 from pyrometer_exporters.framework.metrics import Columns, Family, Row, Sample, columns_of
 from pyrometer_exporters.node.nic import families
-from pyrometer_exporters.node.nic.link_down import CAUSES, REBOOT, RELOAD, VIRTUAL, PortMemory
+from pyrometer_exporters.node.nic.link_down import CAUSES, CLEARED, REBOOT, RELOAD, VIRTUAL, WRAP, PortMemory, Widening
 from pyrometer_exporters.node.nic.pcie import SPEED, SPEED_MAX, WIDTH, WIDTH_MAX
 from pyrometer_exporters.node.nic.readings import Counts, DeviceReading, PortReading
 from pyrometer_exporters.node.nic.temperatures import CELSIUS, CRITICAL_CELSIUS
-from pyrometer_exporters.node.nic.widening import CLEARED, WRAP, Widening
 
 _NONE_IGNORED = dict.fromkeys(CAUSES, 0)
 RESET_REASONS = (WRAP, CLEARED, REBOOT, RELOAD)
@@ -65,7 +64,7 @@ def port_samples(
         peers_up: whether the links of all like ports of the node are up.
     """
     at = (device.name, port.port)
-    for reason, times in memory.widening.settle().items():
+    for reason, times in memory.widening.take_restarts().items():
         memory.resets[reason] = memory.resets.get(reason, 0) + times
     pci = device.pci
     yield families.INFO.sample(

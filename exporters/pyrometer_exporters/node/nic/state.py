@@ -7,16 +7,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pyrometer_exporters.node.nic.link_down import ADMIN, NEW, PortMemory
-from pyrometer_exporters.node.nic.widening import Widening
+from pyrometer_exporters.node.nic.link_down import ADMIN, NEW, PortMemory, Widening
 from pyrometer_kit.statefile import StateFile
 
 VERSION = 1
 # The fields of PortMemory that are saved under their own names, by type.
 _COUNTS = ("events", "rate_max", "inode", "ifindex")
 _MAPPINGS = ("ignored", "resets", "sources", "behind")
-_TEXTS = ("last_reason", "boot", "unsettled")
-_TIMES = ("last_down", "settling_since", "missing_since")
+_TEXTS = ("last_reason", "boot", "disturbance")
+_TIMES = ("last_down", "disturbed_at", "missing_since")
 _FLAGS = ("ever_active", "active")
 _SCALARS = (*_COUNTS, *_TEXTS, *_TIMES, *_FLAGS, "unarmed")
 

@@ -12,7 +12,7 @@ import os
 import resource
 import time
 from collections.abc import Callable, Iterable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 # A sysfs attribute is at most one page. Text shorter than SHORT, as all counters are, is complete: the kernel fills the
 # buffer otherwise.
@@ -58,33 +58,18 @@ def share_of_open_files(devices: int) -> int:
     return max(LEAST_OPEN, MOST_OPEN // max(1, devices))
 
 
-class Files(Protocol):
+class Files:
     """The system calls used on sysfs; tests replace them to inject errors and hangs."""
 
     def open(self, path: str) -> int:
         """Open a file for reading. Raises ``OSError``."""
-        ...
-
-    def pread(self, descriptor: int, size: int, offset: int, /) -> bytes:
-        """Read the attribute, as ``os.pread`` does. Raises ``OSError``."""
-        ...
-
-    def close(self, descriptor: int) -> None:
-        """Close a descriptor. Raises ``OSError``."""
-
-
-class SystemFiles:
-    """The real system calls."""
-
-    def open(self, path: str) -> int:
-        """Implement :meth:`Files.open`."""
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
     # The function itself, without a wrapper: it is called for hundreds of files at every scrape.
     pread = staticmethod(os.pread)
 
     def close(self, descriptor: int) -> None:
-        """Implement :meth:`Files.close`."""
+        """Close a descriptor. Raises ``OSError``."""
         os.close(descriptor)
 
 
@@ -234,10 +219,8 @@ class Folder:
         """Read the text of an optional file; None where it can't be read."""
         if name not in self.names and name.partition("/")[0] not in self.names:
             return None
-        try:
-            return self.read(name)
-        except OSError:
-            return None
+        content = self.several((name,))[0][0]
+        return None if content is None else content.decode("utf-8", "replace").strip()
 
     @property
     def failing(self) -> Iterable[tuple[str, int]]:

@@ -12,14 +12,18 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from pyrometer_exporters.framework.collector import Context
 from pyrometer_exporters.framework.metrics import Down, Sample, samples_in
+from pyrometer_exporters.node.nic import collector, device
 from pyrometer_exporters.node.nic.collector import NicCollector
-from pyrometer_exporters.node.nic.sysfs import SystemFiles
+from pyrometer_exporters.node.nic.sysfs import Files
 from pyrometer_simulator.sysfs import SysfsTree
+
+PATIENCE_SECONDS = 60.0
 
 
 class ManualClock:
@@ -33,7 +37,7 @@ class ManualClock:
         return self.now
 
 
-class FaultyFiles(SystemFiles):
+class FaultyFiles(Files):
     """Paths are given by their end, such as ``mlx5_0/ports/1/state``."""
 
     def __init__(self) -> None:
@@ -130,11 +134,15 @@ class Node:
             state=self.state,
         )
 
-    def scrape(self, seconds: float = 30.0) -> Scrape:
-        """Collect; the time is for a machine that is busy with something else. Tests of slow files give their own."""
+    def scrape(self, seconds: float | None = None) -> Scrape:
+        """Collect, with deadlines that no busy machine misses; tests of files that hang give their own."""
         if self._collector is None:
             self._collector = NicCollector(self.context(), self.files, lambda: self.kernel, every_time=self.every_time)
-        return Scrape(list(self._collector.collect(time.monotonic() + seconds)))
+        with contextlib.ExitStack() as stack:
+            if seconds is None:
+                stack.enter_context(mock.patch.object(collector, "DEVICE_SECONDS", PATIENCE_SECONDS))
+                stack.enter_context(mock.patch.object(device, "HUNG_SECONDS", PATIENCE_SECONDS))
+            return Scrape(list(self._collector.collect(time.monotonic() + (seconds or 2 * PATIENCE_SECONDS))))
 
     def device(self, name: str) -> Any:
         """The collector's own object for a device."""

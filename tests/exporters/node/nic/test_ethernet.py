@@ -120,7 +120,7 @@ def test_names_are_listed_once_and_are_ethtools_length() -> None:
 def test_an_interface_of_this_machine_answers_or_says_no(interface: str) -> None:
     """The real ioctl and netlink: numbers or an errno, never nonsense."""
     said_no = {errno.EOPNOTSUPP, errno.ENODEV, errno.EPERM, errno.EAGAIN, errno.ENOENT}
-    statistics = errors_as_numbers(lambda: Statistics().of(interface))
+    statistics = errors_as_numbers(lambda: Statistics().statistics(interface))
     if isinstance(statistics, int):
         assert statistics in said_no
     else:

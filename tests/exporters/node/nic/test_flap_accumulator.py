@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from pyrometer_exporters.node.nic.link_down import ADMIN, PortMemory, PortObservation
-from pyrometer_exporters.node.nic.widening import Widening
+from pyrometer_exporters.node.nic.link_down import ADMIN, PortMemory, PortObservation, Widening
 
 
 def seen(state: str = "up", sources: Mapping[str, int | None] | None = None, **more: Any) -> PortObservation:
@@ -31,11 +30,11 @@ def test_a_new_port_has_no_history() -> None:
 def test_what_is_kept_between_scrapes_only_is_no_part_of_the_history() -> None:
     memory, other = armed(c=1), armed(c=1)
     other.advance(seen(sources={"c": 1}), 2.0)
-    other.settle(seen(), 3.0)
-    memory.settle(seen(), 3.0)
-    other._calm_since = 99.0
+    other.update_settling(seen(), 3.0)
+    memory.update_settling(seen(), 3.0)
+    other._undisturbed_since = 99.0
     assert memory == other
-    assert not {"_calm_since", "_last_two"} & {part.partition("=")[0] for part in repr(other).split()}
+    assert not {"_undisturbed_since", "_last_two"} & {part.partition("=")[0] for part in repr(other).split()}
 
 
 def test_an_observation_without_more_is_of_an_ordinary_port_long_after_the_boot() -> None:
@@ -137,13 +136,13 @@ def test_sources_that_agree_owe_nothing() -> None:
 
 def test_a_port_that_was_switched_off_settles_as_that_when_it_is_back() -> None:
     memory = armed()
-    memory.settle(seen(), 0.0)
-    memory.settle(seen(), 61.0)
+    memory.update_settling(seen(), 0.0)
+    memory.update_settling(seen(), 61.0)
     memory.advance(seen("down", admin_down=True), 70.0)
-    memory.settle(seen("down", admin_down=True), 70.0)
-    assert (memory.settling, memory.settling_since) == (ADMIN, None)
+    memory.update_settling(seen("down", admin_down=True), 70.0)
+    assert (memory.settling, memory.disturbed_at) == (ADMIN, None)
     memory.advance(seen(), 80.0)
-    memory.settle(seen(), 80.0)
+    memory.update_settling(seen(), 80.0)
     assert memory.settling == ADMIN
-    memory.settle(seen(), 140.0)
+    memory.update_settling(seen(), 140.0)
     assert memory.settling == ""

@@ -12,12 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyrometer_exporters.node.nic.link_down import CAUSES, PortMemory
+from pyrometer_exporters.node.nic.link_down import CAUSES, PortMemory, Widening
 from pyrometer_exporters.node.nic.pci_function import PciFunction
 from pyrometer_exporters.node.nic.port_memory import MAX_ABSENT, PortMemories
 from pyrometer_exporters.node.nic.readings import DeviceReading, PortReading
 from pyrometer_exporters.node.nic.state import PortStateFile, decode, encode
-from pyrometer_exporters.node.nic.widening import Widening
 
 UNUSABLE_STATES = [
     "",

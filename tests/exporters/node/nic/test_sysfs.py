@@ -13,12 +13,12 @@ from pyrometer_exporters.framework.metrics import Family
 from pyrometer_exporters.node.nic import sysfs
 from pyrometer_exporters.node.nic.counters import Counter
 from pyrometer_exporters.node.nic.readings import CounterFiles
-from pyrometer_exporters.node.nic.sysfs import AbandonedError, Folders, HungFiles, SystemFiles
+from pyrometer_exporters.node.nic.sysfs import AbandonedError, Files, Folders, HungFiles
 
 TABLE = tuple(Counter(name, Family(f"{name}_total", "counter", name), 64) for name in ("a", "b", "c"))
 
 
-class Watched(SystemFiles):
+class Watched(Files):
     """Calls ``before`` ahead of every read."""
 
     def __init__(self) -> None:
@@ -180,51 +180,51 @@ def test_of_several_files_the_one_that_hung_is_left_out(folders: Folders, hung: 
 def test_a_number_behind_many_blanks_is_read_to_its_end(folders: Folders, path: str) -> None:
     look(folders, path, 0.0)
     Path(path, "b").write_text(" " * 100 + "5\n")
-    counters = CounterFiles(TABLE)
+    counters = CounterFiles()
     for _ in range(2):
-        assert [raw for _, raw in counters.read(folders.get(path))[0]] == [0, 5, 2]
+        assert [raw for _, raw in counters.read(folders.get(path), TABLE)[0]] == [0, 5, 2]
 
 
 def test_counters_that_say_the_same_are_the_same_object(folders: Folders, path: str) -> None:
     look(folders, path, 0.0)
-    counters = CounterFiles(TABLE)
-    first, _ = counters.read(folders.get(path))
-    assert counters.read(folders.get(path))[0] is first
+    counters = CounterFiles()
+    first, _ = counters.read(folders.get(path), TABLE)
+    assert counters.read(folders.get(path), TABLE)[0] is first
     Path(path, "b").write_text("9\n")
-    second, _ = counters.read(folders.get(path))
+    second, _ = counters.read(folders.get(path), TABLE)
     assert [raw for _, raw in second] == [0, 9, 2]
     assert second[0] is first[0]
 
 
 def test_a_counter_that_can_no_longer_be_read_is_left_out(folders: Folders, files: Watched, path: str) -> None:
     look(folders, path, 0.0)
-    counters = CounterFiles(TABLE)
-    counters.read(folders.get(path))
+    counters = CounterFiles()
+    counters.read(folders.get(path), TABLE)
 
     def fail() -> None:
         if folders.current.endswith("/b"):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     files.before = fail
-    counts, reason = counters.read(folders.get(path))
+    counts, reason = counters.read(folders.get(path), TABLE)
     assert [raw for _, raw in counts] == [0, 2]
     assert reason is None
 
 
 def test_a_counter_whose_file_comes_late_is_read_with_the_others(folders: Folders, path: str) -> None:
     Path(path, "c").unlink()
-    counters = CounterFiles(TABLE)
+    counters = CounterFiles()
     look(folders, path, 0.0)
-    assert [raw for _, raw in counters.read(folders.get(path))[0]] == [0, 1]
+    assert [raw for _, raw in counters.read(folders.get(path), TABLE)[0]] == [0, 1]
     add_unseen(path, "c")
     look(folders, path, 60.0)
-    assert [raw for _, raw in counters.read(folders.get(path))[0]] == [0, 1, 7]
+    assert [raw for _, raw in counters.read(folders.get(path), TABLE)[0]] == [0, 1, 7]
 
 
 def test_files_beyond_its_share_are_opened_for_each_read(path: str) -> None:
     opened: list[int] = []
 
-    class Counted(SystemFiles):
+    class Counted(Files):
         def open(self, path: str) -> int:
             opened.append(super().open(path))
             return opened[-1]
@@ -253,7 +253,7 @@ def test_files_beyond_its_share_are_opened_for_each_read(path: str) -> None:
 
 def test_a_file_that_cannot_be_read_leaves_none_open(path: str, tmp_path: Path) -> None:
     (tmp_path / "d").mkdir()
-    folders = Folders(SystemFiles(), most_open=lambda: 0)
+    folders = Folders(Files(), most_open=lambda: 0)
     folders.begin(0.0)
     before = len(list(Path("/proc/self/fd").iterdir()))
     with pytest.raises(IsADirectoryError):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyrometer_exporters.node.nic.counters import HARDWARE, PMA
-from pyrometer_exporters.node.nic.widening import Widening
+from pyrometer_exporters.node.nic.link_down import Widening
 
 WRAPS = next(counter for counter in HARDWARE if counter.bits == 32)
 PINS = next(counter for counter in PMA if counter.file == "port_xmit_wait")
