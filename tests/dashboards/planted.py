@@ -123,6 +123,46 @@ def healthy() -> Series:
     return found
 
 
+WHERE = where("gpu-042")
+GPU = f'{WHERE}, gpu="3"'
+UUID = f'{GPU}, uuid="u-gpu-042-3"'
+PORT = f'{WHERE}, device="mlx5_3", port="1"'
+RANK = f'{WHERE}, run="r", attempt="1", rank="3"'
+INCIDENTS: dict[str, Series] = {
+    "a throttled GPU": {
+        f'DCGM_FI_DEV_GPU_TEMP{{{GPU}, UUID="u-gpu-042-3"}}': "91x120",
+        f'DCGM_FI_DEV_SM_CLOCK{{{GPU}, UUID="u-gpu-042-3"}}': "1200x120",
+        f'pyrometer_gpu_clock_event_seconds_total{{{UUID}, reason="hw_thermal"}}': "0+12x120",
+    },
+    "a flapping rail": {
+        f"pyrometer_nic_link_down_events_total{{{PORT}}}": "0x60 0+1x60",
+        f"pyrometer_nic_link_up{{{PORT}}}": "1x60 0x3 1x57",
+    },
+    "a straggler": {f'pyrometer_train_step_part_seconds_total{{{RANK}, part="wait"}}': "0x120"},
+    "a dead exporter": {
+        **{name: "1x60 stale" for name in healthy() if 'node="gpu-042"' in name},
+        'up{job="node", cluster="c1", node="gpu-042", instance="gpu-042:9935"}': "1x60 0x60",
+    },
+    "a lost GPU": {
+        f'DCGM_FI_DEV_GPU_TEMP{{{GPU}, UUID="u-gpu-042-3"}}': "58x60 stale",
+        f'DCGM_FI_DEV_SM_CLOCK{{{GPU}, UUID="u-gpu-042-3"}}': "1980x60 stale",
+        f"pyrometer_gpu_up{{{UUID}}}": "1x60 0x60",
+        f'pyrometer_gpu_xid_errors_total{{{UUID}, xid="79", class="critical"}}': "0x60 1x60",
+        f"pyrometer_gpu_xid_critical_errors_total{{{UUID}}}": "0x60 1x60",
+        f'pyrometer_down_reason_info{{{WHERE}, collector="gpu", part="3", reason="gpu_is_lost"}}': "_x60 1x60",
+        f'pyrometer_gpus_present{{{WHERE}, source="nvml"}}': "2x120",
+    },
+    "a lost batch": {
+        f'pyrometer_train_batch_step{{{where("gpu-041")}, run="r", attempt="1"}}': "1+1x70 _ 73+1x48",
+    },
+}
+
+
+def gives(expr: str, *samples: tuple[str, float], at: str = "20m") -> dict[str, object]:
+    """Return a test of promtool: an expression, and the labels and values of its answer at a moment."""
+    return {"expr": expr, "eval_time": at, "exp_samples": [{"labels": one, "value": value} for one, value in samples]}
+
+
 def answer(tmp_path: Path, series: Series, tests: Sequence[Mapping[str, object]], rules: Sequence[Path] = RULES) -> str:
     """The objections of promtool; empty if all was as expected."""
     inputs = [{"series": name, "values": values} for name, values in (healthy() | series).items()]

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from dashboards_planted import NODES, Series, answer, expression, healthy, where
+from dashboards_planted import NODES, Series, answer, expression, gives, healthy, where
 
 from pyrometer_simulator.stack import find_stack
 from pyrometer_simulator.stack.promtool import objections
@@ -42,7 +42,7 @@ def standing(gone: int) -> Series:
 def test_a_run_that_stands_still_names_who_fell_silent_first(board: str, title: str, tmp_path: Path) -> None:
     asked = f"max by (node, rank, who) ({expression(board, title, run='r')})"
     labels = '{node="gpu-043", rank="5", who="gpu-043 rank 5"}'
-    tests = [{"expr": asked, "exp_samples": [{"labels": labels, "value": 1}]}]
+    tests = [gives(asked, (labels, 1))]
     assert answer(tmp_path, standing(gone=5), tests) == ""
 
 
@@ -62,26 +62,26 @@ def died(first: int) -> dict[str, str]:
 def test_a_run_that_died_names_who_died_first(board: str, title: str, tmp_path: Path) -> None:
     asked = f"max by (node, rank, who) ({expression(board, title, run='r')})"
     labels = '{node="gpu-043", rank="5", who="gpu-043 rank 5 died first"}'
-    tests = [{"expr": asked, "exp_samples": [{"labels": labels, "value": 1}]}]
+    tests = [gives(asked, (labels, 1))]
     assert answer(tmp_path, died(first=5), tests) == ""
 
 
 def test_the_rank_that_died_first_is_in_the_table_of_ranks(tmp_path: Path) -> None:
     asked = expression("training-run", "Where the ranks are now", run="r")
     labels = '{cluster="c1", node="gpu-043", run="r", rank="5", part="died first"}'
-    tests = [{"expr": asked, "exp_samples": [{"labels": labels, "value": 1200 - 602}]}]
+    tests = [gives(asked, (labels, 1200 - 602))]
     assert answer(tmp_path, died(first=5), tests) == ""
 
 
 def test_in_a_hang_the_rank_whose_process_is_gone_is_first_among_those_that_wait(tmp_path: Path) -> None:
     asked = expression("training-run", "Where the ranks are now", run="r")
     tests = [
-        {
-            "expr": f'({asked}) and on (part) label_replace(vector(1), "part", "gone", "", "")',
-            "exp_samples": [{"labels": '{cluster="c1", node="gpu-043", run="r", rank="5", part="gone"}', "value": 585}],
-        },
-        {"expr": f"count({asked})", "exp_samples": [{"labels": "{}", "value": 6}]},
-        {"expr": f"max({asked})", "exp_samples": [{"labels": "{}", "value": 585}]},
+        gives(
+            f'({asked}) and on (part) label_replace(vector(1), "part", "gone", "", "")',
+            ('{cluster="c1", node="gpu-043", run="r", rank="5", part="gone"}', 585),
+        ),
+        gives(f"count({asked})", ("{}", 6)),
+        gives(f"max({asked})", ("{}", 585)),
     ]
     assert answer(tmp_path, standing(gone=5), tests) == ""
 
@@ -98,7 +98,7 @@ def test_steps_are_those_of_the_run_that_fell_and_not_of_the_slower_one(tmp_path
     }
     asked = expression("overview", "Steps", run=".+")
     labels = 'run:pyrometer_train_steps:rate1m{cluster="c1", run="r"}'
-    tests = [{"expr": asked, "exp_samples": [{"labels": labels, "value": 0.5}]}]
+    tests = [gives(asked, (labels, 0.5))]
     assert answer(tmp_path, series, tests) == ""
 
 
@@ -123,7 +123,7 @@ def test_a_node_that_does_not_answer_is_named_and_else_all_answer(tmp_path: Path
     dead = {'up{job="node", cluster="c1", node="gpu-042", instance="gpu-042:9935"}': "1x60 0x60"}
     for series, who, share in (({}, "all answer", 1), (dead, "gpu-042", 2 / 3)):
         labels = f'{{cluster="c1", who="{who}"}}'
-        tests = [{"expr": asked, "exp_samples": [{"labels": labels, "value": share}]}]
+        tests = [gives(asked, (labels, share))]
         assert answer(tmp_path, series, tests) == ""
 
 
@@ -131,7 +131,7 @@ def test_critical_and_warning_alerts_are_counted_apart(tmp_path: Path) -> None:
     dead = {'up{job="node", cluster="c1", node="gpu-042", instance="gpu-042:9935"}': "1x60 0x60"}
     for query, count in ((0, 0), (1, 1)):
         asked = expression("overview", "Alerts", query)
-        tests = [{"expr": asked, "exp_samples": [{"labels": "{}", "value": count}]}]
+        tests = [gives(asked, ("{}", count))]
         assert answer(tmp_path, dead, tests) == ""
 
 
@@ -151,7 +151,7 @@ def test_the_fabrics_table_names_a_flap_before_the_history_has_it(tmp_path: Path
         f'port:pyrometer_nic:rail{{{port}, rail="3", switch="leaf-3"}}': "1x120",
     }
     labels = '{node="gpu-042", device="mlx5_3", port="1", rail="3", switch="leaf-3"}'
-    test = {"expr": asked, "eval_time": "20m", "exp_samples": [{"labels": labels, "value": 17}]}
+    test = gives(asked, (labels, 17))
     inputs = [{"series": name, "values": values} for name, values in series.items()]
     path = tmp_path / "live.yaml"
     path.write_text(json.dumps({"tests": [{"interval": "15s", "input_series": inputs, "promql_expr_test": [test]}]}))
@@ -169,12 +169,9 @@ def test_a_nodes_board_says_which_gpu_is_lost_with_its_address_and_serial_number
     table = "GPUs that don't answer"
     row = '{gpu="3", pci_bus_id="0000:48:00.0", serial="1654"}'
     tests = [
-        {"expr": expression("node", "GPUs missing"), "exp_samples": [{"labels": '{who="GPU 3"}', "value": 1}]},
-        {"expr": expression("node", table), "exp_samples": [{"labels": row, "value": 1}]},
-        {
-            "expr": expression("node", table, 1),
-            "exp_samples": [{"labels": '{gpu="3", reason="gpu_is_lost"}', "value": 1}],
-        },
+        gives(expression("node", "GPUs missing"), ('{who="GPU 3"}', 1)),
+        gives(expression("node", table), (row, 1)),
+        gives(expression("node", table, 1), ('{gpu="3", reason="gpu_is_lost"}', 1)),
     ]
     tests[0]["expr"] = f"max by (who) ({tests[0]['expr']})"
     assert answer(tmp_path, LOST, tests) == ""
@@ -195,13 +192,13 @@ def test_a_node_that_a_run_waits_for_is_not_without_training(
     series: Series, who: str, value: float, tmp_path: Path
 ) -> None:
     asked = f"max by (who) ({expression('node', 'The others wait for', node='gpu-043')})"
-    tests = [{"expr": asked, "exp_samples": [{"labels": f'{{who="{who}"}}', "value": value}]}]
+    tests = [gives(asked, (f'{{who="{who}"}}', value))]
     assert answer(tmp_path, series, tests) == ""
 
 
 def test_a_node_with_ranks_that_take_no_step_yet_is_not_without_training(tmp_path: Path) -> None:
     asked = f"max by (who) ({expression('node', 'The others wait for')})"
-    tests = [{"expr": asked, "exp_samples": [{"labels": '{who="no step now"}', "value": -1}]}]
+    tests = [gives(asked, ('{who="no step now"}', -1))]
     assert answer(tmp_path, {name: "_x120" for name in healthy() if "pyrometer_train_step" in name}, tests) == ""
 
 
@@ -248,7 +245,7 @@ def test_a_run_below_what_its_job_expects_is_not_at_its_best(tmp_path: Path) -> 
     hoped = {f'pyrometer_train_expected_mfu_ratio{{{where("gpu-041")}, run="r", attempt="1"}}': "0.4x120"}
     row = expression("overview", "Runs: who waits for whom, and why", 2, run="r")
     tests = [
-        {"expr": f"round({asked}, 0.01)", "eval_time": "29m", "exp_samples": [{"labels": labels, "value": share}]}
+        gives(f"round({asked}, 0.01)", (labels, share), at="29m")
         for asked, labels, share in ((row, '{run="r"}', 0.75), (expression("alerts", "Harm"), "{}", 0.25))
     ]
     assert answer(tmp_path, STEADY | hoped, tests) == ""
@@ -268,7 +265,7 @@ def test_a_run_that_has_waited_since_it_began_is_not_at_its_best(series: Series,
     row = expression("overview", "Runs: who waits for whom, and why", 2, run="r")
     tile, harm = expression("overview", "MFU, 7 days", run=".+"), expression("alerts", "Harm")
     tests = [
-        {"expr": f"round({asked}, 0.01)", "eval_time": "29m", "exp_samples": [{"labels": labels, "value": share}]}
+        gives(f"round({asked}, 0.01)", (labels, share), at="29m")
         for asked, labels in (
             (row, '{run="r"}'),
             (expression("training-run", "Of its best", run="r"), "{}"),

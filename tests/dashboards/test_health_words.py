@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
-from dashboards_planted import healthy
+from dashboards_planted import gives, healthy
 from tools.board_lint import claims, finding
 from tools.board_lint.finding import LintContext
 from tools.board_lint.interpolation import builtin_variables, interpolate
@@ -92,7 +92,7 @@ def answers(folder: Path, boards: Mapping[str, Any]) -> Answers:
         for name, values in series.items()
     ]
     exprs = [expr for world in WORLDS for board in boards.values() for _, own in asked(board, world) for expr in own]
-    tests = [{"expr": expr, "eval_time": "20m", "exp_samples": []} for expr in dict.fromkeys(exprs)]
+    tests = [gives(expr) for expr in dict.fromkeys(exprs)]
     whole = {
         "rule_files": [str(path) for path in sorted(RULES.glob("*.rules.yaml"))],
         "evaluation_interval": "1m",

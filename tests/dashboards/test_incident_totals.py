@@ -5,41 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from dashboards_planted import Series, answer, expression, healthy, where
-
-WHERE = where("gpu-042")
-GPU = f'{WHERE}, gpu="3"'
-UUID = f'{GPU}, uuid="u-gpu-042-3"'
-PORT = f'{WHERE}, device="mlx5_3", port="1"'
-RANK = f'{WHERE}, run="r", attempt="1", rank="3"'
-UP = 'up{job="node", cluster="c1", node="gpu-042", instance="gpu-042:9935"}'
-
-PLANTED: dict[str, Series] = {
-    "a throttled GPU": {
-        f'DCGM_FI_DEV_SM_CLOCK{{{GPU}, UUID="u-gpu-042-3"}}': "1200x120",
-        f'pyrometer_gpu_clock_event_seconds_total{{{UUID}, reason="hw_thermal"}}': "0+12x120",
-    },
-    "a flapping rail": {
-        f"pyrometer_nic_link_down_events_total{{{PORT}}}": "0x60 0+1x60",
-        f"pyrometer_nic_link_up{{{PORT}}}": "1x60 0x3 1x57",
-    },
-    "a straggler": {f'pyrometer_train_step_part_seconds_total{{{RANK}, part="wait"}}': "0x120"},
-    "a dead exporter": {
-        **{name: "1x60 stale" for name in healthy() if 'node="gpu-042"' in name},
-        UP: "1x60 0x60",
-    },
-    "a lost GPU": {
-        f"pyrometer_gpu_up{{{UUID}}}": "1x60 0x60",
-        **{name: "1x60 stale" for name in healthy() if name.startswith("DCGM") and "u-gpu-042-3" in name},
-        f'pyrometer_gpu_xid_errors_total{{{UUID}, xid="79", class="critical"}}': "0x60 1x60",
-        f"pyrometer_gpu_xid_critical_errors_total{{{UUID}}}": "0x60 1x60",
-        f'pyrometer_down_reason_info{{{WHERE}, collector="gpu", part="3", reason="gpu_is_lost"}}': "_x60 1x60",
-        f'pyrometer_gpus_present{{{WHERE}, source="nvml"}}': "2x120",
-    },
-    "a lost batch": {
-        f'pyrometer_train_batch_step{{{where("gpu-041")}, run="r", attempt="1"}}': "1+1x70 _ 73+1x48",
-    },
-}  # fmt: skip
+from dashboards_planted import INCIDENTS, answer, expression, gives
 
 REASON = 'cluster:pyrometer_gpu_clock_event_seconds:gpus{cluster="c1", reason="hw_thermal"}'
 UNKNOWN = "group by (node, gpu) ((%s) >= 1e6)"  # so far off is no GPU: the map's mark of one without data
@@ -86,16 +52,15 @@ TOLD: tuple[tuple[str, str, str, int, str, str, str, float], ...] = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", PLANTED)
+@pytest.mark.parametrize("name", INCIDENTS)
 def test_totals_and_lines_tell_of_an_incident_exactly(name: str, tmp_path: Path) -> None:
     tests = []
     for incident, board, title, query, frame, at, labels, value in TOLD:
         if incident == name:
             asked = expression(board, title, query, run="r", gpu=".+", what="links", arrange="number")
-            samples = [{"labels": labels, "value": value}]
-            tests.append({"expr": frame % f"({asked})", "eval_time": at, "exp_samples": samples})
+            tests.append(gives(frame % f"({asked})", (labels, value), at=at))
     assert tests
-    assert answer(tmp_path, PLANTED[name], tests) == ""
+    assert answer(tmp_path, INCIDENTS[name], tests) == ""
 
 
 @pytest.mark.parametrize(("name", "gpus"), [("a dead exporter", ("2", "3")), ("a lost GPU", ("3",))])
@@ -103,9 +68,8 @@ def test_a_gpu_that_does_not_answer_has_its_place_on_the_map_as_one_without_data
     name: str, gpus: tuple[str, ...], tmp_path: Path
 ) -> None:
     asked = expression("gpu-matrix", "GPU map: every GPU against its rail", what="temperature", arrange="number")
-    samples = [{"labels": f'{{node="gpu-042", gpu="{gpu}"}}', "value": 1} for gpu in gpus]
-    tests = [{"expr": UNKNOWN % asked, "exp_samples": samples}]
-    assert answer(tmp_path, PLANTED[name], tests) == ""
+    named = [(f'{{node="gpu-042", gpu="{gpu}"}}', 1.0) for gpu in gpus]
+    assert answer(tmp_path, INCIDENTS[name], [gives(UNKNOWN % asked, *named)]) == ""
 
 
 # Where a culprit is looked for, and the incidents that it serves.
@@ -125,11 +89,10 @@ LOOKED_FOR: dict[tuple[str, str], set[str]] = {
 }
 
 
-@pytest.mark.parametrize("name", PLANTED)
+@pytest.mark.parametrize("name", INCIDENTS)
 def test_an_incident_is_not_blamed_on_a_part_of_another_kind(name: str, tmp_path: Path) -> None:
-    tests: list[dict[str, object]] = []
-    for panel, meant in LOOKED_FOR.items():
-        asked = expression(*panel, run="r")
-        seen = [{"labels": "{}", "value": 1}] if name in meant else []
-        tests.append({"expr": NAMED % asked, "exp_samples": seen})
-    assert answer(tmp_path, PLANTED[name], tests) == ""
+    tests = [
+        gives(NAMED % expression(*panel, run="r"), *([("{}", 1)] if name in meant else []))
+        for panel, meant in LOOKED_FOR.items()
+    ]
+    assert answer(tmp_path, INCIDENTS[name], tests) == ""

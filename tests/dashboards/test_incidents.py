@@ -9,39 +9,22 @@ import json
 from pathlib import Path
 
 import pytest
-from dashboards_planted import NODES, UNLINKED, Series, Shown, answer, expression, healthy, where
+from dashboards_planted import (
+    GPU,
+    INCIDENTS,
+    NODES,
+    PORT,
+    UNLINKED,
+    Series,
+    Shown,
+    answer,
+    expression,
+    gives,
+    where,
+)
 from tools.board_lint.interpolation import interpolate
 
 from pyrometer_dashboards.main import rendered
-
-GPU = 'cluster="c1", node="gpu-042", gpu="3"'
-PORT = 'cluster="c1", node="gpu-042", device="mlx5_3", port="1"'
-UUID = f'{GPU}, uuid="u-gpu-042-3"'
-HOT = {
-    f'DCGM_FI_DEV_GPU_TEMP{{{GPU}, UUID="u-gpu-042-3"}}': "91x120",
-    f'DCGM_FI_DEV_SM_CLOCK{{{GPU}, UUID="u-gpu-042-3"}}': "1200x120",
-    f'pyrometer_gpu_clock_event_seconds_total{{{UUID}, reason="hw_thermal"}}': "0+12x120",
-}
-FLAPPING = {
-    f"pyrometer_nic_link_down_events_total{{{PORT}}}": "0x60 0+1x60",
-    f"pyrometer_nic_link_up{{{PORT}}}": "1x60 0x3 1x57",
-}
-RANK = f'{where("gpu-042")}, run="r", attempt="1", rank="3"'
-STRAGGLER = {f'pyrometer_train_step_part_seconds_total{{{RANK}, part="wait"}}': "0x120"}
-DEAD = {
-    **{name: "1x60 stale" for name in healthy() if 'node="gpu-042"' in name},
-    'up{job="node", cluster="c1", node="gpu-042", instance="gpu-042:9935"}': "1x60 0x60",
-}
-LOST = {
-    'DCGM_FI_DEV_GPU_TEMP{cluster="c1", node="gpu-042", gpu="3", UUID="u-gpu-042-3"}': "58x60 stale",
-    'DCGM_FI_DEV_SM_CLOCK{cluster="c1", node="gpu-042", gpu="3", UUID="u-gpu-042-3"}': "1980x60 stale",
-    f"pyrometer_gpu_up{{{UUID}}}": "1x60 0x60",
-    f'pyrometer_gpu_xid_errors_total{{{UUID}, xid="79", class="critical"}}': "0x60 1x60",
-    f"pyrometer_gpu_xid_critical_errors_total{{{UUID}}}": "0x60 1x60",
-    f'pyrometer_down_reason_info{{{where("gpu-042")}, collector="gpu", part="3", reason="gpu_is_lost"}}': "_x60 1x60",
-    f'pyrometer_gpus_present{{{where("gpu-042")}, source="nvml"}}': "2x120",
-}
-LOST_BATCH = {'pyrometer_train_batch_step{cluster="c1", node="gpu-041", run="r", attempt="1"}': "1+1x70 _ 73+1x48"}
 
 GAP = '{cluster="c1", node="gpu-042", run="r", attempt="1", rank="3", stage="0", gpu="3"%s}'
 STRAGGLING = "rank:pyrometer_train_spare_gap:with_gpu" + GAP % ""
@@ -82,7 +65,7 @@ AWAITED = '{run="r", job_id="77", node="gpu-042", gpu="3", rank="3", state="behi
 EXACTLY = "* 0 + 1"
 POINTS = {"run": "r", "steps": "pyrometer_train_batch_step"}
 MONTH = {"steps": "none", "__range_s": "2592000", "__interval": "30s"}
-INCIDENTS: dict[str, tuple[Series, list[Shown]]] = {
+CULPRITS: dict[str, tuple[Series, list[Shown]]] = {
     "one rank that a collective waits for": (
         HANGS,
         [
@@ -95,13 +78,7 @@ INCIDENTS: dict[str, tuple[Series, list[Shown]]] = {
     "collectives that lose bandwidth": (
         SLOW_NETWORK,
         [
-            Shown(
-                "overview",
-                "Collectives below their best",
-                f"{{{KIND}}}",
-                1,
-                EXACTLY,
-            ),
+            Shown("overview", "Collectives below their best", f"{{{KIND}}}", 1, EXACTLY),
             Shown(
                 "training-run",
                 "Bandwidth, median rank",
@@ -111,8 +88,8 @@ INCIDENTS: dict[str, tuple[Series, list[Shown]]] = {
             ),
         ],
     ),
-    "one throttled GPU": (
-        HOT,
+    "a throttled GPU": (
+        INCIDENTS["a throttled GPU"],
         [
             Shown("overview", "Throttled", throttled("gpu-042/3", "gpu-042 GPU 3"), 0.8),
             Shown(
@@ -165,8 +142,8 @@ INCIDENTS: dict[str, tuple[Series, list[Shown]]] = {
             fires("GpuThrottledThermal", "critical", "gpu", 'node="gpu-042", gpu="3", uuid="u-gpu-042-3"'),
         ],
     ),
-    "one flapping rail": (
-        FLAPPING,
+    "a flapping rail": (
+        INCIDENTS["a flapping rail"],
         [
             Shown(
                 "fabric",
@@ -176,11 +153,7 @@ INCIDENTS: dict[str, tuple[Series, list[Shown]]] = {
                 EXACTLY,
             ),
             Shown(
-                "fabric",
-                "Worst port, 10 min",
-                f'{{{PORT}, at="gpu-042/mlx5_3/1", who="gpu-042 mlx5_3/1"}}',
-                1,
-                EXACTLY,
+                "fabric", "Worst port, 10 min", f'{{{PORT}, at="gpu-042/mlx5_3/1", who="gpu-042 mlx5_3/1"}}', 1, EXACTLY
             ),
             Shown("fabric", "Losses by rail and switch", '{rail="3"}', 1, EXACTLY),
             Shown(
@@ -206,8 +179,8 @@ INCIDENTS: dict[str, tuple[Series, list[Shown]]] = {
             fires("NicLinkFlapping", "critical", "nic", 'node="gpu-042", device="mlx5_3", port="1"'),
         ],
     ),
-    "one straggler": (
-        STRAGGLER,
+    "a straggler": (
+        INCIDENTS["a straggler"],
         [
             Shown("overview", "Straggler", NAMED, 0.2, variables={"run": ".+"}),
             Shown("training-run", "All wait for", NAMED, 0.2, variables={"run": "r"}),
@@ -217,25 +190,20 @@ INCIDENTS: dict[str, tuple[Series, list[Shown]]] = {
             fires("TrainStraggler", "warning", "train", 'node="gpu-042", run="r", rank="3"'),
         ],
     ),
-    "one dead exporter": (
-        DEAD,
+    "a dead exporter": (
+        INCIDENTS["a dead exporter"],
         [
             Shown("stack-health", "Targets that don't answer", f"up{{{ANSWERS}}}", 0),
             Shown("stack-health", "Checks, of nodes where one fails", '{node="gpu-042", check="answers"}', 0),
             Shown("overview", "GPUs without data", '{node="gpu-042"}', 2),
-            Shown(
-                "gpu-matrix",
-                "GPUs without data",
-                '{node="gpu-042", gpu="all"}',
-                2,
-            ),
+            Shown("gpu-matrix", "GPUs without data", '{node="gpu-042", gpu="all"}', 2),
             Shown("node", "Answers", "{}", 0),
             Shown("node", "GPUs missing", '{who="GPUs"}', 2),
             fires("NodeExporterDown", "warning", "stack", 'node="gpu-042", instance="gpu-042:9935"'),
         ],
     ),
-    "one lost GPU": (
-        LOST,
+    "a lost GPU": (
+        INCIDENTS["a lost GPU"],
         [
             Shown("overview", "GPUs without data", '{node="gpu-042"}', 1),
             Shown("gpu-matrix", "GPUs without data", '{node="gpu-042", gpu="3"}', 1),
@@ -292,8 +260,8 @@ INCIDENTS: dict[str, tuple[Series, list[Shown]]] = {
             fires("GpuLost", "critical", "gpu", 'node="gpu-042", gpu="3", uuid="u-gpu-042-3"'),
         ],
     ),
-    "one lost batch": (
-        LOST_BATCH,
+    "a lost batch": (
+        INCIDENTS["a lost batch"],
         [
             Shown("training-run", "Batches lost", "{}", 1, variables={"run": "r"}),
             Shown(
@@ -326,43 +294,37 @@ QUIET = (
 )
 
 
-@pytest.mark.parametrize("name", INCIDENTS)
+@pytest.mark.parametrize("name", CULPRITS)
 def test_the_panels_meant_for_an_incident_name_exactly_the_culprit(name: str, tmp_path: Path) -> None:
-    series, panels = INCIDENTS[name]
-    tests = [
-        {"expr": each.asked(), "eval_time": each.at, "exp_samples": [{"labels": each.labels, "value": each.value}]}
-        for each in panels
-    ]
+    series, panels = CULPRITS[name]
+    tests = [gives(panel.asked(), (panel.labels, panel.value), at=panel.at) for panel in panels]
     assert answer(tmp_path, series, tests) == ""
 
 
 def test_where_all_is_well_nobody_is_named(tmp_path: Path) -> None:
     # -1: looked, and found nothing.
-    assert answer(tmp_path, {}, [{"expr": f"({expression(*each)}) != -1", "exp_samples": []} for each in QUIET]) == ""
+    assert answer(tmp_path, {}, [gives(f"({expression(*panel)}) != -1") for panel in QUIET]) == ""
 
 
 @pytest.mark.parametrize("at", ["17m45s", "18m15s"])
 def test_a_lost_batch_is_marked_at_its_own_moment_only(at: str, tmp_path: Path) -> None:
     asked = expression("training-run", "MFU of every batch", 6, **POINTS)
-    assert answer(tmp_path, LOST_BATCH, [{"expr": asked, "eval_time": at, "exp_samples": []}]) == ""
+    assert answer(tmp_path, INCIDENTS["a lost batch"], [gives(asked, at=at)]) == ""
 
 
 def test_points_of_a_followed_log_say_of_how_many_steps_they_are(tmp_path: Path) -> None:
     asked = expression("training-run", "MFU of every batch", 7, run="r")
     log = {f'pyrometer_train_batch_steps{{{where(NODES[0])}, run="r", attempt="1"}}': "10x120"}
-    assert answer(tmp_path, log, [{"expr": asked, "exp_samples": [{"labels": '{steps="10"}', "value": 1}]}]) == ""
-    each = dict.fromkeys(log, "1x120")
-    assert answer(tmp_path, each, [{"expr": asked, "exp_samples": []}]) == ""
+    assert answer(tmp_path, log, [gives(asked, ('{steps="10"}', 1))]) == ""
+    assert answer(tmp_path, dict.fromkeys(log, "1x120"), [gives(asked)]) == ""
 
 
 def test_a_node_that_is_gone_has_no_numbers(tmp_path: Path) -> None:
-    shown = (
-        "Steps from the rail's median", "Links lost", "Worst GPU, throttled", "The others wait for",
-    )  # fmt: skip
-    tests = [{"expr": expression("node", title, gpu=".+"), "exp_samples": []} for title in shown]
+    titles = ("Steps from the rail's median", "Links lost", "Worst GPU, throttled", "The others wait for")
+    tests = [gives(expression("node", title, gpu=".+")) for title in titles]
     # The fabric's own exporter goes on to know the ports.
     fabric = f'pyrometer_fabric_port_info{{{where("gpu-042")}, device="mlx5_3", port="1", rail="3", switch="leaf-1"}}'
-    assert answer(tmp_path, DEAD | {fabric: "1x120"}, tests) == ""
+    assert answer(tmp_path, INCIDENTS["a dead exporter"] | {fabric: "1x120"}, tests) == ""
 
 
 def test_a_mark_is_the_start_of_an_alert_that_fires_and_one_that_fires_again_has_no_other(tmp_path: Path) -> None:
@@ -376,9 +338,9 @@ def test_a_mark_is_the_start_of_an_alert_that_fires_and_one_that_fires_again_has
         f"ALERTS_FOR_STATE{{{waits}}}": "50x60",
         f'ALERTS{{{waits}, alertstate="pending"}}': "1x60",
     }
-    begins = {"eval_time": "90s", "exp_samples": [{"labels": f"{{{fires}}}", "value": 50_000}]}
-    later = [{"eval_time": at, "exp_samples": []} for at in ("150s", "255s", "330s", "10m")]
-    assert answer(tmp_path, series, [{"expr": asked, **each} for each in (begins, *later)]) == ""
+    begins = gives(asked, (f"{{{fires}}}", 50_000), at="90s")
+    later = [gives(asked, at=at) for at in ("150s", "255s", "330s", "10m")]
+    assert answer(tmp_path, series, [begins, *later]) == ""
 
 
 def test_alerts_stand_by_what_they_ask_for_and_not_by_the_name_of_their_severity(tmp_path: Path) -> None:
@@ -389,5 +351,5 @@ def test_alerts_stand_by_what_they_ask_for_and_not_by_the_name_of_their_severity
         series[f"ALERTS_FOR_STATE{{{names}}}"] = "0x120"
         series[f'ALERTS{{{names}, alertstate="firing"}}'] = "1x120"
     asked = f"count by (severity, urgency) ({expression('alerts', 'Firing now, with the part that is meant')})"
-    expected = [{"labels": f'{{severity="{name}", urgency="{at}"}}', "value": 1} for at, name in enumerate(order)]
-    assert answer(tmp_path, series, [{"expr": asked, "exp_samples": expected}]) == ""
+    expected = [(f'{{severity="{name}", urgency="{at}"}}', 1.0) for at, name in enumerate(order)]
+    assert answer(tmp_path, series, [gives(asked, *expected)]) == ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from dashboards_planted import RULES, UNLINKED, answer, expression, where
+from dashboards_planted import RULES, UNLINKED, answer, expression, gives, where
 
 WHOLE = "Open incidents: who did it, and why"
 BY_HARM = "Incidents by harm in the range"
@@ -26,7 +26,7 @@ def test_an_open_incident_of_the_stack_which_has_no_cluster_is_in_the_table(tmp_
 
 @pytest.mark.parametrize("title", [WHOLE, BY_HARM])
 def test_a_service_that_exports_no_incidents_proves_nothing(title: str, tmp_path: Path) -> None:
-    assert answer(tmp_path, HEARTBEAT, [{"expr": expression("alerts", title), "exp_samples": []}]) == ""
+    assert answer(tmp_path, HEARTBEAT, [gives(expression("alerts", title))]) == ""
 
 
 def test_the_loss_of_an_incident_without_a_cluster_counts(tmp_path: Path) -> None:
@@ -48,12 +48,8 @@ def test_nothing_found_is_not_said_beside_what_another_query_found(tmp_path: Pat
     memory = f'DCGM_FI_DEV_ECC_DBE_AGG_TOTAL{{{where("gpu-042")}, gpu="3", UUID="u-gpu-042-3"}}'
     xids, errors = (expression("reliability", "GPUs that fail again", query, __range="28m") for query in (0, 1))
     tests = [
-        {"expr": xids, "eval_time": "29m", "exp_samples": []},
-        {
-            "expr": f"count by (node, gpu) ({errors})",
-            "eval_time": "29m",
-            "exp_samples": [{"labels": '{node="gpu-042", gpu="3"}', "value": 1}],
-        },
+        gives(xids, at="29m"),
+        gives(f"count by (node, gpu) ({errors})", ('{node="gpu-042", gpu="3"}', 1), at="29m"),
     ]
     assert answer(tmp_path, {memory: "0x20 1x70 2x29"}, tests) == ""
     # Its row has a blank label, by which Grafana groups rows.

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from dashboards_planted import Series, answer, expression, where
+from dashboards_planted import Series, answer, expression, gives, where
 from tools.board_lint import finding
 
 from pyrometer_dashboards import fleet_panels
@@ -57,10 +57,7 @@ def test_the_label_that_a_link_names_is_in_the_answer(tmp_path: Path) -> None:
     asked = {(board, title, label): expression(board, title, **CHOSEN) for board, title, label in tiles()}
     assert ("overview", "Runs in trouble", "run") in asked
     tests = [
-        {
-            "expr": f"group by ({label}) ({expr})",
-            "exp_samples": [{"labels": f'{{{label}="{AT_FAULT[label]}"}}', "value": 1}],
-        }
+        gives(f"group by ({label}) ({expr})", (f'{{{label}="{AT_FAULT[label]}"}}', 1))
         for (_, _, label), expr in asked.items()
     ]
     assert answer(tmp_path, TROUBLE, tests) == ""
