@@ -35,6 +35,10 @@ class Bench:
             status = doctor.main([*paths, *flags])
         return status, self._capsys.readouterr().out
 
+    def absent(self, gpu: int = 0) -> dict[str, str]:
+        """Return why each metric that a GPU lacks is absent."""
+        return {entry["metric"]: entry["why"] for entry in self.json()[1]["gpus"][gpu]["absent"]}
+
     def json(self, *flags: str) -> tuple[int, Any]:
         status, out = self.doctor("--json", *flags)
         return status, json.loads(out)

@@ -108,14 +108,33 @@ def test_fewer_gpus_than_the_least_value_is_of_are_not_too_slow(
     assert run("--run=nccl", "--limit=nccl_all_reduce=100")[0] == 2
 
 
-def test_a_fault_that_the_tool_names_is_a_failure_whatever_its_status(install: Install, run: Any) -> None:
-    install("dcgmi", prints="dcgm-4.5.3-failed.json", status=226)
-    assert run("--run=dcgm") == (2, "FAILED dcgm: memory on GPU 3 failed: GPU 3 ECC error\n")
+BUSY = "#!/bin/sh\ncase $1 in --query-gpu*) echo 'NVIDIA H100 80GB HBM3, {}';; esac\n"
+NOT_IDLE = "NOT RUN nccl: GPUs are not idle: "
 
 
-def test_the_first_program_that_is_installed_is_run(install: Install, run: Any) -> None:
-    install("gpu_burn", prints="gpu-burn-h100.txt")
-    assert run("--run=burn") == (0, "OK burn: burn 51.4 TFLOP/s\n")
+@pytest.mark.parametrize(
+    ("program", "does", "status", "line"),
+    [
+        pytest.param("dcgmi", {"prints": "dcgm-4.5.3-failed.json", "status": 226}, 2,
+                     "FAILED dcgm: memory on GPU 3 failed: GPU 3 ECC error", id="a fault, whatever the exit status"),
+        pytest.param("gpu_burn", {"prints": "gpu-burn-h100.txt"}, 0, "OK burn: burn 51.4 TFLOP/s",
+                     id="the first program that is installed"),
+        pytest.param("all_reduce_perf", {"script": "#!/bin/sh\nkill -SEGV $$\n"}, 2,
+                     "FAILED nccl: it exited with status -11 and printed no results", id="a crash"),
+        pytest.param("nvidia-smi", {"script": "#!/bin/sh\nexit 9\n"}, 3,
+                     f"{NOT_IDLE}nvidia-smi does not answer: CalledProcessError", id="a driver without an answer"),
+        *(pytest.param("nvidia-smi", {"script": BUSY.format(load)}, 3,
+                       f"{NOT_IDLE}utilization of GPU 0 is {load or 'missing'}", id=f"a GPU at load {load!r}")
+          for load in ("7", "[N/A]", "[Unknown Error]", "")),
+    ],
+)  # fmt: skip
+def test_what_a_program_does_decides_what_is_said_and_the_status(
+    install: Install, run: Any, program: str, does: dict[str, Any], *, status: int, line: str
+) -> None:
+    install("all_reduce_perf", prints="nccl-h100.txt")
+    install(program, **does)
+    test = line.partition(":")[0].split()[-1]
+    assert run(f"--run={test}") == (status, f"{line}\n")
 
 
 def test_a_tool_that_hangs_is_killed_and_has_failed(
@@ -149,11 +168,6 @@ def test_a_folder_that_is_not_there_is_no_fault_of_the_disk(install: Install, ru
     assert out.endswith(": No such file or directory\n")
 
 
-def test_a_tool_that_crashes_has_failed(install: Install, run: Any) -> None:
-    install("all_reduce_perf", script="#!/bin/sh\nkill -SEGV $$\n")
-    assert run("--run=nccl") == (2, "FAILED nccl: it exited with status -11 and printed no results\n")
-
-
 def test_an_output_that_cannot_be_read_is_neither_pass_nor_failure(install: Install, run: Any, tmp_path: Path) -> None:
     install("all_reduce_perf", script="#!/bin/sh\necho hello\n")
     assert run("--run=nccl") == (3, "UNKNOWN nccl: its output can't be read: it has no line of results\n")
@@ -165,21 +179,6 @@ def test_gpus_in_use_are_left_alone(install: Install, run: Any, tmp_path: Path) 
     (tmp_path / "pids").write_text("4711\n")
     assert run("--run=nccl") == (3, "NOT RUN nccl: GPUs are not idle: in use by process 4711\n")
     assert not (tmp_path / "active.json").exists()
-
-
-@pytest.mark.parametrize("load", ["7", "[N/A]", "[Unknown Error]", ""])
-def test_a_gpu_that_is_not_known_to_be_idle_is_left_alone(install: Install, run: Any, load: str) -> None:
-    install("all_reduce_perf", prints="nccl-h100.txt")
-    install("nvidia-smi", script=f"#!/bin/sh\ncase $1 in --query-gpu*) echo 'NVIDIA H100 80GB HBM3, {load}';; esac\n")
-    assert run("--run=nccl") == (
-        3, f"NOT RUN nccl: GPUs are not idle: utilization of GPU 0 is {load or 'missing'}\n",
-    )  # fmt: skip
-
-
-def test_a_driver_that_does_not_answer_is_no_idle_gpu(install: Install, run: Any) -> None:
-    install("all_reduce_perf", prints="nccl-h100.txt")
-    install("nvidia-smi", script="#!/bin/sh\nexit 9\n")
-    assert run("--run=nccl")[1] == "NOT RUN nccl: GPUs are not idle: nvidia-smi does not answer: CalledProcessError\n"
 
 
 def test_what_is_not_installed_or_no_longer_fits_the_budget_is_not_run(install: Install, run: Any) -> None:
