@@ -186,13 +186,8 @@ def culprits(dumps: Iterable[Dump], waits: Iterable[Wait]) -> list[int]:
 
 def explain(dumps: Sequence[Dump]) -> list[str]:
     """Return lines that say which collective hangs, who came to it, who did not, and where in the code."""
-    waits = join(dumps)
-    return _explained(dumps, waits, culprits(dumps, waits))
-
-
-def _explained(dumps: Sequence[Dump], waits: Sequence[Wait], found: Sequence[int]) -> list[str]:
     by_rank = {dump.rank: dump for dump in dumps}
-    lines = []
+    lines, waits = [], join(dumps)
     for wait in waits:
         name = f"{wait.collective.name} {wait.collective.sequence:,} of {_group_name(wait.group, dumps)}"
         lines.append(
@@ -203,8 +198,9 @@ def _explained(dumps: Sequence[Dump], waits: Sequence[Wait], found: Sequence[int
         if wait.unsure:
             lines.append(_may_have_come(wait.unsure))
         lines.extend(f"  rank {rank} is in {other} instead" for rank, other in wait.others)
-    lines.extend(_last_seen(rank, by_rank.get(rank)) for rank in found)
-    if not found:
+    named = culprits(dumps, waits)
+    lines.extend(_last_seen(rank, by_rank.get(rank)) for rank in named)
+    if not named:
         lines.append(_nobody(waits))
     return [_printable(line) for line in lines]
 
@@ -250,10 +246,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         return 2
     ranks = list(dumps.values())
-    waits = join(ranks)
-    found = culprits(ranks, waits)
-    sys.stdout.write("\n".join(_explained(ranks, waits, found)) + "\n")
-    return 0 if found else 1
+    sys.stdout.write("\n".join(explain(ranks)) + "\n")
+    return 0 if culprits(ranks, join(ranks)) else 1
 
 
 def _read(path: str) -> tuple[bytes, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -118,11 +118,6 @@ class Snapshot:
         found = dict(zip(largest.peers, largest.ranks, strict=True))
         found.update((one.peer, one.rank) for one in largest.absent)
         return found if len(found) == len(self.peers) else {}
-
-    def members(self) -> Iterator[tuple[Communicator, dict[int, int]]]:
-        """Yield each communicator with the counts by peer index."""
-        for one in self.communicators:
-            yield one, dict(zip(one.peers, one.launched, strict=True))
 
 
 def state_of(init_state: int, async_error: int) -> str:

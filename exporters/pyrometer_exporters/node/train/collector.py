@@ -12,7 +12,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from pyrometer.ring import PARTS
@@ -68,12 +68,14 @@ class TrainCollector:
         self._lock = threading.Lock()
         self._folder_down: Down | None = None
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._poll_for_ever, name="train-rings", daemon=True)
+        rings = ("the rings", POLL_SECONDS, self._tracker.wait, self._read_rings)
+        self._thread = threading.Thread(target=self._repeat, args=rings, name="train-rings", daemon=True)
         self._thread.start()
         directories = getattr(context.flags, "collector.train.flight-recorder-directory", None) or []
         self._dumps = FlightRecorder([Path(one) for one in directories], context.clock.wall)
         if directories:
-            threading.Thread(target=self._read_dumps_for_ever, name="train-dumps", daemon=True).start()
+            dumps = ("the Flight Recorder's dumps", DUMP_SECONDS, self._stop.wait, self.read_dumps)
+            threading.Thread(target=self._repeat, args=dumps, name="train-dumps", daemon=True).start()
 
     def collect(self, until: float) -> Iterable[Sample | Down]:
         """See :class:`Collector`."""
@@ -156,22 +158,20 @@ class TrainCollector:
         self._saved = offset, holders = self._tracker.offset_ms, self._tracker.names.holders
         self._cursor_file.save(self._store.cursors(), offset, holders)
 
-    def _poll_for_ever(self) -> None:
+    def _repeat(
+        self, what: str, seconds: float, wait: Callable[[float], bool | None], read: Callable[[], object]
+    ) -> None:
         while not self._stop.is_set():
             try:
-                self._tracker.wait(POLL_SECONDS)
-                with self._locked():
-                    self._poll()
+                if not wait(seconds):
+                    read()
             except Exception:
-                log.exception("reading the rings failed; retrying in %s s", POLL_SECONDS)
-                self._stop.wait(POLL_SECONDS)
+                log.exception("reading %s failed; retrying in %s s", what, seconds)
+                self._stop.wait(seconds)
 
-    def _read_dumps_for_ever(self) -> None:
-        while not self._stop.wait(DUMP_SECONDS):
-            try:
-                self.read_dumps()
-            except Exception:
-                log.exception("reading the Flight Recorder's dumps failed; retrying in %s s", DUMP_SECONDS)
+    def _read_rings(self) -> None:
+        with self._locked():
+            self._poll()
 
     def read_dumps(self) -> None:
         """Read the Flight Recorder's new dumps of this node's ranks."""

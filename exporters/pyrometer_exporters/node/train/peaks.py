@@ -10,7 +10,6 @@ Nothing is guessed: a GPU that isn't listed has no peak, so its run has FLOP/s b
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 
@@ -34,16 +33,12 @@ class Peak(NamedTuple):
     source: str
 
 
-class _Row(NamedTuple):
-    """Names that share a peak: 16-bit types in one number, as they differ on three old parts only."""
-
-    names: str
-    half: float
-    tf32: float | None
-    fp8: float | None
-    fp4: float | None
-    source: str
-    bf16: float | None = -1.0
+def _row(  # noqa: PLR0917  a row of the table
+    names: str, half: float, tf32: float | None, fp8: float | None, fp4: float | None, source: str,
+    bf16: float | None = -1.0,
+) -> dict[str, Peak]:  # fmt: skip
+    """Give GPUs a peak by their names: 16-bit types in one number, as they differ on three old parts only."""
+    return dict.fromkeys(names.split("|"), Peak(half if bf16 == -1.0 else bf16, half, tf32, fp8, fp4, source))
 
 
 _SPARSE = "half of its figures with sparsity"
@@ -51,89 +46,82 @@ _HALVED = f"datasheet, {_SPARSE}"
 _RTX_PRO = "datasheet: its AI TOPS are sparse FP4, twice the dense, four times FP8, eight times BF16"
 _GCD = "datasheet, half: a device is one of the package's two dies"
 _ROWS = (
-    _Row("Tesla V100-SXM2-16GB|Tesla V100-SXM2-32GB|Tesla V100-SXM3-32GB|Tesla V100-DGXS-16GB|Tesla V100-DGXS-32GB",
+    _row("Tesla V100-SXM2-16GB|Tesla V100-SXM2-32GB|Tesla V100-SXM3-32GB|Tesla V100-DGXS-16GB|Tesla V100-DGXS-32GB",
          125, None, None, None, "V100 datasheet; DGX-2 and DGX Station: 2 and 0.5 PFLOP/s", None),
-    _Row("Tesla V100-PCIE-16GB|Tesla V100-PCIE-32GB", 112, None, None, None, "V100 datasheet", None),
-    _Row("Tesla V100S-PCIE-32GB", 130, None, None, None, "V100 datasheet", None),
-    _Row("Tesla T4", 65, None, None, None, "T4 datasheet", None),
-    _Row("Quadro RTX 6000|Quadro RTX 8000", 130.5, None, None, None, "datasheet", None),
-    _Row("Quadro RTX 5000", 89.2, None, None, None, "datasheet", None),
-    _Row("NVIDIA A100-SXM4-40GB|NVIDIA A100-SXM4-80GB|NVIDIA A100-PCIE-40GB|NVIDIA A100 80GB PCIe|NVIDIA A100-PG509-200"
+    _row("Tesla V100-PCIE-16GB|Tesla V100-PCIE-32GB", 112, None, None, None, "V100 datasheet", None),
+    _row("Tesla V100S-PCIE-32GB", 130, None, None, None, "V100 datasheet", None),
+    _row("Tesla T4", 65, None, None, None, "T4 datasheet", None),
+    _row("Quadro RTX 6000|Quadro RTX 8000", 130.5, None, None, None, "datasheet", None),
+    _row("Quadro RTX 5000", 89.2, None, None, None, "datasheet", None),
+    _row("NVIDIA A100-SXM4-40GB|NVIDIA A100-SXM4-80GB|NVIDIA A100-PCIE-40GB|NVIDIA A100 80GB PCIe|NVIDIA A100-PG509-200"
          "|NVIDIA PG509-210", 312, 156, None, None, "A100 datasheet; PG509 boards have the ids of the SXM4 ones"),
-    _Row("NVIDIA A800-SXM4-40GB|NVIDIA A800-SXM4-80GB|NVIDIA A800 80GB PCIe|NVIDIA A800 80GB PCIe LC",
+    _row("NVIDIA A800-SXM4-40GB|NVIDIA A800-SXM4-80GB|NVIDIA A800 80GB PCIe|NVIDIA A800 80GB PCIe LC",
          312, 156, None, None, "A800 datasheet: an A100 with less NVLink"),
-    _Row("NVIDIA A800 40GB Active", 311.9, 155.9, None, None, _HALVED),
-    _Row("NVIDIA A100-SXM-64GB", 358, 179, None, None, "Leonardo, arXiv 2307.16885: 124 SMs at 1410 MHz"),
-    _Row("NVIDIA A30", 165, 82, None, None, "A30 datasheet"),
-    _Row("NVIDIA A40", 149.7, 74.8, None, None, "A40 datasheet"),
-    _Row("NVIDIA A16", 17.9, 9, None, None, "A16 datasheet, one of its four GPUs"),
-    _Row("NVIDIA A10", 125, 62.5, None, None, "A10 datasheet"),
-    _Row("NVIDIA A10G", 70, 35, None, None, "A10G datasheet"),
-    _Row("NVIDIA A2", 18, 9, None, None, "A2 datasheet"),
-    _Row("NVIDIA RTX A6000", 154.8, 77.4, None, None, _HALVED),
-    _Row("NVIDIA RTX A5500", 136.4, 68.2, None, None, _HALVED),
-    _Row("NVIDIA RTX A5000", 111.1, 55.6, None, None, _HALVED),
-    _Row("NVIDIA RTX A4500", 94.6, 47.3, None, None, _HALVED),
-    _Row("NVIDIA RTX A4000", 76.7, 38.3, None, None, _HALVED),
-    _Row("NVIDIA RTX A2000|NVIDIA RTX A2000 12GB", 31.95, 16, None, None, _HALVED),
-    _Row("NVIDIA L2", 96.5, 48.3, 193, None, "L2 datasheet"),
-    _Row("NVIDIA L4", 121, 60, 242, None, "L4 datasheet"),
-    _Row("NVIDIA L20", 119.5, 59.8, 239, None, "L20 datasheet"),
-    _Row("NVIDIA L40", 181, 90.5, 362, None, "L40 datasheet"),
-    _Row("NVIDIA L40S", 362, 183, 733, None, "L40S datasheet"),
-    _Row("NVIDIA RTX 6000 Ada Generation", 364.2, 182.1, 728.5, None, _HALVED),
-    _Row("NVIDIA RTX 5880 Ada Generation", 277.1, 138.6, 554.2, None, _HALVED),
-    _Row("NVIDIA RTX 5000 Ada Generation", 261.1, 130.6, 522.2, None, _HALVED),
-    _Row("NVIDIA RTX 4500 Ada Generation", 158.5, 79.3, 317, None, _HALVED),
-    _Row("NVIDIA RTX 4000 Ada Generation", 106.9, 53.5, 213.8, None, _HALVED),
-    _Row("NVIDIA RTX 4000 SFF Ada Generation", 76.7, 38.4, 153.4, None, _HALVED),
-    _Row("NVIDIA RTX 2000 Ada Generation", 48, 24, 96, None, _HALVED),
-    _Row("NVIDIA H100 80GB HBM3", 989.4, 494.7, 1979, None, "H100 datasheet, SXM"),
-    _Row("NVIDIA H100", 989.4, 494.7, 1979, None, "H100 datasheet, SXM: the board of 96 GB, id 2339"),
-    _Row("NVIDIA H800", 989.4, 494.7, 1979, None, "H800 datasheet: an H100 SXM with less NVLink and FP64"),
-    _Row("NVIDIA GH200 120GB|NVIDIA GH200 480GB|NVIDIA GH200 144G HBM3e", 989.4, 494.7, 1979, None, "GH200 datasheet"),
-    _Row("NVIDIA H100 PCIe", 756, 378, 1513, None, "H100 datasheet, PCIe"),
-    _Row("NVIDIA H800 PCIe", 756, 378, 1513, None, "H800 datasheet: an H100 PCIe with less NVLink and FP64"),
-    _Row("NVIDIA H100 NVL", 835, 418, 1671, None, "H100 datasheet, NVL"),
-    _Row("NVIDIA H800 NVL", 835, 418, 1671, None, "H800 datasheet: an H100 NVL with less NVLink and FP64"),
-    _Row("NVIDIA H200", 989, 494.5, 1979, None, "H200 datasheet, SXM"),
-    _Row("NVIDIA H200 NVL", 835, 418, 1671, None, "H200 datasheet, NVL"),
-    _Row("NVIDIA H20|NVIDIA H20-3e", 148, 74, 296, None, "H20 datasheet; the 3e has more memory"),
-    _Row("NVIDIA B200", 2250, 1125, 4500, 9000, "DGX B200 datasheet: an eighth, dense"),
-    _Row("NVIDIA GB200", 2500, 1250, 5000, 10000, "GB200 NVL72 datasheet: a 72nd, dense"),
-    _Row("NVIDIA B300 SXM6 AC", 2250, 1125, 4500, None, "DGX B300 datasheet: an eighth; NVIDIA states two FP4 figures"),
-    _Row("NVIDIA GB300", 2500, 1250, 5000, 15000, "GB300 NVL72 datasheet: a 72nd, dense"),
-    _Row("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", 503.8, 251.9, 1007.6, 2015.2,
+    _row("NVIDIA A800 40GB Active", 311.9, 155.9, None, None, _HALVED),
+    _row("NVIDIA A100-SXM-64GB", 358, 179, None, None, "Leonardo, arXiv 2307.16885: 124 SMs at 1410 MHz"),
+    _row("NVIDIA A30", 165, 82, None, None, "A30 datasheet"),
+    _row("NVIDIA A40", 149.7, 74.8, None, None, "A40 datasheet"),
+    _row("NVIDIA A16", 17.9, 9, None, None, "A16 datasheet, one of its four GPUs"),
+    _row("NVIDIA A10", 125, 62.5, None, None, "A10 datasheet"),
+    _row("NVIDIA A10G", 70, 35, None, None, "A10G datasheet"),
+    _row("NVIDIA A2", 18, 9, None, None, "A2 datasheet"),
+    _row("NVIDIA RTX A6000", 154.8, 77.4, None, None, _HALVED),
+    _row("NVIDIA RTX A5500", 136.4, 68.2, None, None, _HALVED),
+    _row("NVIDIA RTX A5000", 111.1, 55.6, None, None, _HALVED),
+    _row("NVIDIA RTX A4500", 94.6, 47.3, None, None, _HALVED),
+    _row("NVIDIA RTX A4000", 76.7, 38.3, None, None, _HALVED),
+    _row("NVIDIA RTX A2000|NVIDIA RTX A2000 12GB", 31.95, 16, None, None, _HALVED),
+    _row("NVIDIA L2", 96.5, 48.3, 193, None, "L2 datasheet"),
+    _row("NVIDIA L4", 121, 60, 242, None, "L4 datasheet"),
+    _row("NVIDIA L20", 119.5, 59.8, 239, None, "L20 datasheet"),
+    _row("NVIDIA L40", 181, 90.5, 362, None, "L40 datasheet"),
+    _row("NVIDIA L40S", 362, 183, 733, None, "L40S datasheet"),
+    _row("NVIDIA RTX 6000 Ada Generation", 364.2, 182.1, 728.5, None, _HALVED),
+    _row("NVIDIA RTX 5880 Ada Generation", 277.1, 138.6, 554.2, None, _HALVED),
+    _row("NVIDIA RTX 5000 Ada Generation", 261.1, 130.6, 522.2, None, _HALVED),
+    _row("NVIDIA RTX 4500 Ada Generation", 158.5, 79.3, 317, None, _HALVED),
+    _row("NVIDIA RTX 4000 Ada Generation", 106.9, 53.5, 213.8, None, _HALVED),
+    _row("NVIDIA RTX 4000 SFF Ada Generation", 76.7, 38.4, 153.4, None, _HALVED),
+    _row("NVIDIA RTX 2000 Ada Generation", 48, 24, 96, None, _HALVED),
+    _row("NVIDIA H100 80GB HBM3", 989.4, 494.7, 1979, None, "H100 datasheet, SXM"),
+    _row("NVIDIA H100", 989.4, 494.7, 1979, None, "H100 datasheet, SXM: the board of 96 GB, id 2339"),
+    _row("NVIDIA H800", 989.4, 494.7, 1979, None, "H800 datasheet: an H100 SXM with less NVLink and FP64"),
+    _row("NVIDIA GH200 120GB|NVIDIA GH200 480GB|NVIDIA GH200 144G HBM3e", 989.4, 494.7, 1979, None, "GH200 datasheet"),
+    _row("NVIDIA H100 PCIe", 756, 378, 1513, None, "H100 datasheet, PCIe"),
+    _row("NVIDIA H800 PCIe", 756, 378, 1513, None, "H800 datasheet: an H100 PCIe with less NVLink and FP64"),
+    _row("NVIDIA H100 NVL", 835, 418, 1671, None, "H100 datasheet, NVL"),
+    _row("NVIDIA H800 NVL", 835, 418, 1671, None, "H800 datasheet: an H100 NVL with less NVLink and FP64"),
+    _row("NVIDIA H200", 989, 494.5, 1979, None, "H200 datasheet, SXM"),
+    _row("NVIDIA H200 NVL", 835, 418, 1671, None, "H200 datasheet, NVL"),
+    _row("NVIDIA H20|NVIDIA H20-3e", 148, 74, 296, None, "H20 datasheet; the 3e has more memory"),
+    _row("NVIDIA B200", 2250, 1125, 4500, 9000, "DGX B200 datasheet: an eighth, dense"),
+    _row("NVIDIA GB200", 2500, 1250, 5000, 10000, "GB200 NVL72 datasheet: a 72nd, dense"),
+    _row("NVIDIA B300 SXM6 AC", 2250, 1125, 4500, None, "DGX B300 datasheet: an eighth; NVIDIA states two FP4 figures"),
+    _row("NVIDIA GB300", 2500, 1250, 5000, 15000, "GB300 NVL72 datasheet: a 72nd, dense"),
+    _row("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", 503.8, 251.9, 1007.6, 2015.2,
          "RTX PRO Blackwell whitepaper"),
-    _Row("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", 438.9, 219.4, 877.8, 1755.5, _RTX_PRO),
-    _Row("NVIDIA RTX PRO 6000 Blackwell Server Edition", 480, 240, 960, 1920,
+    _row("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", 438.9, 219.4, 877.8, 1755.5, _RTX_PRO),
+    _row("NVIDIA RTX PRO 6000 Blackwell Server Edition", 480, 240, 960, 1920,
          "datasheet: 120 TFLOP/s in FP32, a quarter of BF16"),
-    _Row("NVIDIA RTX PRO 5000 Blackwell", 258, 129, 516, 1032, _RTX_PRO),
-    _Row("NVIDIA RTX PRO 5000 72GB Blackwell", 267.8, 133.9, 535.5, 1071, _RTX_PRO),
-    _Row("NVIDIA RTX PRO 4500 Blackwell", 210.9, 105.4, 421.8, 843.5, _RTX_PRO),
-    _Row("NVIDIA RTX PRO 4000 Blackwell", 147.3, 73.6, 294.5, 589, _RTX_PRO),
-    _Row("NVIDIA RTX PRO 4000 Blackwell SFF Edition", 96.3, 48.1, 192.5, 385, _RTX_PRO),
-    _Row("NVIDIA RTX PRO 2000 Blackwell", 68.1, 34.1, 136.3, 272.5, _RTX_PRO),
-    _Row("AMD Instinct MI100", 184.6, None, None, None, "MI100 datasheet", 92.3),
-    _Row("AMD Instinct MI210", 181, None, None, None, "MI210 datasheet"),
-    _Row("AMD Instinct MI250", 181, None, None, None, f"MI250 {_GCD}"),
-    _Row("AMD Instinct MI250X", 191.5, None, None, None, f"MI250X {_GCD}"),
-    _Row("AMD Instinct MI300A", 980.6, 490.3, 1961.2, None, "MI300A datasheet"),
-    _Row("AMD Instinct MI300X", 1307.4, 653.7, 2614.9, None, "MI300X datasheet"),
-    _Row("AMD Instinct MI325X", 1307.4, 653.7, 2614.9, None, "MI325X datasheet"),
-    _Row("AMD Instinct MI350X", 2306.9, None, 4613.7, 9227.5, "MI350X datasheet; no TF32"),
-    _Row("AMD Instinct MI355X", 2516.6, None, 5033.2, 10066.3, "MI355X datasheet; no TF32"),
+    _row("NVIDIA RTX PRO 5000 Blackwell", 258, 129, 516, 1032, _RTX_PRO),
+    _row("NVIDIA RTX PRO 5000 72GB Blackwell", 267.8, 133.9, 535.5, 1071, _RTX_PRO),
+    _row("NVIDIA RTX PRO 4500 Blackwell", 210.9, 105.4, 421.8, 843.5, _RTX_PRO),
+    _row("NVIDIA RTX PRO 4000 Blackwell", 147.3, 73.6, 294.5, 589, _RTX_PRO),
+    _row("NVIDIA RTX PRO 4000 Blackwell SFF Edition", 96.3, 48.1, 192.5, 385, _RTX_PRO),
+    _row("NVIDIA RTX PRO 2000 Blackwell", 68.1, 34.1, 136.3, 272.5, _RTX_PRO),
+    _row("AMD Instinct MI100", 184.6, None, None, None, "MI100 datasheet", 92.3),
+    _row("AMD Instinct MI210", 181, None, None, None, "MI210 datasheet"),
+    _row("AMD Instinct MI250", 181, None, None, None, f"MI250 {_GCD}"),
+    _row("AMD Instinct MI250X", 191.5, None, None, None, f"MI250X {_GCD}"),
+    _row("AMD Instinct MI300A", 980.6, 490.3, 1961.2, None, "MI300A datasheet"),
+    _row("AMD Instinct MI300X", 1307.4, 653.7, 2614.9, None, "MI300X datasheet"),
+    _row("AMD Instinct MI325X", 1307.4, 653.7, 2614.9, None, "MI325X datasheet"),
+    _row("AMD Instinct MI350X", 2306.9, None, 4613.7, 9227.5, "MI350X datasheet; no TF32"),
+    _row("AMD Instinct MI355X", 2516.6, None, 5033.2, 10066.3, "MI355X datasheet; no TF32"),
 )  # fmt: skip
 
 
-def _peaks() -> Iterator[tuple[str, Peak]]:
-    for row in _ROWS:
-        bf16 = row.half if row.bf16 == -1.0 else row.bf16
-        peak = Peak(bf16, row.half, row.tf32, row.fp8, row.fp4, row.source)
-        yield from ((name, peak) for name in row.names.split("|"))
-
-
-PEAKS = dict(_peaks())
+PEAKS = {name: peak for row in _ROWS for name, peak in row.items()}
 """Peaks by name."""
 # Names of types as trainers spell them, and the column of the table.
 _COLUMNS = {
