@@ -11,19 +11,18 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import statistics
 import tempfile
 import threading
 import time
-import urllib.request
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from harness import exit_on_signals
 
+from pyrometer_simulator.demo.observe import Prometheus
 from pyrometer_simulator.demo.processes import Processes
 from pyrometer_simulator.demo.programs import project_folder
+from pyrometer_simulator.http_server import HttpServer, Response
 from pyrometer_simulator.ports import free_port
 from pyrometer_simulator.stack import find_stack
 
@@ -71,23 +70,7 @@ def series(nodes: int, *, hung: bool) -> Iterator[str]:
             yield f"pyrometer_nccl_waiting_ranks{{{of}}} 63"
 
 
-class Answers(BaseHTTPRequestHandler):
-    """Answers with the series of the moment."""
-
-    text = b""
-
-    def do_GET(self) -> None:
-        """See BaseHTTPRequestHandler."""
-        self.send_response(200)
-        self.send_header("Content-Type", "text/plain; version=0.0.4")
-        self.end_headers()
-        self.wfile.write(self.text)
-
-    def log_message(self, *_: object) -> None:
-        """Log nothing."""
-
-
-def lay_out(folder: Path, port: int) -> None:
+def lay_out(folder: Path, port: int, own: int) -> None:
     """Write Prometheus' configuration and the rules, to be evaluated more often."""
     for path in (project_folder() / "alert_rules").glob("nccl*.rules.yaml"):
         text = re.sub(r"interval: (\d+)s", lambda match: f"interval: {int(match[1]) // FASTER}s", path.read_text())
@@ -98,23 +81,20 @@ def lay_out(folder: Path, port: int) -> None:
         "scrape_configs": [
             {"job_name": "node", "honor_labels": True, "metrics_path": "/metrics",
              "static_configs": [{"targets": [f"127.0.0.1:{port}"], "labels": {"cluster": "c1"}}]},
+            {"job_name": "prometheus", "static_configs": [{"targets": [f"127.0.0.1:{own}"]}]},
         ],
     }  # fmt: skip
     (folder / "prometheus.yml").write_text(json.dumps(config))
 
 
-def measure(url: str, seconds: float) -> dict[str, list[float]]:
-    """Return what Prometheus took for evaluations of each group."""
-    found: dict[str, list[float]] = {}
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        time.sleep(2)
-        with urllib.request.urlopen(f"{url}/metrics") as answer:  # noqa: S310  our own loopback address
-            text = answer.read().decode()
-        for line in text.splitlines():
-            if match := re.match(rf'{LAST}{{rule_group="[^"]*;(\w+)"}} (\S+)', line):
-                found.setdefault(match[1], []).append(float(match[2]))
-    return found
+def measure(url: str, seconds: float) -> dict[str, tuple[float, float]]:
+    """Return the least and the median that Prometheus took for an evaluation of each group, in ms."""
+    time.sleep(seconds)
+    least, median = (
+        Prometheus(url).values(query.format(f"{LAST}[{seconds:.0f}s]"))
+        for query in ("1000 * min_over_time({})", "1000 * quantile_over_time(0.5, {})")
+    )
+    return {json.loads(labels)["rule_group"].rpartition(";")[2]: (least[labels], median[labels]) for labels in least}
 
 
 def main() -> None:
@@ -124,25 +104,26 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=150.0, help="of each measurement (%(default)s)")
     options = parser.parse_args()
     exit_on_signals()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+    texts = {hung: "\n".join([*series(options.nodes, hung=hung), ""]).encode() for hung in (False, True)}
+    hangs = threading.Event()
+    server = HttpServer(lambda _: Response(texts[hangs.is_set()], content_type="text/plain; version=0.0.4"))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     with tempfile.TemporaryDirectory() as name, Processes(Path(name)) as processes:
         folder, port = Path(name), free_port()
-        lay_out(folder, server.server_address[1])
+        lay_out(folder, server.server_port, port)
         command = [
             str(find_stack().prometheus), "--config.file=prometheus.yml", "--storage.tsdb.path=data",
             f"--web.listen-address=127.0.0.1:{port}",
         ]  # fmt: skip
-        for hung in (False, True):
-            lines = [*series(options.nodes, hung=hung)]
-            Answers.text = "\n".join([*lines, ""]).encode()
-            if not hung:
-                processes.start("prometheus", command, cwd=folder)
-                processes.wait_until_ready({"prometheus": f"http://127.0.0.1:{port}/-/ready"})
+        processes.start("prometheus", command, cwd=folder)
+        processes.wait_until_ready({"prometheus": f"http://127.0.0.1:{port}/-/ready"})
+        for hung, text in texts.items():
+            if hung:
+                hangs.set()
             time.sleep(70)  # a minute is what the rules look back on at least
-            print(f"{'hung' if hung else 'healthy'}, {len(lines)} series:")
-            for group, took in sorted(measure(f"http://127.0.0.1:{port}", options.seconds).items()):
-                print(f"  {group}: {1000 * min(took):.0f} ms at least, median {1000 * statistics.median(took):.0f} ms")
+            print(f"{'hung' if hung else 'healthy'}, {text.count(10)} series:")
+            for group, (least, median) in sorted(measure(f"http://127.0.0.1:{port}", options.seconds).items()):
+                print(f"  {group}: {least:.0f} ms at least, median {median:.0f} ms")
 
 
 if __name__ == "__main__":

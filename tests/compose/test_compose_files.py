@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from pyrometer_alerting.app import main, settings
-from pyrometer_simulator.engine.compose import Compose, find_compose
+from pyrometer_simulator.engine.compose import Compose, plugin
 from pyrometer_simulator.stack import StackError
 from pyrometer_simulator.yaml_loader import LOADER
 
@@ -52,7 +52,7 @@ ALL = services()
 @pytest.fixture(scope="session")
 def program() -> Path:
     try:
-        return find_compose(lambda _: None)
+        return plugin("docker-compose", lambda _: None)
     except StackError as error:
         pytest.skip(str(error))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pyrometer_simulator.engine import compose, daemon, wheelhouse
+from pyrometer_simulator.engine import daemon, wheelhouse
 from pyrometer_simulator.engine.daemon import EngineError
 
 
@@ -15,16 +15,6 @@ def program(folder: Path, name: str, script: str) -> Path:
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
     return path
-
-
-def test_the_machines_own_compose_is_taken_if_it_is_new_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compose, "PLUGIN_FOLDERS", (str(tmp_path),))
-    monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr(compose, "from_debian", lambda *_: Path("/from/debian"))
-    found = program(tmp_path, "docker-compose", "echo 2.24.1")
-    assert compose.find_compose(lambda _: None) == found
-    program(tmp_path, "docker-compose", "echo 2.23.9")
-    assert compose.find_compose(lambda _: None) == Path("/from/debian/docker-compose")
 
 
 @pytest.mark.parametrize(

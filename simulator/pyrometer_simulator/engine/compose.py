@@ -1,9 +1,7 @@
-"""Docker Compose: the machine's own, else Debian testing's package, unpacked beside the other tools."""
+"""Docker Compose and Buildx of Debian testing's packages, unpacked beside the other tools."""
 
 from __future__ import annotations
 
-import re
-import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -11,56 +9,25 @@ from pathlib import Path
 from pyrometer_simulator.stack.cache import cache_folder, fill, missing
 from pyrometer_simulator.stack.errors import StackError
 
-# 2.24 is the first that knows the tags !reset and !override, which the tests' own override file uses.
-OLDEST = (2, 24)
-HINT = "install Docker Compose >= 2.24 (Debian: docker-compose of trixie or newer, Docker: docker-compose-plugin)"
-PLUGIN_FOLDERS = ("~/.docker/cli-plugins", "/usr/local/lib/docker/cli-plugins", "/usr/local/libexec/docker/cli-plugins",
-                  "/usr/lib/docker/cli-plugins", "/usr/libexec/docker/cli-plugins")  # fmt: skip
 IN_PACKAGE = "usr/libexec/docker/cli-plugins"
 
 
-def find_compose(progress: Callable[[str], object] = print) -> Path:
-    """Return the plugin's program, which also runs on its own; downloads it (14 MB, once) where there is none.
+def plugin(package: str, progress: Callable[[str], object] = print) -> Path:
+    """Return the program of ``docker-compose`` or ``docker-buildx``, which is downloaded once (14 MB).
 
     Raises:
-        StackError: it can't be downloaded; one line says what to install.
+        StackError: it can't be downloaded, or does not start here.
     """
-    names = [Path(folder).expanduser() / "docker-compose" for folder in PLUGIN_FOLDERS]
-    on_path = shutil.which("docker-compose")
-    for path in [*names, *([Path(on_path)] if on_path else [])]:
-        if path.is_file() and _is_new_enough(path):
-            return path
-    return from_debian("docker-compose", _check, progress) / "docker-compose"
-
-
-def from_debian(package: str, check: Callable[[str, Path], None], progress: Callable[[str], object]) -> Path:
-    """Return the folder with the plugin of a Debian package, in the cache of tools."""
-    folder = cache_folder()
-    if missing(folder, [package]):
-        fill(folder, [package], check, progress)
-    return folder / package / IN_PACKAGE
-
-
-def version(program: Path) -> tuple[int, int] | None:
-    """Return major and minor version; None where it does not start or is Compose 1."""
-    try:
-        answer = subprocess.run(
-            [program, "version", "--short"], capture_output=True, text=True, timeout=20, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    found = re.match(r"v?(\d+)\.(\d+)", answer.stdout)
-    return (int(found[1]), int(found[2])) if found and answer.returncode == 0 else None
-
-
-def _is_new_enough(program: Path) -> bool:
-    present = version(program)
-    return present is not None and present >= OLDEST
+    if missing(cache_folder(), [package]):
+        fill(cache_folder(), [package], _check, progress)
+    return cache_folder() / package / IN_PACKAGE / package
 
 
 def _check(package: str, unpacked: Path) -> None:
-    if not _is_new_enough(unpacked / IN_PACKAGE / "docker-compose"):
-        raise StackError(f"{package} of Debian testing does not start on this system: {HINT}")
+    program = unpacked / IN_PACKAGE / package
+    answer = subprocess.run([program, "version"], capture_output=True, timeout=60, check=False)
+    if answer.returncode != 0:
+        raise StackError(f"{package} of Debian testing does not start on this system")
 
 
 class ComposeError(Exception):

@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 from pyrometer_simulator.engine import standins, wheelhouse
-from pyrometer_simulator.engine.compose import Compose, ComposeError, find_compose, from_debian
+from pyrometer_simulator.engine.compose import Compose, ComposeError, plugin
 from pyrometer_simulator.engine.daemon import Docker, EngineError, check, engine
 from pyrometer_simulator.ports import free_port
 
@@ -90,8 +90,7 @@ def site(project: Path, folder: Path, progress: Callable[[str], object] = print)
         ComposeError: the compose files are at fault.
     """
     check()
-    program = find_compose(progress)
-    buildx = from_debian("docker-buildx", lambda *_: None, progress) / "docker-buildx"
+    program, buildx = plugin("docker-compose", progress), plugin("docker-buildx", progress)
     copy = folder / "site"
     _copy(project, copy)
     wheelhouse.fill(copy, copy / "wheelhouse", standins.python_version(progress))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import json
 import logging
 import sys
@@ -18,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from pyrometer_simulator.incidents import kinds_fabric, kinds_gpu, kinds_run, kinds_time, report, signatures
+from pyrometer_simulator.incidents import report, signatures
 from pyrometer_simulator.incidents.faults import Faults
 from pyrometer_simulator.incidents.herrings import add_herrings
 from pyrometer_simulator.incidents.metrics import series_of
@@ -26,7 +27,7 @@ from pyrometer_simulator.incidents.remote_write import write
 from pyrometer_simulator.incidents.rules import Evaluation, Firing, Rule, load
 from pyrometer_simulator.incidents.score import MOMENTS, VERDICTS, Score, score
 from pyrometer_simulator.incidents.watch import Watched, watch
-from pyrometer_simulator.incidents.world import BASE, WATCH, Catalogue, Truth, World
+from pyrometer_simulator.incidents.world import BASE, KINDS, WATCH, Catalogue, Truth, World
 from pyrometer_simulator.stack import find_stack
 from pyrometer_simulator.stack.prometheus import running
 
@@ -36,13 +37,10 @@ WORLDS = 6  # in one Prometheus
 
 
 def catalogue() -> Catalogue:
-    """Return all kinds."""
-    parts = (kinds_gpu.KINDS, kinds_fabric.KINDS, kinds_run.KINDS, kinds_time.KINDS)
-    merged = Catalogue()
-    for part in parts:
-        merged.kinds |= part.kinds
-        merged.source |= part.source
-    return merged
+    """Return all kinds, in the order of their modules."""
+    for module in ("kinds_gpu", "kinds_fabric", "kinds_run", "kinds_time"):
+        importlib.import_module(f"pyrometer_simulator.incidents.{module}")
+    return KINDS
 
 
 @dataclass(frozen=True)

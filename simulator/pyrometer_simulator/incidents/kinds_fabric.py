@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from pyrometer_simulator.incidents.cluster import LEAF_NODES
-from pyrometer_simulator.incidents.world import Catalogue, Truth, World
+from pyrometer_simulator.incidents.world import KINDS, Truth, World
 
-KINDS = Catalogue()
 _LINK = r"(?i)link|flap|port|waits? (for|least)"
 
 

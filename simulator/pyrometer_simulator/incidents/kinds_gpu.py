@@ -6,9 +6,8 @@ import numpy as np
 
 from pyrometer_simulator.incidents.cluster import Gpu
 from pyrometer_simulator.incidents.training import BACKWARD
-from pyrometer_simulator.incidents.world import Catalogue, Truth, World, fatal_xid, truth_of_gpu
+from pyrometer_simulator.incidents.world import KINDS, Truth, World, fatal_xid, truth_of_gpu
 
-KINDS = Catalogue()
 _HEAT = r"(?i)therm|heat|hot|cool|temperature|throttl|waits? (for|least)|slow"
 _POWER = r"(?i)power|brake|throttl|waits? (for|least)|clock"
 _CLOCK = r"(?i)clock|setting|waits? (for|least)|slow"

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from pyrometer_simulator.incidents.training import BACKWARD, CHECKPOINT, DATA, EVAL, FORWARD, GC, Effect, Floats
-from pyrometer_simulator.incidents.world import Catalogue, Truth, World
+from pyrometer_simulator.incidents.world import KINDS, Truth, World
 
-KINDS = Catalogue()
 NOBODY = ("no single part", "unknown")
 _ANYWHERE = ("no single part",)
 

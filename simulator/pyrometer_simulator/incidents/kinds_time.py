@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pyrometer_simulator.incidents.cluster import Gpu
 from pyrometer_simulator.incidents.training import BACKWARD, DATA, FORWARD
-from pyrometer_simulator.incidents.world import Catalogue, Truth, World, fatal_xid, truth_of_gpu
+from pyrometer_simulator.incidents.world import KINDS, Truth, World, fatal_xid, truth_of_gpu
 
-KINDS = Catalogue()
 NOBODY = ("no single part", "unknown")
 _HEAT = r"(?i)therm|heat|hot|cool|temperature|throttl|waits? (for|least)"
 

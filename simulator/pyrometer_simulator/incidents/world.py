@@ -292,6 +292,10 @@ class Catalogue:
         return enter
 
 
+# The modules kinds_* enter theirs.
+KINDS = Catalogue()
+
+
 def truth_of_gpu(world: World, gpu: Gpu, words: str = "") -> Truth:
     """Return the truth about one sick GPU; its node and its rank are coarse."""
     layout = world.layout
