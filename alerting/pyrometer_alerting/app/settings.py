@@ -23,7 +23,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pyrometer_alerting.app.storage_url import check_address
+from pyrometer_alerting.app.shared import check_address
 from pyrometer_alerting.channel.digest.scheduler import WEEKDAYS, Schedule
 from pyrometer_alerting.model.links import is_web_url
 from pyrometer_kit import logs

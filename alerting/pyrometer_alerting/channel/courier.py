@@ -13,8 +13,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from pyrometer_alerting.channel.breaker import AWAY, SlackFailure, Trouble
-from pyrometer_alerting.channel.composer import Composer
-from pyrometer_alerting.channel.degrade import degraded, has_native_charts_enabled, record_chart_refusal, stored_message
+from pyrometer_alerting.channel.composer import (
+    Composer,
+    degraded,
+    has_native_charts_enabled,
+    record_chart_refusal,
+    stored_message,
+)
 from pyrometer_alerting.channel.delivery_loop import DeliveryLoop, SendLimits, Timing, slack_method
 from pyrometer_alerting.channel.messages import DEGRADE_LEVELS, WITHOUT_CHART, Style, has_chart
 from pyrometer_alerting.channel.slack import LONGEST_WAIT_SECONDS, Slack

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Protocol, TypeVar, cast
 
 from pyrometer_alerting.channel.breaker import Breaker, SlackFailure
-from pyrometer_alerting.channel.degrade import has_native_charts_enabled
+from pyrometer_alerting.channel.composer import has_native_charts_enabled
 from pyrometer_alerting.channel.messages import headline
 from pyrometer_alerting.channel.slack import Slack
 from pyrometer_alerting.incidents.metrics import Metrics

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol, cast
 
-from pyrometer_alerting.incidents.announcement import announce
 from pyrometer_alerting.incidents.correlation import explained_by
+from pyrometer_alerting.incidents.intake import announce
 from pyrometer_alerting.incidents.membership import merge_incidents, split_off, unrelated_keys
 from pyrometer_alerting.incidents.metrics import Metrics
 from pyrometer_alerting.incidents.storage.store import Store, StoreError, Transaction

@@ -7,20 +7,18 @@ one that fires and ends while the service is down is never delivered (both obser
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from typing import Any, Protocol
 from urllib.parse import quote
 
+from pyrometer_alerting.model.text import unix_time
 from pyrometer_kit.errors import HttpError
 from pyrometer_kit.http_client import HttpClient
 
 ANSWER_SECONDS = 5.0
-
-_TIME = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(\.\d+)?(?:Z|([+-])(\d\d):(\d\d))")
 
 
 class AlertmanagerError(Exception):
@@ -169,7 +167,7 @@ def _active_alert(item: Mapping[str, Any]) -> ActiveAlert:
         fingerprint=str(item["fingerprint"]),
         labels={str(name): str(value) for name, value in item["labels"].items()},
         annotations={str(name): str(value) for name, value in (item.get("annotations") or {}).items()},
-        starts_at=rfc3339(item["startsAt"]) or 0.0,
+        starts_at=unix_time(item["startsAt"]) or 0.0,
         muted=status.get("state") == "suppressed",
         silenced_by=tuple(map(str, status.get("silencedBy") or ())),
         inhibited_by=tuple(map(str, status.get("inhibitedBy") or ())),
@@ -180,7 +178,7 @@ def _active_alert(item: Mapping[str, Any]) -> ActiveAlert:
 def _silence(item: Mapping[str, Any]) -> Silence:
     return Silence(
         id=str(item["id"]),
-        ends_at=rfc3339(item["endsAt"]) or 0.0,
+        ends_at=unix_time(item["endsAt"]) or 0.0,
         created_by=str(item.get("createdBy", "")),
         comment=str(item.get("comment", "")),
         active=item["status"]["state"] == "active",
@@ -194,19 +192,3 @@ def _matcher(item: Mapping[str, Any]) -> Matcher:
 
 def _iso(unix: float) -> str:
     return datetime.fromtimestamp(unix, tz=timezone.utc).isoformat()
-
-
-def rfc3339(value: object) -> float | None:
-    """Parse RFC 3339 with up to nanoseconds into Unix seconds; None for year 1 (Go's zero) and for anything else."""
-    match = _TIME.fullmatch(value) if isinstance(value, str) else None
-    if match is None:
-        return None
-    day, clock, fraction, sign, hours, minutes = match.groups()
-    try:
-        moment = datetime.fromisoformat(f"{day}T{clock}").replace(tzinfo=timezone.utc)
-    except ValueError:
-        return None
-    if moment.year < 1970:
-        return None
-    offset = timedelta(hours=int(hours or 0), minutes=int(minutes or 0)).total_seconds()
-    return moment.timestamp() + float(f"0{fraction or '.0'}") - (-offset if sign == "-" else offset)

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from pyrometer_alerting.incidents.alertmanager import rfc3339
 from pyrometer_alerting.model.incident import Alert
+from pyrometer_alerting.model.text import unix_time
 
 MAX_ALERTS = 20_000  # 8 MiB of small alerts
 # An alert has three of them. Python needs at least 64 bytes for each, and a body of nothing else would take 500 MB.
@@ -91,7 +91,7 @@ def _alert(index: int, item: object) -> Alert:
     if not isinstance(item, dict) or item.get("status") not in ("firing", "resolved"):
         raise BadDelivery("alert", f"alerts[{index}] has no status firing or resolved")
     labels = _strings(index, "labels", item.get("labels"))
-    starts_at = rfc3339(item.get("startsAt"))
+    starts_at = unix_time(item.get("startsAt"))
     if starts_at is None:
         raise BadDelivery("alert", f"alerts[{index}] has no startsAt")
     firing = item["status"] == "firing"
@@ -102,7 +102,7 @@ def _alert(index: int, item: object) -> Alert:
         annotations=_strings(index, "annotations", item.get("annotations") or {}),
         starts_at=starts_at,
         # A firing alert carries Prometheus' expiry time or year 1, which is not an end.
-        ends_at=None if firing else rfc3339(item.get("endsAt")) or starts_at,
+        ends_at=None if firing else unix_time(item.get("endsAt")) or starts_at,
     )
 
 

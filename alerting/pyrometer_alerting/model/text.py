@@ -11,7 +11,7 @@ import re
 import unicodedata
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from functools import lru_cache
 
 # Cc control, Cf format (bidi overrides, zero width), Cs lone surrogates, Co private use, Cn unassigned.
@@ -25,6 +25,8 @@ _MARKUP = re.compile(r"[`*~_:]|^>")
 _OUTER_UNDERSCORE = re.compile(r"(?<![^\W_])_|_(?![^\W_])")
 # Not those of times, PCI and MAC addresses and GUIDs.
 _EMOJI = re.compile(r":(?=(?!\d+:|[0-9a-f]{2}:|[0-9a-f]*\d[0-9a-f]*:)[\w+'-]+:|100:)", re.IGNORECASE)
+
+_RFC3339 = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(\.\d+)?(?:Z|([+-])(\d\d):(\d\d))")
 
 
 def clean(value: str) -> str:
@@ -147,3 +149,24 @@ def duration(seconds: float) -> str:
         return f"{hours} h {minutes} min" if minutes else f"{hours} h"
     days, hours = divmod(hours, 24)
     return f"{days} d {hours} h" if hours else f"{days} d"
+
+
+def rfc3339(unix: float) -> str:
+    """Return a time as `2026-11-21T03:12:05Z`."""
+    return datetime.fromtimestamp(unix, tz=timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def unix_time(value: object) -> float | None:
+    """Parse RFC 3339 with up to nanoseconds into Unix seconds; None for year 1 (Go's zero) and for anything else."""
+    match = _RFC3339.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        return None
+    day, clock, fraction, sign, hours, minutes = match.groups()
+    try:
+        moment = datetime.fromisoformat(f"{day}T{clock}").replace(tzinfo=timezone.utc)
+    except ValueError:
+        return None
+    if moment.year < 1970:
+        return None
+    offset = timedelta(hours=int(hours or 0), minutes=int(minutes or 0)).total_seconds()
+    return moment.timestamp() + float(f"0{fraction or '.0'}") - (-offset if sign == "-" else offset)

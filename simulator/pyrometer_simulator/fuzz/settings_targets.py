@@ -15,7 +15,7 @@ def storage_url(_folder: Path, _at_end: ExitStack) -> Check:
     """Build the check of `--storage.url`: libpq finds no secret in what is let through, and no message repeats it."""
     from psycopg.conninfo import conninfo_to_dict  # noqa: PLC0415
 
-    from pyrometer_alerting.app.storage_url import check_address  # noqa: PLC0415
+    from pyrometer_alerting.app.shared import check_address  # noqa: PLC0415
     from pyrometer_alerting.incidents.storage.postgresql import Server  # noqa: PLC0415
     from pyrometer_kit.errors import UsageError  # noqa: PLC0415
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pyrometer_alerting.app import main, settings, shared
-from pyrometer_alerting.app.storage_url import check_address
+from pyrometer_alerting.app.shared import check_address
 
 URL = "--storage.url=postgresql://pyrometer@db/alerting"
 SECRET = "s3cr3t"

@@ -9,7 +9,7 @@ import pytest
 from alerting_fakes import START, Bench, FakePrometheus, iso, raw_alert
 
 from pyrometer_alerting.channel.breaker import SlackFailure
-from pyrometer_alerting.channel.degrade import CHARTS_RETRY_SECONDS
+from pyrometer_alerting.channel.composer import CHARTS_RETRY_SECONDS
 from pyrometer_alerting.channel.incident_pictures import IncidentPictures, PictureUploader
 from pyrometer_alerting.model.incident import ChartCurve, Diagnosis, Incident
 

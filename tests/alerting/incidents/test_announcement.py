@@ -6,7 +6,7 @@ import pytest
 from alerting_fakes import START, training_incident
 
 from pyrometer_alerting.channel.messages import Style, ThreadReplies
-from pyrometer_alerting.incidents.announcement import announce
+from pyrometer_alerting.incidents.intake import announce
 from pyrometer_alerting.incidents.lifecycle import Change
 from pyrometer_alerting.incidents.storage.outbox import CALLS_SECONDS
 from pyrometer_alerting.incidents.storage.store import Store

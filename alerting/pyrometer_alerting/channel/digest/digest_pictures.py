@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from pyrometer_alerting.channel.breaker import SlackFailure
-from pyrometer_alerting.channel.degrade import has_native_charts_enabled
+from pyrometer_alerting.channel.composer import has_native_charts_enabled
 from pyrometer_alerting.channel.incident_pictures import PictureUploader
 from pyrometer_alerting.channel.messages import NATIVE_CHART
 from pyrometer_alerting.incidents.storage.outbox import Operation

@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 from typing import Any, Protocol
 
 from pyrometer_alerting.channel.messages import WITHOUT_CHART, Style, build, build_pointer, headline
@@ -15,7 +14,7 @@ from pyrometer_alerting.channel.terminal import render
 from pyrometer_alerting.model.culprits import culprits
 from pyrometer_alerting.model.incident import Alert, Cause, Incident, part_of
 from pyrometer_alerting.model.message import Message
-from pyrometer_alerting.model.text import plain
+from pyrometer_alerting.model.text import plain, rfc3339
 
 OPENED, UPDATED, ACKNOWLEDGED, RESOLVED = "opened", "updated", "acknowledged", "resolved"
 TITLE = 150
@@ -158,11 +157,6 @@ def document(notice: Notice) -> dict[str, Any]:
         "links": [{"name": name, "url": url} for name, url in notice.links],
         "incident": _incident(notice),
     }
-
-
-def rfc3339(unix: float) -> str:
-    """Return a time as `2026-11-21T03:12:05Z`."""
-    return datetime.fromtimestamp(unix, tz=timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _incident(notice: Notice) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyrometer_alerting.channel.outlets.http import Endpoint
-from pyrometer_alerting.channel.outlets.notice import ACKNOWLEDGED, OPENED, RESOLVED, UPDATED, Notice, document, rfc3339
-from pyrometer_alerting.model.text import plain
+from pyrometer_alerting.channel.outlets.notice import ACKNOWLEDGED, OPENED, RESOLVED, UPDATED, Notice, document
+from pyrometer_alerting.model.text import plain, rfc3339
 
 URL = "https://events.pagerduty.com/v2/enqueue"
 _ACTIONS = {OPENED: "trigger", UPDATED: "trigger", ACKNOWLEDGED: "acknowledge", RESOLVED: "resolve"}

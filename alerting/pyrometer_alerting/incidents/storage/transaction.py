@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import cached_property
 
 from pyrometer_alerting.incidents.storage.actions import Actions
 from pyrometer_alerting.incidents.storage.engine import Connection
@@ -23,7 +24,11 @@ class Transaction:
         """Let the outbox pass on what is requested of messages to these outlets."""
         self._db = connection
         self.outbox = Outbox(connection, outlets)
-        self.actions = Actions(connection)
+
+    @cached_property
+    def actions(self) -> Actions:
+        """What the policy did."""
+        return Actions(self._db)
 
     def outbox_of(self, outlet: str) -> Outbox:
         """Return the outbox of an outlet other than Slack."""
