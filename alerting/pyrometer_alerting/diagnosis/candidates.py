@@ -18,7 +18,7 @@ from pyrometer_alerting.model.incident import NO_SINGLE_PART, Shape, part_of
 MERGED = {"clock": "throttle", "throttle": "throttle", "xid": "xid", "pcie": "pcie", "link": "link", "gpu": "gpu"}
 
 
-SETTLED_SECONDS = 45.0  # three scrapes of 15 s
+ARRIVAL_SECONDS = 45.0  # three scrapes of 15 s
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class Case:
     @property
     def present_drop(self) -> float | None:
         """The newest drop that is old enough for its evidence to have arrived, else the first one."""
-        settled = [drop for drop in self.drops if self.until - drop > SETTLED_SECONDS]
-        return max(settled) if settled else min(self.drops, default=None)
+        arrived = [drop for drop in self.drops if self.until - drop > ARRIVAL_SECONDS]
+        return max(arrived) if arrived else min(self.drops, default=None)
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def _was_over(group: Group, drops: Sequence[float]) -> bool:
     if _family(group.facts[0]) != "host":
         return False
     last = [fact.moments[-1][0] if fact.moments else fact.ended for fact in group.facts]
-    return bool(drops) and all(at is not None and min(drops) - at > SETTLED_SECONDS for at in last)
+    return bool(drops) and all(at is not None and min(drops) - at > ARRIVAL_SECONDS for at in last)
 
 
 def _candidate(family: str, same: Sequence[Group]) -> Candidate:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import median
 
@@ -203,6 +203,11 @@ def crossing(points: Points, level: float, *, above: bool = True) -> Crossing | 
         first -= 1
     at = points[first][0]
     return Crossing(at, 0.0, chronic=True) if first == 0 else Crossing(at, at - points[first - 1][0])
+
+
+def dated(fact: Fact, start: Crossing | None) -> Fact:
+    """Return the fact with its onset, where the stored samples show it."""
+    return fact if start is None or start.chronic else replace(fact, began=start.at, precision=start.precision)
 
 
 def middle(values: Iterable[float]) -> float | None:

@@ -86,7 +86,7 @@ class Intake:
             tx.save_incident(change.incident, now)
         causes = _Causes(tx)
         for change in changes:
-            not_before = now + self._settle(tx, change.incident, causes)
+            not_before = now + self._first_wait(tx, change.incident, causes)
             announce(tx, change, self._replies, self.routing, now=now, not_before=not_before)
             if change.incident.firing and change.incident.wants_diagnosis:
                 outcome.diagnose.append(change.incident.id)
@@ -183,7 +183,7 @@ class Intake:
         remaining = [change for change in changes if change.incident.id not in absorbed]
         return remaining + [merge_incidents(tx, group.incidents, group.domain, now) for group in mergers]
 
-    def _settle(self, tx: Transaction, incident: Incident, causes: _Causes) -> float:
+    def _first_wait(self, tx: Transaction, incident: Incident, causes: _Causes) -> float:
         """Return how long the first post may wait for more of the same, and for its cause."""
         if tx.outbox.is_posted(incident.id) or not incident.firing:
             return 0.0

@@ -113,7 +113,7 @@ class Reconciler:
         with self._store.transaction() as tx:
             self._check_watchdog(tx, upstream, now, outcome)
             self._refill(tx, upstream, now, outcome)
-            self._settle_doubts(tx, upstream, now, outcome)
+            self._decide_parked(tx, upstream, now, outcome)
             self._take_undelivered(tx, upstream, now, outcome)
             for incident in tx.recent_incidents(float("inf")):
                 self._close_gone(tx, incident, upstream, now, outcome)
@@ -150,7 +150,7 @@ class Reconciler:
                 over = path_dead(cluster, float(open_since), now, (), ends_at=now)
                 self._correct(tx, "watchdog", [over], now, outcome)
 
-    def _settle_doubts(self, tx: Transaction, upstream: Upstream, now: float, outcome: Outcome) -> None:
+    def _decide_parked(self, tx: Transaction, upstream: Upstream, now: float, outcome: Outcome) -> None:
         """Decide whether parked alerts are true or repeated by a lagging peer. Without any source they are true."""
         has_sources = bool(self._alertmanagers) or self._prometheus is not None
         for alert, heard in tx.parked_alerts():
@@ -163,7 +163,7 @@ class Reconciler:
     def _take_undelivered(self, tx: Transaction, upstream: Upstream, now: float, outcome: Outcome) -> None:
         """Add our alerts that are not muted, have long been active in every Alertmanager and were never delivered."""
         receivers = set(tx.facts(OUR_RECEIVER))
-        for alert, active in self._not_known(tx, upstream):
+        for alert, active in self._active_elsewhere(tx, upstream):
             _, heard = tx.known_alert(alert.fingerprint)
             late = now - max(alert.starts_at, heard) > self._pace.undelivered
             if late and receivers & set(active.receivers):
@@ -176,7 +176,7 @@ class Reconciler:
             receivers, names = set(tx.facts(OUR_RECEIVER)), set(tx.facts(OUR_ALERT))
             alerts = [
                 alert
-                for alert, active in self._not_known(tx, upstream)
+                for alert, active in self._active_elsewhere(tx, upstream)
                 if receivers & set(active.receivers) or is_ours(alert.labels, names)
             ]
             taken = len(alerts)
@@ -189,7 +189,7 @@ class Reconciler:
             self._correct(tx, "lost", [loss], now, outcome)
 
     @staticmethod
-    def _not_known(tx: Transaction, upstream: Upstream) -> Iterator[tuple[Alert, ActiveAlert]]:
+    def _active_elsewhere(tx: Transaction, upstream: Upstream) -> Iterator[tuple[Alert, ActiveAlert]]:
         """Yield alerts that are active and not muted in every Alertmanager but not firing here."""
         for fingerprint, active in upstream.views[0].items() if upstream.asked_all else ():
             known, _heard = tx.known_alert(fingerprint)

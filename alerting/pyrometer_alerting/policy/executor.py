@@ -158,7 +158,7 @@ class Executor:
             self._do(replace(action, began_at=now))
         return ""
 
-    def settle(self) -> None:
+    def finish_interrupted(self) -> None:
         """Finish what was being done when the service ended, as far as the scheduler says what is true.
 
         Raises:
@@ -168,7 +168,7 @@ class Executor:
             interrupted = tx.actions.in_state(DOING)
         for action in interrupted:
             if self._clock.wall() - action.began_at >= SETTLE_SECONDS:
-                self._settle(action)
+                self._finish(action)
 
     def _begin(self, tx: Transaction, action: Action, now: float) -> None:
         if self.policy.is_on:
@@ -215,9 +215,9 @@ class Executor:
         if state is not None and state.held is (action.kind == DRAIN):
             self._end(action, DONE, "")
 
-    def _settle(self, action: Action) -> None:
+    def _finish(self, action: Action) -> None:
         if action.kind == WEBHOOK:
-            self._settle_webhook(action)
+            self._finish_webhook(action)
             return
         try:
             states = self._scheduler(action).nodes()
@@ -240,7 +240,7 @@ class Executor:
         else:
             self._do_again(action)
 
-    def _settle_webhook(self, action: Action) -> None:
+    def _finish_webhook(self, action: Action) -> None:
         """Post it again, unless it is known by now that it must not be; whether it was taken is not known then."""
         if not self._posts(action):
             self._end(action, UNKNOWN, "the policy no longer posts")

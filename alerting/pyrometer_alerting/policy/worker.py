@@ -112,7 +112,7 @@ class PolicyWorker:
         Raises:
             StoreError: the store cannot be used; nothing is done without it.
         """
-        self.executor.settle()
+        self.executor.finish_interrupted()
         policy = self.executor.policy
         if not policy.rules:
             return

@@ -102,7 +102,7 @@ def test_check_config_reads_them_and_asks_no_server(
     assert said(["check-config", URL, password()], capsys, status=0) == "the configuration is valid\n"
 
 
-def test_they_may_be_in_the_configuration_file(password: Callable[..., str], tmp_path: Path) -> None:
+def test_both_may_be_in_the_configuration_file(password: Callable[..., str], tmp_path: Path) -> None:
     file = tmp_path / "alerting.yaml"
     at = password().partition("=")[2]
     file.write_text(f"storage:\n  url: postgresql://pyrometer@db/alerting\n  password-file: {at}\n")

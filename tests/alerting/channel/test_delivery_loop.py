@@ -31,7 +31,7 @@ class Recorded(DeliveryLoop):
         return outcome
 
 
-def test_it_recovers_once_and_then_steps() -> None:
+def test_a_delivery_loop_recovers_once_before_its_steps() -> None:
     loop = Recorded(0.0, 0.0, 0.0)
     loop.run()
     assert loop.calls == ["recover", "step", "step", "step"]

@@ -141,7 +141,7 @@ def test_an_alertmanager_that_is_away_is_said_and_nothing_is_silenced(talking: T
     assert talking.slack.app.views == []
 
 
-def test_whether_anyone_listens_is_a_metric(talking: Talking) -> None:
+def test_a_metric_says_whether_socket_mode_is_connected(talking: Talking) -> None:
     wait_until(lambda: b"socket_mode_connected 1.0" in talking.service.metrics.render())
     talking.service.courier.limits._parked = {"#x": ("is_archived", 0.0)}
     said = talking.service.metrics.render()

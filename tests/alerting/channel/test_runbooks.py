@@ -80,6 +80,6 @@ def test_a_service_that_listens_everywhere_goes_by_its_hosts_name(monkeypatch: p
     assert main.style(chosen, encrypted=True).runbook_url == "https://mon-1:9937/runbooks"
 
 
-def test_an_external_url_that_is_none_is_refused() -> None:
+def test_an_external_url_that_is_no_web_address_is_refused() -> None:
     with pytest.raises(settings.UsageError, match=r"--web\.external-url=pyrometer: expected an address"):
         settings.load(["--web.external-url=pyrometer"], {})

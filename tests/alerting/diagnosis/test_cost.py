@@ -29,7 +29,7 @@ def test_half_the_expected_mfu_loses_half_of_the_time() -> None:
     assert (lost, until) == (pytest.approx(50.0), START + 100)
 
 
-def test_noise_does_not_add_up() -> None:
+def test_noise_adds_no_cost() -> None:
     lost, _until = lost_seconds(frame([0.3, 0.5] * 50), 0.4, START, START + 100, stands=False)
     assert lost == pytest.approx(0.0)
 
@@ -67,7 +67,7 @@ def test_a_run_that_stands_loses_until_now() -> None:
     cut=st.integers(1, 39),
     seconds=st.floats(0.1, 30.0),
 )
-def test_counted_in_two_looks_it_is_the_same(mfu: list[float], cut: int, seconds: float) -> None:
+def test_a_cost_counted_in_two_looks_equals_one_counted_at_once(mfu: list[float], cut: int, seconds: float) -> None:
     batches = frame(mfu, seconds)
     end = START + seconds * len(mfu)
     whole, _ = lost_seconds(batches, 0.4, START, end, stands=False)

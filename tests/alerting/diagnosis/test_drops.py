@@ -99,7 +99,7 @@ def test_no_drop_is_surer_than_such_answers_were_right() -> None:
             assert found.confidences[found.kind] <= MAX_CONFIDENCE.get(found.kind, 1.0)
 
 
-def test_three_stalls_in_a_row_are_no_habit() -> None:
+def test_three_stalls_in_a_row_are_not_regular_stalls() -> None:
     run = fall("steady", 4, 1.0, flaps=False)
     for seconds in (150, 153, 156, 159):
         run.run.mfu[np.searchsorted(run.run.at, run.began + seconds)] *= 0.2

@@ -35,7 +35,7 @@ def test_all_nodes_of_a_rack_are_the_rack() -> None:
     assert parts(rack) == [{"rack": "r0"}]
 
 
-def test_a_hall_that_is_too_warm_is_no_rack_of_it() -> None:
+def test_an_overheated_hall_is_not_blamed_on_one_rack() -> None:
     hall = [fact for node in NODES for fact in hot(node, 7)]
     assert parts(hall) == [{}]
     alerts = [Fact("alert", fact.labels, "GpuThrottledThermal", began=100.0) for fact in hall]

@@ -97,7 +97,7 @@ def test_the_waits_for_a_hot_gpu_are_its_evidence_and_no_second_finding() -> Non
     assert seen == []
 
 
-def test_what_would_convince_but_for_its_time_is_seen_with_the_reason() -> None:
+def test_a_cause_refuted_only_by_its_time_is_listed_with_the_reason() -> None:
     late = replace(hot("3"), began=START + 60)
     clock = Fact("clock_low", {"node": "gpu-001", "gpu": "3"}, began=START + 60, value=900.0, before=1980.0)
     convincing, (seen,) = causes(candidates((late, clock), CASE), CASE)

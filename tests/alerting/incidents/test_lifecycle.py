@@ -114,7 +114,7 @@ def test_a_restart_of_prometheus_keeps_the_earlier_start() -> None:
     assert fold(opened, [alert(starts_at=START + 300)], 0, START).incident.members[0].starts_at == START
 
 
-def test_old_stories_are_stale() -> None:
+def test_an_alert_older_than_its_last_known_state_is_stale() -> None:
     ended = alert(firing=False, ends_at=START + 60)
     assert is_stale(alert(starts_at=START), ended, heard=5)
     assert is_stale(alert(starts_at=START + 60), ended, heard=5)

@@ -219,7 +219,7 @@ def test_a_cause_that_comes_back_long_after_its_end_is_looked_at_like_any_other(
     assert "GpuThrottledThermal summary: n1 GPU 3" in gpu
 
 
-def test_after_the_end_a_key_that_left_does_not_come_back_into_the_old_message(joined: Channel) -> None:
+def test_a_key_that_left_an_incident_opens_a_new_one_after_its_end(joined: Channel) -> None:
     joined.slow(firing=False, lasted=60)
     joined.pass_time(REOPEN_SECONDS + 60)
     joined.hot(firing=False)

@@ -142,7 +142,7 @@ def test_a_refusal_is_final_and_said(
 
 
 @pytest.mark.parametrize("status", ["401", "409"])
-def test_a_refused_repeat_is_unknown_and_counts_as_the_first_post_may_have_been_taken(
+def test_a_refused_retry_counts_since_the_first_post_may_have_arrived(
     status: str, worker: PolicyWorker, desk: Desk, store: Store, clock: FakeClock
 ) -> None:
     desk.faults = ["answers late", status]

@@ -124,7 +124,7 @@ class OutletCourier(DeliveryLoop):
             return None
         event = self._event(operation, incident)
         if not event:
-            box.settle(operation)
+            box.skip(operation)
             return None
         free = box.free_at(incident.id, now, 1)
         if free > now:

@@ -14,6 +14,7 @@ from pyrometer_alerting.diagnosis.look import (
     Questions,
     Subject,
     crossing,
+    dated,
     increments,
     middle,
     share_before,
@@ -112,8 +113,7 @@ def _since(fact: Fact, questions: Questions) -> Fact:
     window = questions.since("pcie_widths")
     stored = questions.instant(f"{fact.source[:-1]},cluster={quoted(questions.incident.cluster)}}}[{window:.0f}s]")
     fell = crossing(stored[0].points, (fact.value + fact.before) / 2, above=False) if stored else None
-    known = fell is not None and not fell.chronic
-    return replace(fact, began=fell.at, precision=fell.precision) if fell is not None and known else fact
+    return dated(fact, fell)
 
 
 def pressures(questions: Questions) -> Look:
@@ -150,7 +150,7 @@ def pressures(questions: Questions) -> Look:
 
 def _pressed_since(facts: list[Fact], questions: Questions) -> list[Fact]:
     """Add the onsets, for at most ten hosts: more of them have a common cause."""
-    dated = []
+    with_onset = []
     window = questions.since("pressures")
     for index, fact in enumerate(sorted(facts, key=lambda one: -one.strength)):
         stored: list[Series] = []
@@ -159,9 +159,8 @@ def _pressed_since(facts: list[Fact], questions: Questions) -> list[Fact]:
             stored = questions.instant(f"{PRESSURES[fact.detail]}{where}[{window:.0f}s]")
         rates = slopes(stored[0].points) if stored else ()
         rose = crossing(rates, ((fact.value or 0.0) + (fact.before or 0.0)) / 2)
-        known = rose is not None and not rose.chronic
-        dated.append(replace(fact, began=rose.at, precision=rose.precision) if rose is not None and known else fact)
-    return dated
+        with_onset.append(dated(fact, rose))
+    return with_onset
 
 
 def maintenance(questions: Questions) -> Look:

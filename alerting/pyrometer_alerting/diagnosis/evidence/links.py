@@ -13,6 +13,7 @@ from pyrometer_alerting.diagnosis.look import (
     Questions,
     Subject,
     crossing,
+    dated,
     increments,
     since,
 )
@@ -117,14 +118,13 @@ def _since(facts: list[Fact], questions: Questions) -> list[Fact]:
     window = questions.since("rates")
     query = f"pyrometer_nic_link_rate_bits_per_second{questions.of_nodes(nodes=nodes)}[{window:.0f}s]"
     stored = {tuple(series.labels.get(name, "") for name in PORT): series.points for series in questions.instant(query)}
-    dated = []
+    with_onset = []
     for fact in facts:
         points = stored.get(tuple(fact.labels.get(name, "") for name in PORT), ())
         top = max((value for _at, value in points), default=0.0)
         fell = crossing(points, 0.999 * top, above=False) if fact in fresh else None
-        known = fell is not None and not fell.chronic
-        dated.append(replace(fact, began=fell.at, precision=fell.precision) if fell is not None and known else fact)
-    return dated
+        with_onset.append(dated(fact, fell))
+    return with_onset
 
 
 def _named(labels: dict[str, str]) -> str:

@@ -249,7 +249,7 @@ class Outbox:
             ("done" if done else "ready", channel, ts, now, now, operation.op_id),
         )
 
-    def settle(self, operation: Operation) -> None:
+    def skip(self, operation: Operation) -> None:
         """Record that the outlet need not be sent the state `operation.wanted`; what changed since is looked at."""
         self._db.execute(
             "UPDATE outbox SET sent = ?, state = CASE WHEN wanted > ? THEN 'ready' ELSE 'done' END, attempts = 0,"

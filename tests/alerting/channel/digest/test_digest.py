@@ -339,7 +339,7 @@ def test_pictures_are_sent_from_the_start_where_they_are_wanted(morning: Bench) 
     assert "image" in kinds(morning)
 
 
-def test_where_slack_draws_itself_no_picture_is_made(morning: Bench) -> None:
+def test_no_picture_is_made_where_slack_draws_the_chart(morning: Bench) -> None:
     sender = digest_scheduler(morning)
     sender.step()
     morning.clock.advance(DAY)

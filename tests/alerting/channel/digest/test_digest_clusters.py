@@ -99,7 +99,7 @@ def test_a_digest_of_one_cluster_is_about_it_alone(prometheus: TwoClusters) -> N
     assert "prod-a llama" not in said
 
 
-def test_one_cluster_is_not_named_with_each_run(prometheus: TwoClusters) -> None:
+def test_runs_of_a_single_cluster_are_shown_without_its_name(prometheus: TwoClusters) -> None:
     alone = gather(prometheus, incidents()[:1], "daily", start=START - DAY, end=START, zone=ZONE, clusters=["prod-a"])
     assert not alone.several
 

@@ -117,7 +117,7 @@ def missing(*series: Series, ranks: int = 4, early: Sequence[int] = ()) -> tuple
     return look.facts
 
 
-def test_whoever_waits_for_nobody_is_named_with_both_places_in_the_code() -> None:
+def test_the_rank_that_waits_for_nobody_is_named_with_both_code_locations() -> None:
     (fact,) = missing(
         latest(0, WORLD, 16), latest(1, WORLD, 16), latest(2, WORLD, 15, "finished", line=22),
         latest(3, WORLD, 15, "finished"), latest(2, PAIR, 5, "finished"), latest(3, PAIR, 6, line=19),

@@ -139,7 +139,7 @@ def test_a_crash_alone_loses_nothing_and_says_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["removed", "emptied"])
-def test_a_file_that_is_gone_is_no_first_start(tmp_path: Path, how: str) -> None:
+def test_a_missing_database_file_is_not_taken_for_a_first_start(tmp_path: Path, how: str) -> None:
     filled(tmp_path)
     (tmp_path / FILE).unlink() if how == "removed" else (tmp_path / FILE).write_bytes(b"")
     store = Store(tmp_path)

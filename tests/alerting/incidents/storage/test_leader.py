@@ -84,7 +84,7 @@ def test_a_take_over_that_takes_long_counts_from_its_begin(
     assert not leader.leads()
 
 
-def test_each_term_has_the_next_number_and_its_begin(leaders: list[Leadership], postgres: Pair) -> None:
+def test_a_term_has_the_next_number_and_its_start(leaders: list[Leadership], postgres: Pair) -> None:
     first, second = leaders
     take(first)
     assert first.epoch == int(ask(postgres, "SELECT epoch FROM leader"))
@@ -216,7 +216,7 @@ def test_a_loss_of_a_clock_that_was_ahead_begins_now(leaders: list[Leadership], 
     ask(postgres, "UPDATE beat SET at = 0")
 
 
-def test_one_that_stands_by_before_there_are_tables_waits(postgres: Pair) -> None:
+def test_a_standby_waits_for_the_tables(postgres: Pair) -> None:
     from pyrometer_alerting.incidents.storage.leadership import LEADER_LOCK, Leadership
     from pyrometer_alerting.incidents.storage.postgresql import Server, Session
 
@@ -247,9 +247,7 @@ def test_a_session_that_hangs_while_it_leads_is_cut(leaders: list[Leadership], m
         leader.step()
 
 
-def test_a_call_that_takes_too_long_is_cut_though_nothing_is_led(
-    leaders: list[Leadership], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_standby_cuts_a_call_that_takes_too_long(leaders: list[Leadership], monkeypatch: pytest.MonkeyPatch) -> None:
     import psycopg
 
     from pyrometer_alerting.incidents.storage import postgresql
@@ -315,7 +313,7 @@ def test_the_thread_says_once_what_is_wrong_and_goes_on(
     assert steps[0] == len(outcomes)
 
 
-def test_one_that_leads_no_more_says_so_closes_its_session_and_does_not_stop(
+def test_a_deposed_leader_logs_it_closes_its_session_and_keeps_running(
     leaders: list[Leadership], caplog: pytest.LogCaptureFixture
 ) -> None:
     leader = leaders[0]

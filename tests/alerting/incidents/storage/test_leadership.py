@@ -177,9 +177,7 @@ def test_a_change_that_stays_open_past_its_time_keeps_nobody_from_leading(
         others.execute("SELECT 1")  # another program's session is silent for as long, and not ours to end
 
 
-def test_one_that_is_killed_while_it_waits_to_lead_keeps_the_lock_from_nobody(
-    replicas: tuple[Replica, Replica], postgres: Pair
-) -> None:
+def test_a_killed_standby_holds_no_lock(replicas: tuple[Replica, Replica], postgres: Pair) -> None:
     """Its session waits for a change that is open, holds the lock, and nobody is there to hear its answer."""
     import psycopg
 

@@ -50,7 +50,7 @@ def test_only_what_another_outlet_was_sent_is_reported_there(tx: Transaction) ->
     assert tx.outbox.is_reported("b") is False
 
 
-def test_a_message_that_is_discarded_is_one_outlets_of_one_incident(tx: Transaction) -> None:
+def test_discarding_removes_one_incidents_message_in_one_outlet(tx: Transaction) -> None:
     for name in ("a", "b"):
         tx.outbox.request(name, 5.0, 7.0)
     tx.outbox.discard("a")
@@ -74,14 +74,14 @@ def test_what_an_outlet_need_not_be_sent_is_done_until_it_changes(tx: Transactio
     box.request("other", 5.0, 7.0)
     box.start(root(box).op_id, 8.0, "")
     box.retry_at(root(box).op_id, 9.0, "no answer")
-    box.settle(root(box))
+    box.skip(root(box))
     settled = root(box)
     assert (settled.state, settled.sent, settled.wanted, settled.attempts, settled.error) == ("done", 1, 1, 0, None)
     assert root(box, "other").state == "ready"
     box.request("a", 10.0, 11.0)
     before = root(box)
     box.request("a", 12.0, 13.0)
-    box.settle(before)
+    box.skip(before)
     assert (root(box).state, root(box).sent) == ("ready", 2), "what changed meanwhile is looked at"
 
 

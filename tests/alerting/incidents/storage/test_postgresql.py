@@ -59,7 +59,7 @@ def test_a_server_that_is_too_old_is_refused_and_its_connection_closed(
 
 
 @pytest.mark.parametrize(("set_to", "used"), [("off", "on"), ("local", "on"), ("remote_apply", "remote_apply")])
-def test_a_commit_is_on_the_disk_whatever_the_server_is_set_to(postgres: Pair, set_to: str, used: str) -> None:
+def test_a_commit_is_durable_whatever_synchronous_commit_says(postgres: Pair, set_to: str, used: str) -> None:
     database = Server(f"{postgres.url}?options=-csynchronous_commit%3D{set_to}")
     db = database.connect("lock_timeout = 1234", "statement_timeout = 5678")
     with db:

@@ -79,7 +79,7 @@ def test_nobody_is_called_while_another_may_lead(shared: Shared) -> None:
     ("alone", "given", "asked"),
     [(True, {}, False), (True, {"aside": True}, True), (False, {}, True), (False, {"aside": False}, True)],
 )
-def test_a_change_is_the_leaders_unless_it_is_made_aside_or_by_a_command(
+def test_only_the_leader_changes_the_database_but_for_commands_and_strays(
     shared: Shared, alone: bool, given: dict[str, bool], asked: bool
 ) -> None:
     with Store(shared, alone=alone).transaction(**given):  # type: ignore[arg-type]

@@ -117,7 +117,7 @@ def test_the_firing_are_counted_by_severity(tx: Transaction) -> None:
     assert tx.firing_count() == {"critical": 2, "warning": 0, "info": 1}
 
 
-def test_facts_are_single_values_and_groups_of_them(tx: Transaction) -> None:
+def test_facts_are_read_singly_or_by_prefix(tx: Transaction) -> None:
     for name, value in (("watchdog:c1", "1"), ("watchdog:c2", "2"), ("watchdog", "3"), ("watchdog:c1", "4")):
         tx.save_fact(name, value)
     assert (tx.fact("watchdog:c1"), tx.fact("none")) == ("4", None)
