@@ -72,18 +72,13 @@ def test_a_lost_answer_leads_to_one_message(bench: Bench, kind: str, monkeypatch
     assert bench.count("chat.postMessage", "ok") == 1
 
 
-@pytest.mark.parametrize("status", [500, 502])
-def test_a_gateway_error_is_looked_up_before_posting_again(bench: Bench, status: int) -> None:
-    bench.slack.inject("chat.postMessage", "status", status=status)
-    bench.receive(FIRING)
-    bench.deliver()
-    assert len(bench.messages) == 1
-    assert bench.count("conversations.history") == 2
-
-
-@pytest.mark.parametrize("error", ["internal_error", "fatal_error"])
-def test_slacks_own_doubt_is_looked_up(bench: Bench, error: str) -> None:
-    bench.slack.inject("chat.postMessage", "error", error=error)
+@pytest.mark.parametrize(
+    "answer",
+    [{"status": 500}, {"status": 502}, {"error": "internal_error"}, {"error": "fatal_error"}],
+)
+def test_an_answer_that_leaves_it_open_is_looked_up_before_posting_again(bench: Bench, answer: dict[str, Any]) -> None:
+    (kind,) = answer
+    bench.slack.inject("chat.postMessage", kind, **answer)
     bench.receive(FIRING)
     bench.deliver()
     assert len(bench.messages) == 1

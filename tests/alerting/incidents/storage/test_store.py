@@ -4,35 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from alerting_fakes import START, alert, training_incident
+from alerting_fakes import START, training_incident
 
 from pyrometer_alerting.incidents.storage.store import Store, StoreError
 from pyrometer_alerting.model.incident import Incident, to_json
-
-
-def test_what_is_over_and_said_is_forgotten_with_all_that_belongs_to_it(store: Store) -> None:
-    over = training_incident(id="old", key="old-key", keys=("alias",), resolved_at=START)
-    with store.transaction() as tx:
-        tx.save_incident(over, START)
-        tx.save_incident(training_incident(id="fires", key="firing-key"), START)
-        tx.save_incident(replace(over, id="unsaid", key="unsaid-key", keys=()), START)
-        for name in ("old", "fires", "unsaid"):
-            tx.outbox.request(name, START, START)
-        tx.outbox.finish(tx.outbox.root("old"), "C1", "1.0", "", START)  # type: ignore[arg-type]
-        tx.save_alert(alert(firing=False), "old", START)
-        tx.audit(START, "alice", "acknowledge", "old", "")
-    with store.transaction() as tx:
-        tx.forget(START + 1)
-        assert {incident.id for incident in tx.incidents()} == {"fires", "unsaid"}
-        assert tx.outbox.root("old") is None
-        assert tx.latest_incident("old-key") is tx.latest_incident("alias") is None
-        assert tx.latest_incident("firing-key") is not None
-        assert tx.known_alert("f1") == (None, 0.0)
-        assert tx.audits() == []
 
 
 def test_the_file_gives_space_back(tmp_path: Path) -> None:

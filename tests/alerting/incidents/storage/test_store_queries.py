@@ -152,7 +152,7 @@ def test_what_is_forgotten_is_over_and_older(tx: Transaction) -> None:
     for name, resolved, changed in (
         ("old", START, 9.0), ("edge", START, 10.0), ("fires", None, 1.0), ("unsaid", START, 9.0), ("dead", START, 9.0),
     ):  # fmt: skip
-        tx.save_incident(training_incident(id=name, key=name, resolved_at=resolved), changed)
+        tx.save_incident(training_incident(id=name, key=name, keys=(f"{name}-alias",), resolved_at=resolved), changed)
         tx.outbox.request(name, 1.0, 1.0)
         if name in ("old", "edge", "fires"):
             tx.outbox.finish(tx.outbox.root(name), "C1", "1.0", "", 2.0)  # type: ignore[arg-type]
@@ -178,7 +178,8 @@ def test_what_is_forgotten_is_over_and_older(tx: Transaction) -> None:
     assert [tx.known_alert(name)[0] is not None for name in ("f-old", "f-edge", "f-fires")] == [False, True, True]
     assert [tx.is_repeated(group, "same", 11.0) for group in ("old", "edge")] == [False, True]
     assert [row[3] for row in tx.audits()] == ["edge"]
-    assert (tx.id_of_key("old"), tx.id_of_key("edge")) == (None, "edge")
+    keys = [tx.id_of_key(name) for name in ("old", "old-alias", "edge", "edge-alias")]
+    assert keys == [None, None, "edge", "edge"]
 
 
 def test_a_change_that_fails_leaves_nothing_behind(store: Store) -> None:
