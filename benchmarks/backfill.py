@@ -14,7 +14,6 @@ import re
 import subprocess
 import sys
 import urllib.parse
-import urllib.request
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ import yaml
 from pyrometer_dashboards.promql import parse
 from pyrometer_simulator.fleet.plan import Plan
 from pyrometer_simulator.fleet.training_metrics import batches
+from pyrometer_simulator.http_call import call
 from pyrometer_simulator.stack import find_stack
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -146,8 +146,7 @@ def _question(selector: str) -> str:
 
 def _now(url: str, selector: str) -> Iterator[tuple[str, float]]:
     asked = urllib.parse.urlencode({"query": _question(selector)}).encode()
-    with urllib.request.urlopen(f"{url}/api/v1/query", data=asked) as answer:  # noqa: S310  our own loopback address
-        result = json.load(answer)["data"]["result"]
+    result = json.loads(call(f"{url}/api/v1/query", asked).body)["data"]["result"]
     for each in result:
         labels = [f"{label}={json.dumps(value)}" for label, value in each["metric"].items() if label != "__name__"]
         yield f"{selector.partition('{')[0]}{{{','.join(labels)}}}", float(each["value"][1])

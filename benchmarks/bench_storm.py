@@ -28,6 +28,7 @@ from urllib.parse import parse_qs
 
 from harness import exit_on_signals
 
+from pyrometer_simulator.http_call import call
 from pyrometer_simulator.ports import free_port
 from pyrometer_simulator.slack import FakeSlack
 
@@ -73,10 +74,9 @@ def alert(name: str, began: float, ended: float | None = None, **labels: str) ->
 
 def deliver(port: int, alerts: Sequence[Mapping[str, Any]]) -> float:
     document = {"version": "4", "groupKey": "{}", "receiver": "p", "status": "firing", "alerts": alerts}
-    request = urllib.request.Request(f"http://127.0.0.1:{port}/api/v1/alertmanager", json.dumps(document).encode())
+    body = json.dumps(document).encode()
     started = time.monotonic()
-    with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
-        assert answer.status == 200
+    assert call(f"http://127.0.0.1:{port}/api/v1/alertmanager", body, seconds=30).status == 200
     return time.monotonic() - started
 
 

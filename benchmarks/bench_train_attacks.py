@@ -19,13 +19,13 @@ import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
 from harness import exit_on_signals
 
 from pyrometer import ring
+from pyrometer_kit.http_client import get
 
 RANKS = 8
 MEMORY_MIB, SCRAPE_SECONDS, DESCRIPTORS = 128, 1.0, 1024
@@ -114,8 +114,7 @@ class Exporter:
         return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
 
     def _get(self, path: str) -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=60) as answer:
-            return str(answer.read().decode())
+        return get(f"http://127.0.0.1:{self.port}{path}", seconds=60).decode()
 
 
 def come_and_go(exporter: Exporter, during: Callable[[], None]) -> None:

@@ -18,7 +18,6 @@ import re
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -26,6 +25,7 @@ from typing import NamedTuple
 from compiled_driver import compile_driver
 from harness import cpu_seconds, exit_on_signals, node_exporter
 
+from pyrometer_kit.http_client import get
 from pyrometer_simulator.nvml import SimulatedGpus
 from pyrometer_simulator.sysfs import SysfsTree
 
@@ -67,8 +67,7 @@ def line(number: int, gpus: int) -> bytes:
 def scrape(port: int) -> Scrape:
     """Ask for ``/metrics`` once."""
     begins = time.perf_counter()
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
-        text = answer.read().decode()
+    text = get(f"http://127.0.0.1:{port}/metrics", seconds=60).decode()
     return Scrape(time.perf_counter() - begins, sum(float(count) for count in _COUNT.findall(text)))
 
 

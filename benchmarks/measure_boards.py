@@ -19,7 +19,6 @@ import tempfile
 import threading
 import time
 import urllib.parse
-import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -35,6 +34,7 @@ from pyrometer_dashboards.main import rendered
 from pyrometer_simulator.fleet.feed import Feed
 from pyrometer_simulator.fleet.openmetrics import write_history
 from pyrometer_simulator.fleet.plan import Plan, planted
+from pyrometer_simulator.http_call import call
 from pyrometer_simulator.http_server import HttpServer
 from pyrometer_simulator.stack import find_stack
 from pyrometer_simulator.stack.prometheus import running
@@ -226,8 +226,7 @@ def _cost(url: str, asked: Asked, tries: int) -> tuple[int, int, float]:
 
 def _ask(url: str, asked: dict[str, object]) -> tuple[float, bytes]:
     start = time.perf_counter()
-    with urllib.request.urlopen(url, data=urllib.parse.urlencode(asked).encode()) as answer:  # noqa: S310  our own loopback address
-        body = answer.read()
+    body = call(url, urllib.parse.urlencode(asked).encode(), seconds=300).body
     return (time.perf_counter() - start) * 1000, body
 
 

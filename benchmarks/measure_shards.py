@@ -10,7 +10,6 @@ import json
 import math
 import time
 import urllib.parse
-import urllib.request
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +26,7 @@ from pyrometer_dashboards.rule_shards import (
     why_whole,
 )
 from pyrometer_dashboards.rule_stages import NotSplitError
+from pyrometer_simulator.http_call import call
 
 Answer = dict[str, float]
 
@@ -138,5 +138,4 @@ def _seconds(url: str, expr: str, at: float, tries: int) -> float:
 
 def _ask(url: str, expr: str, at: float) -> bytes:
     asked = urllib.parse.urlencode({"query": expr, "time": at}).encode()
-    with urllib.request.urlopen(f"{url}/api/v1/query", data=asked, timeout=300) as answer:  # noqa: S310 - our own
-        return bytes(answer.read())
+    return call(f"{url}/api/v1/query", asked, seconds=300).body

@@ -14,13 +14,13 @@ import re
 import shutil
 import threading
 import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 from harness import node_exporter
 
 import pyrometer
+from pyrometer_kit.http_client import get
 from pyrometer_simulator.demo.hardware import Node
 from pyrometer_simulator.fleet.openmetrics import scrape
 from pyrometer_simulator.fleet.plan import Plan
@@ -40,12 +40,6 @@ SAMPLE = re.compile(r"^(\w+)(\{.*\})? (\S+)$", re.MULTILINE)
 OF_RUN = re.compile(r'^\w+\{.*\brun=".*$\n?', re.MULTILINE)
 RANK, RANKED = re.compile(r'\brank="(\d+)"'), re.compile(r'^\w+\{.*\brank="\d+".*$\n?', re.MULTILINE)
 TARGET = re.compile(r'(?<=\{)cluster="[^"]*",(node="[^"]*",)?job="[^"]*",(instance="[^"]*",)?')
-
-
-def get(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=60) as answer:
-        found: str = answer.read().decode()
-        return found
 
 
 def record(folder: Path, *more: str) -> str:
@@ -73,7 +67,7 @@ def _worked(node: Node, rings: Path, url: str) -> str:
         for run in runs:
             with run.step():
                 pass
-        text = get(url)
+        text = get(url, seconds=60).decode()
         time.sleep(0.5)
     for run in runs:
         run.close()

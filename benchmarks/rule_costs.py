@@ -7,19 +7,19 @@ clock (*alone*), says which rule it is, whatever else the machine does.
 
 from __future__ import annotations
 
-import json
 import math
 import time
 import urllib.parse
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
-from recorded_cluster import get
 from stores import Store
+
+from pyrometer_kit.http_client import get_json
+from pyrometer_simulator.http_call import call
 
 
 @dataclass(frozen=True)
@@ -65,14 +65,14 @@ _WALLS = {
 
 
 def _by_group(store: Store, query: str) -> dict[str, float]:
-    found = json.loads(get(f"{store.url}/api/v1/query?query={urllib.parse.quote(query)}"))["data"]["result"]
+    found = get_json(f"{store.url}/api/v1/query?query={urllib.parse.quote(query)}", seconds=60)["data"]["result"]
     return {each["metric"]["rule_group"].rpartition(";")[2]: float(each["value"][1]) for each in found}
 
 
 def rest(store: Store) -> None:
     """Stop all scraping and evaluation."""
     (store.folder / "prometheus.yaml").write_text("global: {}\n")
-    urllib.request.urlopen(urllib.request.Request(f"{store.url}/-/reload", method="POST"), timeout=60).close()
+    assert call(f"{store.url}/-/reload", method="POST", seconds=60).status == 200
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def _cost(store: Store, expr: str, at: float) -> Cost:
     """Wrap a query in count(), so that its answer's text costs nothing."""
     asked = urllib.parse.urlencode({"query": f"count({expr})", "time": at}).encode()
     before, begins = _cpu(store), time.perf_counter()
-    urllib.request.urlopen(f"{store.url}/api/v1/query", data=asked, timeout=120).close()
+    assert call(f"{store.url}/api/v1/query", asked, seconds=120).status == 200
     clock = time.perf_counter() - begins
     return Cost(_cpu(store) - before, clock)
 

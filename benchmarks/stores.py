@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 import shutil
 import urllib.parse
-import urllib.request
 from pathlib import Path
 
-from recorded_cluster import CLUSTER, get
+from recorded_cluster import CLUSTER
 
+from pyrometer_kit.http_client import get, get_json
 from pyrometer_simulator.demo.processes import Processes
+from pyrometer_simulator.http_call import call
 from pyrometer_simulator.ports import free_port
 from pyrometer_simulator.stack import find_stack
 from pyrometer_simulator.stack.cache import cache_folder
@@ -38,7 +39,7 @@ class Store:
         self.pids[name] = self.processes.start(name, command, cwd=self.folder, env={"PYROMETER_CLUSTER": CLUSTER}).pid
 
     def value(self, query: str) -> float:
-        found = json.loads(get(f"{self.url}/api/v1/query?query={urllib.parse.quote(query)}"))["data"]["result"]
+        found = get_json(f"{self.url}/api/v1/query?query={urllib.parse.quote(query)}", seconds=60)["data"]["result"]
         return float(found[0]["value"][1]) if found else float("nan")
 
 
@@ -94,16 +95,15 @@ def victoria(store: Store, interval: int) -> dict[str, str]:
 def disk(store: Store, kind: str) -> dict[str, float]:
     """Return bytes per sample and per series on disk."""
     if kind == "victoria":
-        get(f"{store.url}/internal/force_flush")
+        get(f"{store.url}/internal/force_flush", seconds=60)
         rows = store.value('sum(vm_rows{type=~"storage/.*"})')
         return {
             "bytes/sample": store.value('sum(vm_data_size_bytes{type=~"storage/.*"})') / rows,
             "index bytes/series": store.value('sum(vm_data_size_bytes{type=~"indexdb/.*"})')
             / store.value('max(vm_cache_entries{type="storage/hour_metric_ids"})'),
         }
-    request = urllib.request.Request(f"{store.url}/api/v1/admin/tsdb/snapshot", method="POST")
-    with urllib.request.urlopen(request, timeout=120) as answer:
-        name = json.load(answer)["data"]["name"]
+    reply = call(f"{store.url}/api/v1/admin/tsdb/snapshot", method="POST", seconds=120)
+    name = json.loads(reply.body)["data"]["name"]
     (block,) = (store.folder / "data/snapshots" / name).iterdir()
     stats = json.loads((block / "meta.json").read_text())["stats"]
     chunks = sum(path.stat().st_size for path in (block / "chunks").iterdir())

@@ -9,7 +9,7 @@ class UsageError(Exception):
     """A setting or argument cannot be used. The message is one line: what, where, what to do."""
 
 
-class HttpError(Exception):
+class HttpError(OSError):
     """No valid answer; the message is one printable line without credentials.
 
     Attributes:

@@ -125,6 +125,8 @@ class Answer:
                 body += piece
                 if len(body) > MAX_BYTES:
                     raise HttpError(f"{_origin(self.url)}: more than {MAX_BYTES >> 20} MiB", "too_large")
+        except HttpError:
+            raise
         except (HTTPError, OSError) as error:
             raise _failure(error, self.url) from None
         return bytes(body)
@@ -136,7 +138,7 @@ class Answer:
         self._response.close()
 
 
-def get(url: str, path: str, *, token: str = "", seconds: float = SECONDS) -> bytes:
+def get(url: str, path: str = "", *, token: str = "", seconds: float = SECONDS) -> bytes:
     """Return the body of ``url`` + ``path``; the token is sent where the address has no user.
 
     Raises:
@@ -153,7 +155,7 @@ def get(url: str, path: str, *, token: str = "", seconds: float = SECONDS) -> by
         return answer.read()
 
 
-def get_json(url: str, path: str, *, token: str = "", seconds: float = SECONDS) -> Any:  # noqa: ANN401  any document
+def get_json(url: str, path: str = "", *, token: str = "", seconds: float = SECONDS) -> Any:  # noqa: ANN401  any document
     """Return the JSON document at ``url`` + ``path``.
 
     Raises:

@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import time
-import urllib.request
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
@@ -24,11 +23,13 @@ from pyrometer_alerting.incidents.reconcile import Pace
 from pyrometer_alerting.incidents.storage.store import Store
 from pyrometer_kit.clock import SystemClock
 from pyrometer_kit.flags import Address
+from pyrometer_kit.http_client import get
 from pyrometer_kit.http_message import Request, Response, Route
 from pyrometer_kit.http_thread import ServerThread
 from pyrometer_kit.prometheus import Series
 from pyrometer_kit.webconfig import WebConfig
 from pyrometer_simulator.demo.processes import answers
+from pyrometer_simulator.http_call import call
 from pyrometer_simulator.ports import serving
 from pyrometer_simulator.slack import FakeSlack
 from pyrometer_simulator.stack import find_stack
@@ -107,8 +108,7 @@ class RealAlertmanager:
 
     def notified(self) -> float:
         """Return how many deliveries it has tried."""
-        with urllib.request.urlopen(f"{self.url}/metrics", timeout=20) as answer:  # noqa: S310
-            lines = answer.read().decode().splitlines()
+        lines = get(f"{self.url}/metrics").decode().splitlines()
         name = 'alertmanager_notifications_total{integration="webhook"'
         return sum(float(line.split()[-1]) for line in lines if line.startswith(name))
 
@@ -161,10 +161,9 @@ class RealAlertmanager:
 
     def _ask(self, method: str, path: str, document: object = None) -> Any:
         data = None if document is None else json.dumps(document).encode()
-        headers = {"Content-Type": "application/json"}
-        request = urllib.request.Request(f"{self.url}{path}", data=data, method=method, headers=headers)  # noqa: S310
-        with urllib.request.urlopen(request, timeout=20) as answer:  # noqa: S310
-            return json.loads(answer.read() or b"null")
+        reply = call(f"{self.url}{path}", data, method=method, Content_Type="application/json")
+        assert reply.status < 300, reply
+        return json.loads(reply.body or b"null")
 
 
 def _flushes(log: Sequence[str], row: str) -> list[int]:

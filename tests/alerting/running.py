@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import urllib.error
-import urllib.request
 from typing import TYPE_CHECKING, Any
 
 from alerting_fakes import FakePrometheus
@@ -18,6 +16,7 @@ from pyrometer_kit.clock import SystemClock
 from pyrometer_kit.flags import Address
 from pyrometer_kit.http_thread import ServerThread
 from pyrometer_kit.webconfig import WebConfig
+from pyrometer_simulator.http_call import call
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -54,13 +53,7 @@ class Running:
         self.service.stop()
 
     def ask(self, path: str, data: bytes | None = None, method: str | None = None) -> tuple[int, bytes]:
-        url = f"http://127.0.0.1:{self.server.port}{path}"
-        try:
-            with urllib.request.urlopen(urllib.request.Request(url, data=data, method=method), timeout=5) as answer:
-                return answer.status, answer.read()
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, error.read()
+        return call(f"http://127.0.0.1:{self.server.port}{path}", data, method=method or "")
 
     def incidents(self) -> list[dict[str, Any]]:
         return json.loads(self.ask("/api/v1/incidents")[1])["incidents"]

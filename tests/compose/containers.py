@@ -9,7 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pyrometer_simulator.demo.observe import get_json, incidents
+from pyrometer_kit.http_client import get_json
+from pyrometer_simulator.demo.observe import incidents
 from pyrometer_simulator.demo.topology import CHANNEL, NODES
 from pyrometer_simulator.engine.compose import ComposeError
 from pyrometer_simulator.engine.site import Site

@@ -6,9 +6,7 @@ import json
 import math
 import re
 import time
-import urllib.error
 import urllib.parse
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +21,7 @@ from pyrometer_dashboards.main import rendered
 from pyrometer_simulator.demo.observe import Prometheus
 from pyrometer_simulator.demo.topology import CLUSTER, NODES, RUN
 from pyrometer_simulator.engine.site import Site
+from pyrometer_simulator.http_call import call
 
 pytestmark = [pytest.mark.e2e, pytest.mark.compose, pytest.mark.timeout(1800)]
 
@@ -167,9 +166,8 @@ def shapes(url: str, expr: str, at: float, *, instant: bool) -> set[str]:
     """
     asked = {"time": at} if instant else {"start": at - 300, "end": at, "step": 5}
     path = f"query{'' if instant else '_range'}?{urllib.parse.urlencode({'query': expr, **asked})}"
-    try:
-        with urllib.request.urlopen(f"{url}/api/v1/{path}", timeout=20) as answer:
-            found = json.load(answer)["data"]["result"]
-    except urllib.error.HTTPError as error:
-        return {f"refused: {error.read().decode()[:300]}"}
+    reply = call(f"{url}/api/v1/{path}")
+    if reply.status != 200:
+        return {f"refused: {reply.body.decode()[:300]}"}
+    found = json.loads(reply.body)["data"]["result"]
     return {" ".join(sorted(one["metric"].keys() - {"__name__"})) for one in found}

@@ -11,7 +11,6 @@ import shutil
 import signal
 import tempfile
 import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,10 +19,12 @@ import pytest
 import yaml
 from compose_containers import all_scraped, documented, eventually, healthy, lasting, take_down, targets, told
 
-from pyrometer_simulator.demo.observe import Prometheus, get_json, incidents
+from pyrometer_kit.http_client import get, get_json
+from pyrometer_simulator.demo.observe import Prometheus, incidents
 from pyrometer_simulator.demo.processes import answers
 from pyrometer_simulator.demo.topology import CLUSTER, NODES, RUN
 from pyrometer_simulator.engine.site import OUR_IMAGES, Site
+from pyrometer_simulator.http_call import call
 
 pytestmark = [pytest.mark.e2e, pytest.mark.compose, pytest.mark.timeout(1800)]
 
@@ -137,15 +138,12 @@ def silence(running: Site) -> None:
 
 
 def send(url: str, body: bytes) -> None:
-    request = urllib.request.Request(url, data=body, headers={"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=20) as answer:
-        assert answer.status == 200
+    assert call(url, body, Content_Type="application/json").status == 200
 
 
 def refused(running: Site) -> float:
     """Deliveries that were answered with 503, by the service's own count."""
-    with urllib.request.urlopen(f"{running.url('ALERTING')}/metrics", timeout=10) as answer:
-        lines = answer.read().decode().splitlines()
+    lines = get(f"{running.url('ALERTING')}/metrics").decode().splitlines()
     wanted = 'pyrometer_alerting_webhook_requests_total{code="503"} '
     return sum(float(line.removeprefix(wanted)) for line in lines if line.startswith(wanted))
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import urllib.request
 from pathlib import Path
 
 import pytest
 from compose_containers import eventually
 
 import pyrometer
+from pyrometer_kit.http_client import get
 from pyrometer_simulator.engine.site import Site
 
 pytestmark = [pytest.mark.e2e, pytest.mark.compose, pytest.mark.timeout(1800)]
@@ -37,8 +37,7 @@ def test_a_gpu_node_in_a_container_reads_its_host(running: Site) -> None:
 
 def own_node(running: Site) -> str:
     try:
-        with urllib.request.urlopen(f"{running.node_url}/metrics", timeout=5) as answer:
-            text: str = answer.read().decode()
+        text = get(f"{running.node_url}/metrics").decode()
     except OSError:
         return ""
     return text if 'run="compose-test"' in text else ""

@@ -8,14 +8,13 @@ import shutil
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 import pytest
 
+from pyrometer_simulator.http_call import call
 from pyrometer_simulator.ports import free_port
 
 UNITS = Path(__file__).resolve().parents[2] / "compose/systemd"
@@ -67,10 +66,7 @@ def answer(url: str, process: subprocess.Popen[bytes]) -> int:
     def asked() -> bool:
         assert process.poll() is None, "the program ended"
         try:
-            with urllib.request.urlopen(url, timeout=5) as response:
-                found.append(response.status)
-        except urllib.error.HTTPError as error:
-            found.append(error.code)
+            found.append(call(url, seconds=5).status)
         except OSError:
             return False
         return True

@@ -6,7 +6,6 @@ import contextlib
 import threading
 import time
 import urllib.parse
-import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from pyrometer_kit.http_client import get_json
 from pyrometer_simulator.demo import grafana
 from pyrometer_simulator.fleet.feed import Feed
 from pyrometer_simulator.fleet.plan import Plan, single_faults
@@ -84,7 +84,6 @@ def _wait_for_alerts(prometheus: str) -> None:
     asked = urllib.parse.urlencode({"query": 'count by (cluster, alertname) (ALERTS{alertstate="firing"})'})
     while waiting and time.monotonic() < deadline:
         time.sleep(2)
-        with urllib.request.urlopen(f"{prometheus}/api/v1/query?{asked}", timeout=30) as answer:  # noqa: S310
-            rows = yaml.safe_load(answer)["data"]["result"]
+        rows = get_json(f"{prometheus}/api/v1/query?{asked}")["data"]["result"]
         fires = {(row["metric"].get("cluster"), row["metric"]["alertname"]) for row in rows}
         waiting = {cluster: alert for cluster, alert in waiting.items() if (cluster, alert) not in fires}

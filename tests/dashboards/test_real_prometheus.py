@@ -13,7 +13,6 @@ import subprocess
 import threading
 import time
 import urllib.parse
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
@@ -29,6 +28,7 @@ from pyrometer_dashboards.main import rendered
 from pyrometer_exporters.framework.metrics import Family
 from pyrometer_exporters.node.nccl.families import RANK_BEHIND, STANDSTILL
 from pyrometer_exporters.node.nccl.inspector import BANDWIDTH
+from pyrometer_simulator import http_call
 from pyrometer_simulator.fleet import training_metrics
 from pyrometer_simulator.fleet.feed import Feed
 from pyrometer_simulator.fleet.plan import Plan, planted
@@ -249,13 +249,10 @@ def _besides() -> Iterator[tuple[str, str, str, str, bool]]:
 def _ask(address: str, path: str, **asked: object) -> dict[str, Any]:
     url = f"{address}/api/v1/{path}?{urllib.parse.urlencode(asked)}"
     try:
-        with urllib.request.urlopen(url, timeout=20) as answer:  # noqa: S310  our own loopback address
-            found: dict[str, Any] = json.load(answer)
-    except urllib.error.HTTPError as error:
-        return {"status": "error", "error": error.read().decode()}
+        reply = http_call.call(url)
     except OSError as error:
         return {"status": "error", "error": str(error)}
-    return found
+    return json.loads(reply.body) if reply.status == 200 else {"status": "error", "error": reply.body.decode()}
 
 
 def _has_answer(address: str, expr: str, instant: bool) -> bool:

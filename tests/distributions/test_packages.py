@@ -8,12 +8,13 @@ import shutil
 import struct
 import subprocess
 import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tools import chart, command_files, packages
+
+from pyrometer_kit.http_client import get
 
 pytestmark = [pytest.mark.wheels, pytest.mark.timeout(600)]
 ROOT = Path(__file__).resolve().parents[2]
@@ -91,8 +92,7 @@ def served_at(process: subprocess.Popen[bytes], log: Path) -> str:
 
 
 def test_the_exporter_of_the_package_serves_metrics_of_its_version(exporter: str) -> None:
-    with urllib.request.urlopen(f"{exporter}/metrics", timeout=30) as answer:
-        text = answer.read().decode()
+    text = get(f"{exporter}/metrics").decode()
     assert re.search(rf'pyrometer_exporter_build_info{{.*version="{re.escape(packages.VERSION)}".*}} 1', text)
 
 

@@ -13,16 +13,16 @@ import subprocess
 import sys
 import textwrap
 import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 from tools import chart
 
+from pyrometer_kit.http_client import get, get_json
 from pyrometer_simulator.demo.processes import answers
+from pyrometer_simulator.http_call import call
 from pyrometer_simulator.ports import free_port
 from pyrometer_simulator.sysfs import SysfsTree
 
@@ -209,14 +209,11 @@ def alert(name: str) -> bytes:
 
 
 def post(url: str, name: str) -> None:
-    request = urllib.request.Request(f"{url}/api/v1/alertmanager", alert(name), {"Content-Type": "application/json"})  # noqa: S310
-    with urllib.request.urlopen(request, timeout=20) as answer:  # noqa: S310  our own loopback address
-        assert answer.status == 200
+    assert call(f"{url}/api/v1/alertmanager", alert(name), Content_Type="application/json").status == 200
 
 
 def incidents(url: str) -> dict[str, set[str]]:
-    with urllib.request.urlopen(f"{url}/api/v1/incidents", timeout=20) as answer:  # noqa: S310
-        found: Any = json.load(answer)
+    found = get_json(f"{url}/api/v1/incidents")
     return {each["id"]: {one["labels"]["alertname"] for one in each["alerts"]} for each in found["incidents"]}
 
 
@@ -300,8 +297,7 @@ def test_the_release_before_refuses_the_newer_file_and_leaves_it(host: Host, bef
 
 
 def flaps(url: str) -> float:
-    with urllib.request.urlopen(f"{url}/metrics", timeout=20) as answer:  # noqa: S310  our own loopback address
-        text = answer.read().decode()
+    text = get(f"{url}/metrics").decode()
     found = re.search(r'^pyrometer_nic_link_down_events_total\{.*device="mlx5_0".*\} (\S+)$', text, re.MULTILINE)
     assert found, text
     return float(found[1])

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from pyrometer_kit.http_client import get_json
 from pyrometer_simulator.demo.hardware import FIB_TRIE, node_address
-from pyrometer_simulator.demo.observe import get_json
 from pyrometer_simulator.demo.processes import Processes
 from pyrometer_simulator.nccl.job import Job, layouts
 from pyrometer_simulator.nccl.ras_server import RasJob, RasServer

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
 import subprocess
 import time
 import urllib.parse
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from pyrometer_simulator.demo.processes import Processes
+from pyrometer_simulator.http_call import call
 from pyrometer_simulator.pair.pages import Hosts, blocks
 from pyrometer_simulator.stack.cache import cache_folder
 
@@ -57,10 +56,9 @@ class Stores:
         subprocess.run(command, shell=True, check=True, capture_output=True, timeout=60)  # noqa: S602  our own page
 
     def _ask(self, name: str, path: str, body: bytes | None = None) -> bytes:
-        url = f"http://127.0.0.1:{self.hosts.port(name, 8428)}{path}"
-        with contextlib.closing(urllib.request.urlopen(url, body, timeout=20)) as answer:
-            found: bytes = answer.read()
-        return found
+        reply = call(f"http://127.0.0.1:{self.hosts.port(name, 8428)}{path}", body)
+        assert reply.status < 300, reply
+        return reply.body
 
 
 @pytest.fixture

@@ -6,12 +6,13 @@ import os
 import re
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from pyrometer_kit.http_client import get
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "custom_collector"
 
@@ -38,8 +39,7 @@ def scraped(installed: Path, tmp_path: Path, *flags: str) -> Iterator[str]:
         try:
             assert exporter.stderr is not None
             port = next(match[1] for line in exporter.stderr if (match := re.search(r"listening on [^ ]*:(\d+)", line)))
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as response:
-                yield response.read().decode()
+            yield get(f"http://127.0.0.1:{port}/metrics").decode()
         finally:
             exporter.terminate()
             exporter.stderr.read()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import urllib.request
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ import requests
 from slack_sdk import WebClient
 from slack_sdk.errors import SlackApiError
 
+from pyrometer_kit.http_client import get
 from pyrometer_simulator.slack import FakeSlack
 from pyrometer_simulator.slack_blocks import SlackError, check_message
 from pyrometer_simulator.slack_channel import RateLimits
@@ -145,8 +145,7 @@ def test_the_page_shows_the_channel_and_escapes_it(client: WebClient, slack: Fak
     text = "*bold* <https://x/|link> <script>alert(1)</script> &lt;b&gt;"
     ts = client.chat_postMessage(channel="gpu-alerts", text="x", blocks=[section(text)])["ts"]
     client.chat_postMessage(channel="gpu-alerts", text="in the thread", thread_ts=ts)
-    with urllib.request.urlopen(slack.page_url) as answer:  # noqa: S310 - our own loopback
-        page = answer.read().decode()
+    page = get(slack.page_url).decode()
     assert "<b>bold</b>" in page
     assert '<a href="https://x/">link</a>' in page
     assert "in the thread" in page

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-import urllib.error
 import urllib.parse
-import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-
-def get_json(url: str) -> Any:  # noqa: ANN401  whatever the address answers
-    """Fetch a JSON document. Raises OSError, ValueError."""
-    with urllib.request.urlopen(url, timeout=5) as response:  # noqa: S310  our own loopback addresses
-        return json.load(response)
+from pyrometer_kit.http_client import get_json
 
 
 @dataclass(frozen=True)

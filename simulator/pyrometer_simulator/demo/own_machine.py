@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
+
+from pyrometer_kit.http_client import get
 
 CLUSTER = "this-machine"
 KERNEL_LOG = Path("/dev/kmsg")
@@ -61,6 +62,6 @@ def _gaps(metrics: str, kernel_log: Path) -> Iterator[str]:
 
 
 def _metrics(url: str) -> str:
-    with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310  our own loopback
-        return str(answer.read().decode())
+    with contextlib.suppress(OSError):
+        return get(url).decode()
     return ""

@@ -7,11 +7,11 @@ import os
 import signal
 import subprocess
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
+
+from pyrometer_simulator.http_call import call
 
 # A cold start of Python with pandas on a busy two-core machine took 6 s; Prometheus and Alertmanager take 1-2 s.
 READY_SECONDS = 45.0
@@ -108,9 +108,8 @@ class Processes:
 def answers(url: str) -> bool:
     """Return whether a URL answers 200 now."""
     try:
-        with urllib.request.urlopen(url, timeout=2) as response:  # noqa: S310  our own loopback addresses
-            return bool(response.status == 200)
-    except (urllib.error.URLError, OSError):
+        return call(url, seconds=2).status == 200
+    except OSError:
         return False
 
 

@@ -13,12 +13,12 @@ import logging
 import sys
 import tempfile
 import time
-import urllib.request
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from pyrometer_kit.http_client import get_json
 from pyrometer_simulator.incidents import report, signatures
 from pyrometer_simulator.incidents.faults import Faults
 from pyrometer_simulator.incidents.herrings import add_herrings
@@ -123,8 +123,7 @@ def evaluate(url: str, interval: float, worlds: Sequence[World]) -> list[Firing]
     The service looks at the curves with what rules recorded; the rules that read what it saw come last.
     """
     needed = [path.read_text(encoding="utf-8") for path in SERVICE.rglob("*.py")]
-    with urllib.request.urlopen(f"{url}/api/v1/label/__name__/values", timeout=30) as answer:  # noqa: S310
-        names = set(json.load(answer)["data"])
+    names = set(get_json(f"{url}/api/v1/label/__name__/values", seconds=30)["data"])
     evaluation = Evaluation(url, BASE, max(world.end for world in worlds))
     rules = load(interval, needed=needed)
     later = readers(rules, signatures.NAME)

@@ -7,11 +7,12 @@ format allows text that is not compressed at all.
 from __future__ import annotations
 
 import struct
-import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
+
+from pyrometer_simulator.http_call import call
 
 Floats = npt.NDArray[np.float64]
 # Prometheus' own NaN for "this series has ended" (model/value/value.go).
@@ -57,6 +58,13 @@ class Batch:
             yield b"".join(pending)
 
 
+_HEADERS = {
+    "Content_Encoding": "snappy",
+    "Content_Type": "application/x-protobuf",
+    "X_Prometheus_Remote_Write_Version": "0.1.0",
+}
+
+
 def write(url: str, batch: Batch) -> None:
     """Send a batch to the Prometheus at an address.
 
@@ -64,17 +72,9 @@ def write(url: str, batch: Batch) -> None:
         OSError: it refuses the samples, or does not answer.
     """
     for chunk in batch.chunks():
-        request = urllib.request.Request(  # noqa: S310 - the address of our own Prometheus
-            f"{url}/api/v1/write",
-            snappy_literal(chunk),
-            {
-                "Content-Encoding": "snappy",
-                "Content-Type": "application/x-protobuf",
-                "X-Prometheus-Remote-Write-Version": "0.1.0",
-            },
-        )
-        with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310
-            answer.read()
+        reply = call(f"{url}/api/v1/write", snappy_literal(chunk), seconds=60, **_HEADERS)
+        if reply.status >= 300:
+            raise OSError(f"{url} refuses samples: {reply.status} {reply.body[:200]!r}")
 
 
 def with_markers(values: Floats) -> Floats:

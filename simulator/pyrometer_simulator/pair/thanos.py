@@ -8,8 +8,9 @@ import urllib.parse
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from pyrometer_kit.http_client import get_json
 from pyrometer_simulator.alerts_told import Notifications, start_alertmanager
-from pyrometer_simulator.demo.observe import Prometheus, get_json
+from pyrometer_simulator.demo.observe import Prometheus
 from pyrometer_simulator.demo.programs import project_folder
 from pyrometer_simulator.pair.history import SECONDS, History
 from pyrometer_simulator.pair.pages import blocks

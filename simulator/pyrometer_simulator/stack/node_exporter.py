@@ -6,11 +6,11 @@ From PATH where it is new enough, else from Debian's testing suite, unpacked int
 import contextlib
 import os
 import subprocess
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from pyrometer_kit.http_client import get
 from pyrometer_simulator.ports import serving
 from pyrometer_simulator.stack.cache import Progress, cache_folder, fill, missing
 from pyrometer_simulator.stack.errors import StackError
@@ -56,9 +56,7 @@ class NodeExporter:
 
     def scrape(self) -> str:
         """Return the text of its /metrics."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=30) as answer:
-            text: str = answer.read().decode()
-        return text
+        return get(f"http://127.0.0.1:{self.port}/metrics").decode()
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyrometer_simulator.demo.observe import get_json
+from pyrometer_kit.http_client import get_json
 
 # Scrapes and the records that are built on them are on their way; vmalert's come an evaluation later for each.
 PAST_SECONDS = 20.0

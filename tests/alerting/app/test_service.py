@@ -12,8 +12,6 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +24,7 @@ from pyrometer_alerting.app import main
 from pyrometer_alerting.app.service import WEBHOOK_PATH
 from pyrometer_alerting.channel.slack import WebSlack
 from pyrometer_alerting.incidents.storage.store import Store
+from pyrometer_simulator.http_call import call
 from pyrometer_simulator.ports import free_port
 from pyrometer_simulator.slack import FakeSlack
 
@@ -202,10 +201,12 @@ def test_without_a_token_messages_go_to_the_terminal(tmp_path: Path, capsys: pyt
 def post(port: int, data: bytes, path: str = WEBHOOK_PATH) -> bytes:
     for _ in range(200):
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", data=data, timeout=5) as answer:
-                return answer.read()
-        except urllib.error.URLError:
-            time.sleep(0.05)
+            reply = call(f"http://127.0.0.1:{port}{path}", data, seconds=5)
+            if reply.status == 200:
+                return reply.body
+        except OSError:
+            pass
+        time.sleep(0.05)
     raise AssertionError("never came up")
 
 

@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pyrometer_exporters.cluster.main import CLUSTER_EXPORTER, main
 from pyrometer_exporters.framework.collector import discover
 from pyrometer_exporters.framework.docs import OWN_FAMILIES
+from pyrometer_kit.http_client import get
 from pyrometer_simulator.slurm import FakeSlurm, SlurmJob
 from pyrometer_simulator.ufm import HostPort, SwitchPort, UfmLog
 
@@ -29,9 +29,7 @@ class Process:
         self.port = next(found[1] for line in lines if (found := re.search(r"listening on 127\.0\.0\.1:(\d+)", line)))
 
     def get(self, path: str) -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=20) as answer:
-            text: str = answer.read().decode()
-            return text
+        return get(f"http://127.0.0.1:{self.port}{path}").decode()
 
     def terminate(self) -> int:
         self.popen.send_signal(signal.SIGTERM)

@@ -8,12 +8,12 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from pyrometer_simulator.http_call import call
 
 
 class Process:
@@ -37,14 +37,8 @@ class Process:
         raise AssertionError("".join(self.log))
 
     def get(self, path: str, **headers: str) -> tuple[int, str]:
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", headers=named)
-        try:
-            with urllib.request.urlopen(request, timeout=20) as answer:  # noqa: S310  http to ourselves
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            with error:
-                return error.code, error.read().decode()
+        reply = call(f"http://127.0.0.1:{self.port}{path}", **headers)
+        return reply.status, reply.body.decode()
 
     def terminate(self, number: int = signal.SIGTERM) -> tuple[int, float]:
         """Exit status and how long the end took."""

@@ -8,12 +8,13 @@ import shutil
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from pyrometer_kit.http_client import get
 
 # In a mount namespace of its own, so that nothing is left of the mount: make the file system, then forbid writing.
 SCRIPT = """
@@ -38,8 +39,7 @@ def may_mount() -> bool:
 
 
 def text_of(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=20) as answer:  # noqa: S310
-        return str(answer.read().decode())
+    return get(url).decode()
 
 
 @contextmanager

@@ -8,13 +8,13 @@ import os
 import signal
 import subprocess
 import threading
-import urllib.request
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 
+from pyrometer_simulator.http_call import call
 from pyrometer_simulator.ports import serving
 from pyrometer_simulator.stack import StackError, alertmanager, find_stack
 from pyrometer_simulator.stack.cache import cache_folder
@@ -127,11 +127,9 @@ def running(folder: Path, receiver_port: int = 9) -> Iterator[tuple[subprocess.P
 def test_a_real_notification_is_rendered_by_the_packages_templates(tmp_path: Path) -> None:
     with receiver() as (port, posted, arrived), running(tmp_path, port) as (_, url):
         alert = json.dumps([{"labels": {"alertname": "GpuHot", "node": "gpu-003"}}]).encode()
-        request = urllib.request.Request(f"{url}/api/v2/alerts", alert, {"Content-Type": "application/json"})  # noqa: S310
-        urllib.request.urlopen(request, timeout=10).close()  # noqa: S310
+        assert call(f"{url}/api/v2/alerts", alert, Content_Type="application/json").status == 200
         assert arrived.wait(30), (tmp_path / "log").read_text()
-        with urllib.request.urlopen(url, timeout=10) as page:  # noqa: S310
-            assert page.status == 200
+        assert call(url).status == 200
     (attachment,) = posted[0]["attachments"]  # type: ignore[misc, attr-defined]
     assert attachment["title"] == "[FIRING:1]  (GpuHot gpu-003)"  # from default.tmpl
 

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +17,8 @@ from alerting_fakes import body, raw_alert, wait_until
 
 from pyrometer_alerting.app import main
 from pyrometer_kit import logs
+from pyrometer_kit.http_client import get
+from pyrometer_simulator.http_call import call
 from pyrometer_simulator.outlets.services import ROUTING_KEY
 from pyrometer_simulator.ports import free_port
 
@@ -57,14 +58,12 @@ class Running:
 
     def get(self, path: str) -> str:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
-                return answer.read().decode()
+            return get(f"http://127.0.0.1:{self.port}{path}").decode()
         except OSError:
             return ""
 
     def receive(self, *alerts: dict[str, object]) -> None:
-        request = urllib.request.Request(f"http://127.0.0.1:{self.port}/api/v1/alertmanager", body(*alerts))
-        urllib.request.urlopen(request, timeout=25).close()  # noqa: S310  our own address
+        assert call(f"http://127.0.0.1:{self.port}/api/v1/alertmanager", body(*alerts), seconds=25).status == 200
 
 
 GPU = {"node": "gpu-003", "gpu": "5", "component": "gpu"}

@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 
 from pyrometer_exporters.node.gpu.adaptive_timeout import LONGEST_SECONDS, SHORTEST_SECONDS, AdaptiveTimeout
+from pyrometer_kit.http_client import get
 from pyrometer_simulator.nvml import SimulatedGpus
 
 MakeNode = Callable[..., Any]
@@ -134,8 +134,7 @@ def _exporter(folder: Path) -> Iterator[tuple[int, int]]:
 
 
 def _text(port: int) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-        return str(answer.read().decode())
+    return get(f"http://127.0.0.1:{port}/metrics").decode()
 
 
 def _up(port: int) -> dict[str, int]:
