@@ -71,11 +71,11 @@ def observer(
     reading = Reading(run.descriptor)
     started, warmup = time.monotonic_ns(), int(str(description["warmup_steps"]))
     named, linked = [bool(description["gpu_model"])], [not links]
-    found = weakref.ref(run)  # a run that nobody holds any more is closed at once
+    reference = weakref.ref(run)  # a run that nobody holds any more is closed at once
 
     def observe() -> bool:
         try:
-            run = found()
+            run = reference()
             if run is None or run.disabled is not None:
                 return False
             if not named[0]:
@@ -120,10 +120,10 @@ def _write_links(run: Run) -> bool:
         return False
     from pyrometer._links import detected, packed  # noqa: PLC0415  needed by few
 
-    found = detected()
-    if found:
-        run.write_text(ring.LINKS_SLOT, ring.LINKS_BYTES, packed(found)[0])
-    return bool(found)
+    pages = detected()
+    if pages:
+        run.write_text(ring.LINKS_SLOT, ring.LINKS_BYTES, packed(pages)[0])
+    return bool(pages)
 
 
 def _owner(pid: int) -> str:

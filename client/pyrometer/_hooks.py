@@ -82,7 +82,7 @@ def wrap_save(function: Callable[..., Any], subscribers: weakref.WeakSet[Checkpo
     """Return ``function``, which writes a checkpoint, with its time in the subscribers' part ``checkpoint``."""
 
     def save(*arguments: Any, **named: Any) -> Any:
-        parts = [part for each in list(subscribers) if (part := each.checkpoint_part()) is not None]
+        parts = [part for subscriber in list(subscribers) if (part := subscriber.checkpoint_part()) is not None]
         for part in parts:
             part.__enter__()
         try:

@@ -52,7 +52,7 @@ def packed(links: object) -> tuple[str, list[str]]:
 
 def detected() -> dict[str, str]:
     """Return the pages of the runs that W&B and MLflow have open in this process, where the job has loaded them."""
-    found = {}
+    pages = {}
     for name, ask in (("wandb", _wandb), ("mlflow", _mlflow)):
         module = sys.modules.get(name)
         try:
@@ -60,8 +60,8 @@ def detected() -> dict[str, str]:
         except Exception:  # noqa: BLE001  half-imported, or of another version
             url = ""
         if url:
-            found[name] = url
-    return found
+            pages[name] = url
+    return pages
 
 
 def _wandb(module: Any) -> str:

@@ -127,10 +127,10 @@ def read_dump(path: str) -> Dump:
         raise
     except Exception as error:  # noqa: BLE001  a pickle of anything raises anything
         raise BadDumpError(f"no dump: {type(error).__name__}: {error}") from None
-    found = _RANK.search(os.path.basename(path))
-    if not isinstance(whole, dict) or not isinstance(whole.get("entries"), list) or found is None:
+    match = _RANK.search(os.path.basename(path))
+    if not isinstance(whole, dict) or not isinstance(whole.get("entries"), list) or match is None:
         raise BadDumpError("no dump of the Flight Recorder: it has no entries, or its name doesn't end in the rank")
-    dump = _dump(int(found[1]), whole)
+    dump = _dump(int(match[1]), whole)
     dump.written = written
     return dump
 
@@ -145,14 +145,16 @@ def join(dumps: Iterable[Dump]) -> list[Wait]:
             rank: by_rank[rank].latest[group] for rank in ranks if rank in by_rank and group in by_rank[rank].latest
         }
         front = max(collective.sequence for collective in latest.values())
-        at_front = {rank: one for rank, one in latest.items() if one.sequence == front}
-        waiting = tuple(sorted(rank for rank, one in at_front.items() if not one.finished))
+        at_front = {rank: collective for rank, collective in latest.items() if collective.sequence == front}
+        waiting = tuple(sorted(rank for rank, collective in at_front.items() if not collective.finished))
         missing = tuple(sorted(ranks - at_front.keys()))
-        names = [one.name for one in at_front.values()]
+        names = [collective.name for collective in at_front.values()]
         usual = max(sorted(set(names)), key=names.count)
-        others = tuple(sorted((rank, one.name) for rank, one in at_front.items() if one.name != usual))
+        others = tuple(
+            sorted((rank, collective.name) for rank, collective in at_front.items() if collective.name != usual)
+        )
         if waiting and (missing or others):
-            shown = next(one for one in at_front.values() if one.name == usual)
+            shown = next(collective for collective in at_front.values() if collective.name == usual)
             standing = {rank: at_front[rank] for rank in waiting}
             waits.append(Wait(group, shown, waiting, missing, others, tuple(_unsure(standing, missing, by_rank))))
     return waits
@@ -165,9 +167,9 @@ def _unsure(
 
     The others' dumps decide about a rank that wrote no dump, or none when they did.
     """
-    last_came = max(one.began for one in standing.values())
+    last_came = max(collective.began for collective in standing.values())
     last_seen = max(by_rank[rank].written for rank in standing)
-    timeouts = [0.9 * one.timeout for one in standing.values() if one.timeout > 0]
+    timeouts = [0.9 * collective.timeout for collective in standing.values() if collective.timeout > 0]
     for rank in missing if last_came and last_seen else ():
         written = by_rank[rank].written if rank in by_rank else 0.0
         seen = written if last_seen - written < SHORT_SECONDS else last_seen
@@ -275,12 +277,12 @@ def _dump(rank: int, whole: dict[Any, Any]) -> Dump:
 
 def _completed(status: object) -> dict[str, int]:
     """Return the number of the last completed collective by the process' own number of a group."""
-    found = {}
+    completed = {}
     for number, of in status.items() if isinstance(status, dict) else ():
         last = of.get("last_completed_collective") if isinstance(of, dict) else None
         if isinstance(last, (int, str)) and re.fullmatch(r"-?\d{1,18}", str(last)):
-            found[str(number)[:20]] = int(last)
-    return found
+            completed[str(number)[:20]] = int(last)
+    return completed
 
 
 def _add(dump: Dump, entry: dict[Any, Any], completed: dict[str, int]) -> None:
@@ -293,8 +295,8 @@ def _add(dump: Dump, entry: dict[Any, Any], completed: dict[str, int]) -> None:
     if entry.get("is_p2p"):
         dump.in_p2p = entry.get("state") != "completed" and not entry.get("retired")
         return
-    known = dump.latest.get(group[0])
-    if known is None or sequence >= known.sequence:
+    latest = dump.latest.get(group[0])
+    if latest is None or sequence >= latest.sequence:
         began, timeout = _seconds(entry.get("time_created_ns"), 1e9), _seconds(entry.get("timeout_ms"), 1e3)
         dump.latest[group[0]] = Collective(sequence, name, finished, _place(entry.get("frames")), began, timeout)
         if len(group) > 1 and isinstance(group[1], str):

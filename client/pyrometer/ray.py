@@ -38,8 +38,8 @@ def watch(loop: Callable[..., Any], **settings: Unpack[RunSettings]) -> Callable
 
     @functools.wraps(loop)  # Ray looks at the number of arguments
     def reported(*arguments: Any, **named: Any) -> Any:
-        known: dict[str, Any] = {**_context(), **settings}
-        with auto(**known):
+        merged: dict[str, Any] = {**_context(), **settings}
+        with auto(**merged):
             return loop(*arguments, **named)
 
     return reported

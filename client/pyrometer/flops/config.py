@@ -53,8 +53,8 @@ def shape_of_config(config: Mapping[str, Any]) -> Shape:
     if fields.family in SPECIAL:
         return SPECIAL[fields.family](fields)
     if fields.family not in FAMILIES:
-        known = ", ".join(sorted({*FAMILIES, *SPECIAL, *_WRAPPERS}))
-        raise ValueError(f"unknown model_type {fields.family}; known are {known}: use flops.Shape")
+        families = ", ".join(sorted({*FAMILIES, *SPECIAL, *_WRAPPERS}))
+        raise ValueError(f"unknown model_type {fields.family}; known are {families}: use flops.Shape")
     return stack(fields, FAMILIES[fields.family])
 
 

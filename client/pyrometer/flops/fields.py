@@ -92,10 +92,10 @@ class Fields:
         kinds = self._content.get("layer_types")
         if kinds is None:
             return None
-        known = ("full_attention", "sliding_attention", "chunked_attention", "linear_attention")
+        supported = ("full_attention", "sliding_attention", "chunked_attention", "linear_attention")
         if not isinstance(kinds, list) or len(kinds) != self.layers():
             raise ValueError(f"layer_types does not name the attention of each of {self.layers()} layers")
-        strange = sorted({str(kind) for kind in kinds if kind not in known})
+        strange = sorted({str(kind) for kind in kinds if kind not in supported})
         if strange:
             raise ValueError(f"attention of kind {strange[0]} is not supported; give flops_per_token")
         return kinds

@@ -95,8 +95,8 @@ class LineParser:
     def _step(self, match: re.Match[str]) -> LoggedStep | None:
         row, groups = self._row, match.groupdict("")
         # Reversed, as the first of equal names counts.
-        found = reversed(compiled(row.field).findall(groups.get("fields", "")))
-        fields: dict[str, str] = {name.strip(): text.strip() for name, text in found}
+        pairs = reversed(compiled(row.field).findall(groups.get("fields", "")))
+        fields: dict[str, str] = {name.strip(): text.strip() for name, text in pairs}
         has_required = not row.required or any(name.startswith(row.required) for name in fields)
         number = parse_step(match["step"])
         if number is None or not has_required or any(name.startswith(row.foreign) for name in fields):

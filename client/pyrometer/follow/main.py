@@ -165,14 +165,16 @@ def _formats(options: argparse.Namespace) -> Mapping[str, Format]:
 
 def _own_format(options: argparse.Namespace) -> Mapping[str, Format]:
     try:
-        own = read_description(options.pattern_file) if options.pattern_file else describe_lines(options.pattern)
+        description = (
+            read_description(options.pattern_file) if options.pattern_file else describe_lines(options.pattern)
+        )
     except ValueError as error:
         raise UsageError(f"{options.pattern_file or '--pattern'}: {error}") from None
-    if own.convention and own.convention not in CONVENTIONS:
+    if description.convention and description.convention not in CONVENTIONS:
         raise UsageError(
-            f"{options.pattern_file}: unknown convention {own.convention}; known are {', '.join(CONVENTIONS)}"
+            f"{options.pattern_file}: unknown convention {description.convention}; known are {', '.join(CONVENTIONS)}"
         )
-    return {own.name: format_of(own)}
+    return {description.name: format_of(description)}
 
 
 class MfuReport:

@@ -15,15 +15,17 @@ Several patterns make one step of several lines. The file:
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
+import signal
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from pyrometer.follow import small_yaml
-from pyrometer.follow.cut_off import CutOff, cut_off
 from pyrometer.follow.follower import report
 from pyrometer.follow.log_line import Format, LoggedPause, LoggedStep, parse_step
 from pyrometer.follow.units import VALUES, is_unit, number_of
@@ -121,6 +123,33 @@ def format_of(description: Description) -> Format:
     return Format(description.name, description.convention, functools.partial(PatternParser, description))
 
 
+class CutOff(Exception):  # noqa: N818 - no error: the caller asked for it
+    """The computation took longer than it may."""
+
+
+@contextlib.contextmanager
+def cut_off(seconds: float) -> Iterator[None]:
+    """Raise CutOff in the block after so many seconds of this process's CPU; in the main thread, which has signals.
+
+    Raises:
+        CutOff: the time is over.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGVTALRM, _raise)
+    try:
+        signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
+def _raise(*_: object) -> None:
+    raise CutOff
+
+
 class _KindOfLine:
     """Pauses a pattern after a line that took it too long, as the follower shares its node with the training."""
 
@@ -170,10 +199,10 @@ class PatternParser:
             match = kind.search(line)
             if match is None:
                 continue
-            found = {name: text for name, text in match.groupdict().items() if text is not None}
-            pause = next((LoggedPause(name) for name in _PAUSES if name in found), pause)
-            finished = self._begin(found.get(_STEP)) or finished
-            self._add(index, found)
+            texts = {name: text for name, text in match.groupdict().items() if text is not None}
+            pause = next((LoggedPause(name) for name in _PAUSES if name in texts), pause)
+            finished = self._begin(texts.get(_STEP)) or finished
+            self._add(index, texts)
         if finished is None and self._is_whole():
             finished = self._finish()
         return finished or pause
@@ -188,11 +217,11 @@ class PatternParser:
         self._step = step
         return last
 
-    def _add(self, index: int, found: Mapping[str, str]) -> None:
+    def _add(self, index: int, texts: Mapping[str, str]) -> None:
         self._matched.add(index)
         units, means = self._description.units, self._description.means
         for name in VALUES:
-            number = number_of(found[name], name, units.get(name, ""), mean=name in means) if name in found else None
+            number = number_of(texts[name], name, units.get(name, ""), mean=name in means) if name in texts else None
             if number is not None:
                 self._values[name] = number
 

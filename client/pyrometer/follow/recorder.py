@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
+from pyrometer.follow.log_ring import LogRing
 from pyrometer.follow.step_reader import MAX_TOKENS, JobSize, StepInterval
 
 # A line is dated from the lines after it. Prometheus refuses what is older than about an hour.
 MAX_AGE_SECONDS = 3000.0
 _SECOND = 1_000_000_000
 _MILLISECOND = 1_000_000
-
-
-class Ring(Protocol):
-    """The destination of one attempt; :class:`~pyrometer.follow.log_ring.LogRing`."""
-
-    def append(self, interval: StepInterval, end: int, tokens: float, flops: float, tags: frozenset[str]) -> None:
-        """Write one line's steps, of which the last ended at ``end`` (CLOCK_MONOTONIC ns)."""
-        ...
-
-    def close(self, *, ended_well: bool) -> None:
-        """End the attempt."""
-        ...
 
 
 class FirstStep(NamedTuple):
@@ -53,7 +42,7 @@ class Recorder:
 
     def __init__(
         self, description: Mapping[str, Any], size: JobSize, attempt: int,
-        open_ring: Callable[[Mapping[str, Any]], Ring], last_recorded: Callable[[int], int | None],
+        open_ring: Callable[[Mapping[str, Any]], LogRing], last_recorded: Callable[[int], int | None],
     ) -> None:  # fmt: skip
         self._description = description
         self._size = size
@@ -61,7 +50,7 @@ class Recorder:
         self._open_ring = open_ring
         self._last_recorded = last_recorded
         self._written_up_to: int | None = None
-        self._ring: Ring | None = None
+        self._ring: LogRing | None = None
         self._first_of_attempt = True
         self._file = ""
         self._file_attempt: int | None = None

@@ -88,8 +88,8 @@ def about_mfu(first: FirstStep, *, flops_per_token: float | None, has_peak: bool
 
 def _speed(first: FirstStep) -> str:
     tera = first.flops / first.seconds / 1e12
-    each = f", {tera / first.gpus:,.1f} per GPU" if first.gpus else ""
-    return f"{tera:,.1f} TFLOP/s{each}; " if tera else ""
+    per_gpu = f", {tera / first.gpus:,.1f} per GPU" if first.gpus else ""
+    return f"{tera:,.1f} TFLOP/s{per_gpu}; " if tera else ""
 
 
 def _lacking(first: FirstStep, flops_per_token: float | None, has_peak: bool) -> Iterator[str]:

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from pyrometer.follow import pattern as pattern_module
-from pyrometer.follow.cut_off import CutOff, cut_off
 from pyrometer.follow.formats import all_formats
 from pyrometer.follow.log_line import LoggedStep, clean
-from pyrometer.follow.pattern import describe, format_of
+from pyrometer.follow.pattern import CutOff, cut_off, describe, format_of
 from pyrometer.follow.step_reader import JobSize, StepReader
 from pyrometer.follow.tail import MAX_LINE_BYTES, READ_BYTES, Tail
 

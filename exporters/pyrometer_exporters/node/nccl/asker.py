@@ -12,9 +12,9 @@ import json
 import socket
 import time
 import zlib
-from collections.abc import Callable, Collection, Sequence
-from typing import Protocol
+from collections.abc import Callable
 
+from pyrometer_exporters.node.nccl.local_node import LocalNode
 from pyrometer_exporters.node.nccl.snapshot import Snapshot
 
 INTERVAL_SECONDS = 30.0
@@ -35,26 +35,10 @@ Probe = Callable[[str, str], bool]
 """Return whether the exporter at a host asks the job that has a communicator of this name."""
 
 
-class Node(Protocol):
-    """The node that may ask."""
-
-    def addresses(self) -> Collection[str]:
-        """Return its addresses."""
-        ...
-
-    def lowest_rank(self) -> tuple[int, int] | None:
-        """Return the lowest rank that runs here and the number of ranks here; None where no ring reports any."""
-        ...
-
-    def alive(self, hosts_processes: Sequence[int]) -> bool:
-        """Return whether any of these processes still runs."""
-        ...
-
-
 class Turns:
     """Decides when this node asks at one address; times are monotonic seconds."""
 
-    def __init__(self, node: Node, probe: Probe | None) -> None:
+    def __init__(self, node: LocalNode, probe: Probe | None) -> None:
         """Take over from others only where ``probe`` can ask them."""
         self._node, self._probe = node, probe
         self._order: list[str] = []
@@ -118,14 +102,14 @@ class Turns:
             self.forget()
             self._due = now + INTERVAL_SECONDS
             return
-        own = self._node.addresses()
+        addresses = self._node.addresses()
         largest = snapshot.largest()
         self._job = largest.name if largest is not None else ""
         self._order = snapshot.hosts() if snapshot.form == "json" else []
-        self._pids = [peer.pid for peer in snapshot.peers if peer.host in own]
+        self._pids = [peer.pid for peer in snapshot.peers if peer.host in addresses]
         # Processes in containers have numbers of their own: they can't be seen to end.
         self._watchable = self._node.alive(self._pids)
-        self._position = next((place for place, host in enumerate(self._order) if host in own), None)
+        self._position = next((place for place, host in enumerate(self._order) if host in addresses), None)
         if self._position is None:
             self._take_turns(now, snapshot.nodes, standing)
         elif self.asks:

@@ -119,22 +119,22 @@ class Watch:
         progress = self._progress
         snapshot = progress.snapshot
         job = self._labels(snapshot)
-        sizes = [one.size for one in snapshot.communicators]
+        sizes = [comm.size for comm in snapshot.communicators]
         number = str(len(snapshot.peers) if snapshot.form == "json" else max(sizes, default=0))
         yield families.JOB_INFO.sample(1, *job, snapshot.version, number, str(snapshot.nodes), snapshot.form)
         yield families.COMMUNICATORS.sample(len(snapshot.communicators), *job)
         suspects = progress.suspects()
         # A text has the counts of communicators whose ranks differ: a job that hangs has one, and it never changes.
-        if (snapshot.form == "json" and snapshot.communicators) or any(one.bounds for one in snapshot.communicators):
+        if (snapshot.form == "json" and snapshot.communicators) or any(comm.bounds for comm in snapshot.communicators):
             yield families.STANDSTILL.sample(progress.standing(), *job)
             yield families.LONGEST_STANDSTILL.sample(progress.longest, *job)
-        yield from _communicator_samples(job, progress, {one.suspect.communicator for one in suspects})
+        yield from _communicator_samples(job, progress, {named.suspect.communicator for named in suspects})
         yield from _suspect_samples(job, suspects, self._ranks_of_the_job(snapshot))
 
     def _labels(self, snapshot: Snapshot) -> tuple[str, str]:
         """Return the run and the scheduler's job; without a scheduler, the first process stands for the job."""
         pids = local_pids(snapshot.peers, self._node.addresses())
-        runs = Counter(one.run for one in self._node.ranks() if one.pid in pids)
+        runs = Counter(rank.run for rank in self._node.ranks() if rank.pid in pids)
         run = runs.most_common(1)[0][0] if runs else ""
         largest = snapshot.largest()
         first = snapshot.peers[min(zip(largest.ranks, largest.peers, strict=True))[1]] if largest else None
@@ -143,43 +143,43 @@ class Watch:
 
     def _ranks_of_the_job(self, snapshot: Snapshot) -> dict[int, int]:
         """Return ranks by peer index; none if the rings of this node have others."""
-        found = snapshot.ranks_of_the_job() if snapshot.form == "json" else {}
-        by_pid = {one.pid: one.rank for one in self._node.ranks()}
-        own = self._node.addresses()
+        ranks = snapshot.ranks_of_the_job() if snapshot.form == "json" else {}
+        by_pid = {rank.pid: rank.rank for rank in self._node.ranks()}
+        addresses = self._node.addresses()
         agrees = all(
             by_pid.get(snapshot.peers[peer].pid, rank) == rank
-            for peer, rank in found.items()
-            if snapshot.peers[peer].host in own
+            for peer, rank in ranks.items()
+            if snapshot.peers[peer].host in addresses
         )
-        return found if agrees else {}
+        return ranks if agrees else {}
 
 
 def _is_another(before: Snapshot, now: Snapshot) -> bool:
     """Return whether two answers are of different jobs: no communicator of the earlier is left."""
-    return not {one.name for one in before.communicators} & {one.name for one in now.communicators}
+    return not {comm.name for comm in before.communicators} & {comm.name for comm in now.communicators}
 
 
 def _communicator_samples(job: tuple[str, str], progress: Progress, suspected: Collection[str]) -> Iterator[Sample]:
     ordered = sorted(
         progress.snapshot.communicators,
-        key=lambda one: (one.name not in suspected, not _is_troubled(one), -one.size, one.name),
+        key=lambda comm: (comm.name not in suspected, not _is_troubled(comm), -comm.size, comm.name),
     )
-    for one in ordered[:MOST_COMMUNICATORS]:
-        for state, number in one.states.items():
-            yield families.COMMUNICATOR_RANKS.sample(number, *job, one.name, state)
-        for kind, (low, high) in one.bounds.items():
+    for comm in ordered[:MOST_COMMUNICATORS]:
+        for state, number in comm.states.items():
+            yield families.COMMUNICATOR_RANKS.sample(number, *job, comm.name, state)
+        for kind, (low, high) in comm.bounds.items():
             if high and progress.snapshot.form == "json":
-                yield families.COMMUNICATOR_COLLECTIVES.sample(low, *job, one.name, kind, "min")
-                yield families.COMMUNICATOR_COLLECTIVES.sample(high, *job, one.name, kind, "max")
-        if one.name in progress.last_launch and one.bounds:
-            yield families.LAST_LAUNCH.sample(progress.last_launch[one.name], *job, one.name)
-    rest: Counter[str] = sum((one.states for one in ordered[MOST_COMMUNICATORS:]), Counter())
+                yield families.COMMUNICATOR_COLLECTIVES.sample(low, *job, comm.name, kind, "min")
+                yield families.COMMUNICATOR_COLLECTIVES.sample(high, *job, comm.name, kind, "max")
+        if comm.name in progress.last_launch and comm.bounds:
+            yield families.LAST_LAUNCH.sample(progress.last_launch[comm.name], *job, comm.name)
+    rest: Counter[str] = sum((comm.states for comm in ordered[MOST_COMMUNICATORS:]), Counter())
     for state, number in rest.items():
         yield families.COMMUNICATOR_RANKS.sample(number, *job, OTHERS, state)
 
 
-def _is_troubled(one: Communicator) -> bool:
-    return bool(one.absent) or one.states["ready"] < one.size
+def _is_troubled(comm: Communicator) -> bool:
+    return bool(comm.absent) or comm.states["ready"] < comm.size
 
 
 def _suspect_samples(job: tuple[str, str], suspects: Iterable[Named], ranks: Mapping[int, int]) -> Iterator[Sample]:
@@ -189,10 +189,10 @@ def _suspect_samples(job: tuple[str, str], suspects: Iterable[Named], ranks: Map
         rank = ranks.get(suspect.rank)
         certain = "yes" if suspect.certain else "no"
         number = "" if rank is None else str(rank)
-        own = (*job, suspect.communicator, number, peer.host, str(peer.gpu), suspect.state, certain)
-        if own not in labels:
-            labels.add(own)
-            yield families.RANK_BEHIND.sample(max(1, suspect.expected - (suspect.launched or 0)), *own)
+        labels_of_suspect = (*job, suspect.communicator, number, peer.host, str(peer.gpu), suspect.state, certain)
+        if labels_of_suspect not in labels:
+            labels.add(labels_of_suspect)
+            yield families.RANK_BEHIND.sample(max(1, suspect.expected - (suspect.launched or 0)), *labels_of_suspect)
         waiting[suspect.communicator] = suspect.waiting
     for communicator, number_waiting in waiting.items():
         yield families.WAITING_RANKS.sample(number_waiting, *job, communicator)
@@ -233,7 +233,7 @@ class NcclCollector:
             for where in getattr(context.flags, "collector.nccl.address", None) or [address(DEFAULT_ADDRESS)]
         ]
         directories = getattr(context.flags, "collector.nccl.inspector-directory", None) or []
-        self._inspector = Inspector([Path(one) for one in directories], self._node)
+        self._inspector = Inspector([Path(directory) for directory in directories], self._node)
         self._inspected: list[Sample | Down] = []
         self._clock = context.clock
         self._background = Background()

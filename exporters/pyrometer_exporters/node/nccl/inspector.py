@@ -13,7 +13,7 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from pyrometer_exporters.framework.metrics import Down, Families, Sample
 from pyrometer_exporters.framework.outcome import reason_of
@@ -27,6 +27,7 @@ from pyrometer_exporters.node.nccl.inspector_files import (
     pid_of_log,
     read_prometheus,
 )
+from pyrometer_exporters.node.nccl.local_node import LocalNode
 
 READ_SECONDS = 30.0
 """How often the files are read; the Inspector's own shortest interval for Prometheus' text."""
@@ -65,18 +66,6 @@ FILES = INSPECTOR_FAMILIES.gauge("pyrometer_nccl_inspector_files",
 # fmt: on
 
 
-class Local(Protocol):
-    """The processes of this node."""
-
-    def run_of(self, pid: int) -> tuple[str, str]:
-        """Return the run and the rank of a process; of pid -1 the run of all ranks here, empty where they differ."""
-        ...
-
-    def job_id(self, pids: Iterable[int]) -> str:
-        """Return the scheduler's job of the first of these processes that has one."""
-        ...
-
-
 @dataclass
 class _File:
     """A file that is followed, and what it held when it was last read."""
@@ -98,23 +87,23 @@ class _Row(NamedTuple):
 class Inspector:
     """Follows the files in some directories. Not thread-safe."""
 
-    def __init__(self, directories: Sequence[Path], local: Local) -> None:
+    def __init__(self, directories: Sequence[Path], local: LocalNode) -> None:
         self._directories = list(dict.fromkeys(directories))
         self._local = local
         self._files: dict[Path, _File] = {}
 
     def read(self, wall: float) -> list[Sample | Down]:
         """Read what has changed; return all samples. Times are Unix seconds."""
-        found: list[Sample | Down] = []
+        samples: list[Sample | Down] = []
         present: dict[Path, _File] = {}
         for directory in self._directories:
             try:
-                found += self._read_directory(directory, wall, present)
+                samples += self._read_directory(directory, wall, present)
             except OSError as error:
-                found.append(Down(str(directory), reason_of(error), str(error)))
+                samples.append(Down(str(directory), reason_of(error), str(error)))
         self._files = present
-        fresh = [one for one in present.values() if wall - one.written <= STALE_SECONDS]
-        return [*found, *self._samples(fresh)]
+        fresh = [file for file in present.values() if wall - file.written <= STALE_SECONDS]
+        return [*samples, *self._samples(fresh)]
 
     def _read_directory(self, directory: Path, wall: float, present: dict[Path, _File]) -> Iterator[Sample]:
         states = dict.fromkeys(("read", "stale", "torn", "left_out"), 0)

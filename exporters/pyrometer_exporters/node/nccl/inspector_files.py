@@ -95,8 +95,8 @@ def is_prometheus(name: str) -> bool:
 
 def pid_of_log(name: str) -> int | None:
     """Return the process that writes a file of this name; None where it is no log of the Inspector."""
-    found = _LOG_NAME.fullmatch(name)
-    return int(found[1]) if found else None
+    match = _LOG_NAME.fullmatch(name)
+    return int(match[1]) if match else None
 
 
 def size_class(size: int) -> str:
@@ -141,8 +141,8 @@ def _size(labels: Mapping[str, str]) -> int | None:
     exact = labels.get("message_size_bytes", "")
     if exact.isdecimal() and len(exact) < 16:
         return int(exact)
-    found = _SIZE.fullmatch(labels.get("message_size", ""))
-    return int(found[1]) * _POWERS[found[2]] if found else None
+    match = _SIZE.fullmatch(labels.get("message_size", ""))
+    return int(match[1]) * _POWERS[match[2]] if match else None
 
 
 def _describe(writer: Writer, labels: Mapping[str, str], kind: Kind) -> None:

@@ -30,67 +30,67 @@ def read(chunks: Iterator[bytes]) -> Snapshot:
     Raises:
         PartError: it isn't one, or not all of it came.
     """
-    text, found = _Text(chunks), Snapshot(form="json")
+    text, snapshot = _Text(chunks), Snapshot(form="json")
     try:
         for name in text.names():
             if name == "communicators":
-                _read_communicators(text, found)
+                _read_communicators(text, snapshot)
             else:
                 value = text.value()
                 if name == "nccl_version":
-                    found.version = str(value)[:64]
+                    snapshot.version = str(value)[:64]
     except (KeyError, TypeError, AttributeError, ValueError, OverflowError, RecursionError) as error:
         raise PartError("malformed", f"the report can't be parsed: {type(error).__name__} {str(error)[:80]}") from None
-    found.nodes = len({peer.host for peer in found.peers})
-    return found
+    snapshot.nodes = len({peer.host for peer in snapshot.peers})
+    return snapshot
 
 
-def _read_communicators(text: _Text, found: Snapshot) -> None:
+def _read_communicators(text: _Text, snapshot: Snapshot) -> None:
     hashes: set[str] = set()
     for _ in text.elements():
-        if len(found.communicators) >= _MOST_COMMUNICATORS:
+        if len(snapshot.communicators) >= _MOST_COMMUNICATORS:
             raise PartError("too_large", f"more than {_MOST_COMMUNICATORS} communicators in one answer")
-        found.communicators.append(_read_communicator(text, found, hashes))
+        snapshot.communicators.append(_read_communicator(text, snapshot, hashes))
 
 
-def _read_communicator(text: _Text, found: Snapshot, hashes: set[str]) -> Communicator:
-    one, second = Communicator("", 0), ""
+def _read_communicator(text: _Text, snapshot: Snapshot, hashes: set[str]) -> Communicator:
+    comm, second = Communicator("", 0), ""
     for name in text.names():
         if name == "ranks":
             for _ in text.elements():
-                _add_rank(text.value(), one, found)
+                _add_rank(text.value(), comm, snapshot)
         elif name == "missing_ranks":
             for _ in text.elements():
-                _add_missing(text.value(), one, found)
+                _add_missing(text.value(), comm, snapshot)
         else:
             value = text.value()
             if name == "size":
-                one.size = _number(value)
+                comm.size = _number(value)
             elif name == "hash":
-                one.name = str(value)[:64]
+                comm.name = str(value)[:64]
             elif name == "secondary_hash":
                 second = str(value)[:64]
-    if one.name in hashes:  # only both together are unique
-        one.name = f"{one.name} {second}"
-    hashes.add(one.name)
-    return one
+    if comm.name in hashes:  # only both together are unique
+        comm.name = f"{comm.name} {second}"
+    hashes.add(comm.name)
+    return comm
 
 
-def _add_rank(value: dict[str, Any], one: Communicator, found: Snapshot) -> None:
+def _add_rank(value: dict[str, Any], comm: Communicator, snapshot: Snapshot) -> None:
     status, counts = value["status"], value["collective_counts"]
     if len(counts) > _MOST_KINDS:
         raise ValueError(f"{len(counts)} kinds of collectives")
     state = state_of(_number(status["init_state"]), _number(status["async_error"]))
-    one.ending |= any(status.get(flag) is True for flag in ("finalize_called", "destroy_flag", "abort_flag"))
+    comm.ending |= any(status.get(flag) is True for flag in ("finalize_called", "destroy_flag", "abort_flag"))
     kinds = {str(kind)[:32]: _number(count) for kind, count in counts.items()}
-    one.add(_small(value["rank"]), found.number(_peer(value)), state, kinds)
+    comm.add(_small(value["rank"]), snapshot.number(_peer(value)), state, kinds)
 
 
-def _add_missing(value: dict[str, Any], one: Communicator, found: Snapshot) -> None:
+def _add_missing(value: dict[str, Any], comm: Communicator, snapshot: Snapshot) -> None:
     status = value["status"]
     dead, unresponsive = status.get("considered_dead") is True, status.get("unresponsive") is True
     state = "dead" if dead else "unresponsive" if unresponsive else "missing"
-    one.add_absent(_small(value["rank"]), found.number(_peer(value)), state)
+    comm.add_absent(_small(value["rank"]), snapshot.number(_peer(value)), state)
 
 
 def _peer(value: dict[str, Any]) -> Peer:
@@ -165,9 +165,11 @@ class _Text:
             self._take(",")
 
     def _take(self, character: str) -> None:
-        found = self._peek()
-        if found != character:
-            raise ValueError(f"{found!r} in place of {character!r}" if found else "it ends in the middle")
+        next_character = self._peek()
+        if next_character != character:
+            raise ValueError(
+                f"{next_character!r} in place of {character!r}" if next_character else "it ends in the middle"
+            )
         self._at += 1
 
     def _peek(self) -> str:

@@ -94,13 +94,13 @@ class LocalNode:
     def lowest_rank(self) -> tuple[int, int] | None:
         """Return the lowest rank here and the number of ranks; None without rings."""
         ranks = self.ranks()
-        return (min(one.rank for one in ranks), len(ranks)) if ranks else None
+        return (min(rank.rank for rank in ranks), len(ranks)) if ranks else None
 
     def run_of(self, pid: int) -> tuple[str, str]:
         """Return the run and the rank of a process; of pid -1 the run of all ranks here, empty where they differ."""
         ranks = self.ranks()
-        mine = [one for one in ranks if one.pid == pid]
-        runs = {one.run for one in mine or (ranks if pid < 0 else [])}
+        mine = [rank for rank in ranks if rank.pid == pid]
+        runs = {rank.run for rank in mine or (ranks if pid < 0 else [])}
         return (runs.pop() if len(runs) == 1 else ""), str(mine[0].rank) if mine else ""
 
     def stalled(self, now: float) -> bool:
@@ -142,14 +142,14 @@ class LocalNode:
 
 def own_addresses(procfs: Path) -> frozenset[str]:
     """Return the node's addresses, without loopback and link-local ones, from ``net/fib_trie`` and ``net/if_inet6``."""
-    found = set()
+    addresses = set()
     with contextlib.suppress(OSError):
-        found.update(_LOCAL.findall((procfs / "net/fib_trie").read_text(encoding="ascii", errors="replace")))
+        addresses.update(_LOCAL.findall((procfs / "net/fib_trie").read_text(encoding="ascii", errors="replace")))
     with contextlib.suppress(OSError):
         for line in (procfs / "net/if_inet6").read_text(encoding="ascii", errors="replace").splitlines():
             with contextlib.suppress(ValueError):
-                found.add(str(ipaddress.IPv6Address(int(line.split()[0], 16))))
-    return frozenset(one for one in found if _is_of_the_node(one))
+                addresses.add(str(ipaddress.IPv6Address(int(line.split()[0], 16))))
+    return frozenset(text for text in addresses if _is_of_the_node(text))
 
 
 def _is_of_the_node(text: str) -> bool:

@@ -39,7 +39,7 @@ class Progress:
 
     def standing(self) -> float:
         """Return for how long no count has risen at the latest answer, in s; 0 where one has, or none is known."""
-        counted = any(one.bounds for one in self.snapshot.communicators)
+        counted = any(comm.bounds for comm in self.snapshot.communicators)
         return self._looked_at - self._rose_at if self._rose_at is not None and counted else 0.0
 
     def add(self, snapshot: Snapshot, monotonic: float, wall: float) -> None:
@@ -48,11 +48,11 @@ class Progress:
         stood = self.standing()
         rose = False
         sums = {}
-        for one in snapshot.communicators:
-            sums[one.name] = len(one.launched), sum(one.launched)
-            if self._sums.get(one.name) != sums[one.name]:
+        for comm in snapshot.communicators:
+            sums[comm.name] = len(comm.launched), sum(comm.launched)
+            if self._sums.get(comm.name) != sums[comm.name]:
                 rose = True
-                self.last_launch[one.name] = wall
+                self.last_launch[comm.name] = wall
         if rose or sums.keys() != self._sums.keys():
             self.longest = max(self.longest, stood)
             self._rose_at = monotonic
@@ -62,42 +62,44 @@ class Progress:
     def suspects(self) -> list[Named]:
         """Return the ranks that the job waits for: those that don't answer always, others while nothing moves."""
         snapshot = self.snapshot
-        found = collectives.culprits([self._communicator(one) for one in snapshot.communicators if not one.ending])
+        suspects = collectives.culprits(
+            [self._communicator(comm) for comm in snapshot.communicators if not comm.ending]
+        )
         if self.standing() < STANDING_SECONDS:
-            found = [suspect for suspect in found if suspect.state in GONE]
+            suspects = [suspect for suspect in suspects if suspect.state in GONE]
         if snapshot.form == "text":
-            found = _of_text(found)
-        named = [Named(suspect, snapshot.peers[suspect.rank]) for suspect in found]
-        return [one for one in named if one.peer.pid >= 0][:MOST_SUSPECTS]
+            suspects = _of_text(suspects)
+        named = [Named(suspect, snapshot.peers[suspect.rank]) for suspect in suspects]
+        return [comm for comm in named if comm.peer.pid >= 0][:MOST_SUSPECTS]
 
-    def _communicator(self, one: Communicator) -> collectives.Communicator:
-        known = self._last_counts.get(one.name, {})
+    def _communicator(self, comm: Communicator) -> collectives.Communicator:
+        counts = self._last_counts.get(comm.name, {})
         peers = self.snapshot.peers
         return collectives.Communicator(
-            one.name,
-            dict(zip(one.peers, one.launched, strict=True)),
-            {lost.peer: lost.state for lost in one.absent},
-            {lost.peer: known[peers[lost.peer]] for lost in one.absent if peers[lost.peer] in known},
+            comm.name,
+            dict(zip(comm.peers, comm.launched, strict=True)),
+            {lost.peer: lost.state for lost in comm.absent},
+            {lost.peer: counts[peers[lost.peer]] for lost in comm.absent if peers[lost.peer] in counts},
         )
 
     def _remember_the_lost(self, snapshot: Snapshot) -> None:
         """Keep the last count of each rank that gives none now."""
-        before = {one.name: one for one in self.snapshot.communicators}
+        before = {comm.name: comm for comm in self.snapshot.communicators}
         kept: dict[str, dict[Peer, int]] = {}
-        for one in snapshot.communicators:
-            lost = {snapshot.peers[absent.peer] for absent in one.absent}
+        for comm in snapshot.communicators:
+            lost = {snapshot.peers[absent.peer] for absent in comm.absent}
             if not lost:
                 continue
-            counts = {peer: count for peer, count in self._last_counts.get(one.name, {}).items() if peer in lost}
-            earlier = before.get(one.name)
+            counts = {peer: count for peer, count in self._last_counts.get(comm.name, {}).items() if peer in lost}
+            earlier = before.get(comm.name)
             for number, count in zip(earlier.peers, earlier.launched, strict=True) if earlier else ():
                 if self.snapshot.peers[number] in lost:
                     counts[self.snapshot.peers[number]] = count
-            kept[one.name] = counts
+            kept[comm.name] = counts
         self._last_counts = kept
 
 
-def _of_text(found: list[Suspect]) -> list[Suspect]:
+def _of_text(suspects: list[Suspect]) -> list[Suspect]:
     """Return what can be said from a text, which leaves out communicators in which all ranks agree."""
-    gone = [suspect for suspect in found if suspect.state in GONE]
-    return gone or [suspect._replace(certain=suspect.certain and len(found) == 1) for suspect in found]
+    gone = [suspect for suspect in suspects if suspect.state in GONE]
+    return gone or [suspect._replace(certain=suspect.certain and len(suspects) == 1) for suspect in suspects]

@@ -91,16 +91,16 @@ class Snapshot:
         self._entries += 1
         if self._entries > MOST_RANKS:
             raise PartError("too_large", f"more than {MOST_RANKS} ranks in one answer")
-        found = self._numbers.get(peer)
-        if found is None:
-            found = self._numbers[peer] = len(self.peers)
+        index = self._numbers.get(peer)
+        if index is None:
+            index = self._numbers[peer] = len(self.peers)
             self.peers.append(peer)
-        return found
+        return index
 
     def largest(self) -> Communicator | None:
         """Return the largest communicator, the first by name of several; None where there is none."""
-        whole = (one for one in self.communicators if one.ranks)
-        return min(whole, key=lambda one: (-one.size, one.name), default=None)
+        whole = (comm for comm in self.communicators if comm.ranks)
+        return min(whole, key=lambda comm: (-comm.size, comm.name), default=None)
 
     def hosts(self) -> list[str]:
         """Return the hosts of the largest communicator in the order of their lowest rank, those that answer."""
@@ -115,9 +115,9 @@ class Snapshot:
         largest = self.largest()
         if largest is None or len(largest.ranks) + len(largest.absent) < len(self.peers):
             return {}
-        found = dict(zip(largest.peers, largest.ranks, strict=True))
-        found.update((one.peer, one.rank) for one in largest.absent)
-        return found if len(found) == len(self.peers) else {}
+        ranks = dict(zip(largest.peers, largest.ranks, strict=True))
+        ranks.update((absent.peer, absent.rank) for absent in largest.absent)
+        return ranks if len(ranks) == len(self.peers) else {}
 
 
 def state_of(init_state: int, async_error: int) -> str:

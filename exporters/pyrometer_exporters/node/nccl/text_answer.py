@@ -67,10 +67,10 @@ def read(chunks: Iterator[bytes]) -> Snapshot:
         _read_line(line, report)
     if not report.version:
         raise PartError("malformed", "the report doesn't begin with NCCL's version")
-    found = Snapshot(report.version, form="text", nodes=report.nodes)
-    _add_troubled(report, found)
-    _add_healthy(report, found)
-    return found
+    snapshot = Snapshot(report.version, form="text", nodes=report.nodes)
+    _add_troubled(report, snapshot)
+    _add_healthy(report, snapshot)
+    return snapshot
 
 
 def _lines(chunks: Iterator[bytes]) -> Iterator[str]:
@@ -116,21 +116,23 @@ def _read_detail(line: str, block: _Block, report: _Report) -> None:
         report.dead.add((match[2], int(match[1])))
 
 
-def _add_troubled(report: _Report, found: Snapshot) -> None:
+def _add_troubled(report: _Report, snapshot: Snapshot) -> None:
     by_name: dict[str, list[_Block]] = {}
     for block in report.blocks:
         if block.name and block.group in report.groups:
             by_name.setdefault(block.name, []).append(block)
     for name, blocks in by_name.items():
-        found.communicators.append(_troubled(name, blocks, report, found))
+        snapshot.communicators.append(_troubled(name, blocks, report, snapshot))
 
 
-def _troubled(name: str, blocks: list[_Block], report: _Report, found: Snapshot) -> Communicator:
+def _troubled(name: str, blocks: list[_Block], report: _Report, snapshot: Snapshot) -> Communicator:
     _, size, status = report.groups[blocks[0].group]
-    one = Communicator(f"0x{name.lstrip('0') or '0'}", size, ending=status in ("ABORT", "FINALIZE"))
+    comm = Communicator(f"0x{name.lstrip('0') or '0'}", size, ending=status in ("ABORT", "FINALIZE"))
     states: dict[int, tuple[Peer, str]] = {}
     for block in blocks:
         for rank, what, peer in block.ranks:
+            if rank >= size:
+                continue  # a torn report
             states.setdefault(rank, (peer, "ready"))
             if state := _state(block.word, what, peer, report):
                 states[rank] = peer, state
@@ -138,13 +140,14 @@ def _troubled(name: str, blocks: list[_Block], report: _Report, found: Snapshot)
     whole = "initialising" if status == "INIT" else "ready"
     # Those that are not named agree with most others; nobody can say which process each one is.
     unnamed = (rank for rank in range(min(size, MOST_RANKS)) if rank not in states)
-    states.update((rank, (Peer("", found.number(Peer(one.name, -1, rank)), rank), whole)) for rank in unnamed)
+    states.update((rank, (Peer("", snapshot.number(Peer(comm.name, -1, rank)), rank), whole)) for rank in unnamed)
     for rank, (peer, state) in sorted(states.items()):
         if state in ("missing", "unresponsive", "dead"):
-            one.add_absent(rank, found.number(peer), state)
+            comm.add_absent(rank, snapshot.number(peer), state)
         else:
-            one.add(rank, found.number(peer), state, {kind: listed.get(rank, usual) for kind, listed, usual in counts})
-    return one
+            launched = {kind: listed.get(rank, usual) for kind, listed, usual in counts}
+            comm.add(rank, snapshot.number(peer), state, launched)
+    return comm
 
 
 def _state(word: str, what: str, peer: Peer, report: _Report) -> str:
@@ -167,12 +170,12 @@ def _operation(what: str) -> int:
     return int(match[1]) if match else 0
 
 
-def _add_healthy(report: _Report, found: Snapshot) -> None:
+def _add_healthy(report: _Report, snapshot: Snapshot) -> None:
     troubled = [block.group for block in {block.name: block for block in report.blocks if block.name}.values()]
     for number, (communicators, size, status) in report.groups.items():
         left = communicators - troubled.count(number)
         if left > 0:
             state = "initialising" if status == "INIT" else "ready"
-            one = Communicator(f"group {number} of {size} ranks", size, ending=status in ("ABORT", "FINALIZE"))
-            one.states[state] = left * size
-            found.communicators.append(one)
+            comm = Communicator(f"group {number} of {size} ranks", size, ending=status in ("ABORT", "FINALIZE"))
+            comm.states[state] = left * size
+            snapshot.communicators.append(comm)

@@ -170,17 +170,17 @@ def _mfu(points: Sequence[Point], seconds: Sequence[float], rate: float | None) 
     """Return the MFU of all steps, of those too that are so short that their own can't be true and was left out."""
     judged = [(point, weight) for point, weight in zip(points, seconds, strict=True) if point.mfu is not None]
     mfu = _weighted((point.mfu for point, _ in judged), [weight for _, weight in judged])
-    known = _weighted((point.flops_per_second for point, _ in judged), [weight for _, weight in judged])
-    if mfu is None or not rate or not known:
+    rate_of_judged = _weighted((point.flops_per_second for point, _ in judged), [weight for _, weight in judged])
+    if mfu is None or not rate or not rate_of_judged:
         return mfu
-    mfu *= rate / known
+    mfu *= rate / rate_of_judged
     return mfu if mfu <= IMPOSSIBLE_MFU else None
 
 
 def _weighted(values: Iterable[float | None], weights: Sequence[float]) -> float | None:
-    known = [(value, weight) for value, weight in zip(values, weights, strict=True) if value is not None]
-    total = sum(weight for _, weight in known)
-    return sum(value * weight for value, weight in known) / total if total > 0 else None
+    pairs = [(value, weight) for value, weight in zip(values, weights, strict=True) if value is not None]
+    total = sum(weight for _, weight in pairs)
+    return sum(value * weight for value, weight in pairs) / total if total > 0 else None
 
 
 def falls_behind(points: Iterator[Point], since: float, limit: int) -> bool:

@@ -72,7 +72,7 @@ class TrainCollector:
         self._thread = threading.Thread(target=self._repeat, args=rings, name="train-rings", daemon=True)
         self._thread.start()
         directories = getattr(context.flags, "collector.train.flight-recorder-directory", None) or []
-        self._dumps = FlightRecorder([Path(one) for one in directories], context.clock.wall)
+        self._dumps = FlightRecorder([Path(directory) for directory in directories], context.clock.wall)
         if directories:
             dumps = ("the Flight Recorder's dumps", DUMP_SECONDS, self._stop.wait, self.read_dumps)
             threading.Thread(target=self._repeat, args=dumps, name="train-dumps", daemon=True).start()

@@ -68,30 +68,30 @@ def parse_meta(path: str, data: bytes) -> Meta:
         raise BadRingError(f"{path} has an unreadable description: {type(error).__name__}") from None
 
 
-def _meta(found: dict[str, Any]) -> Meta:
+def _meta(fields: dict[str, Any]) -> Meta:
     text_keys = (
         "model", "convention", "dtype", "gpu_model", "recompute", "job_id", "gpu", "uuid", "stage", "replica",
         "global_batch_size", "micro_batch_size", "sequence_length",
     )  # fmt: skip
-    source = text_of(found.get("source", "client"))  # absent, as expected_mfu, from older clients
-    world = _whole(found["world_size"])
+    source = text_of(fields.get("source", "client"))  # absent, as expected_mfu, from older clients
+    world = _whole(fields["world_size"])
     return Meta(
-        run=text_of(found["run"]),
-        attempt=str(_whole(found["attempt"])),
-        rank=str(_whole(found["rank"])),
-        local_rank=str(_whole(found["local_rank"])),
+        run=text_of(fields["run"]),
+        attempt=str(_whole(fields["attempt"])),
+        rank=str(_whole(fields["rank"])),
+        local_rank=str(_whole(fields["local_rank"])),
         world_size=max(1 if source == "client" else 0, world),
-        reporting=found["reporting"] is True,
-        first_step=_whole(found["first_step"]),
-        warmup_steps=_whole(found["warmup_steps"]),
-        tokens_per_step=_positive(found["tokens_per_step"]),
-        flops_per_token=_positive(found["flops_per_token"]),
-        peak_flops=_positive(found["peak_flops"]),
-        expected_mfu=_positive(found.get("expected_mfu")),
+        reporting=fields["reporting"] is True,
+        first_step=_whole(fields["first_step"]),
+        warmup_steps=_whole(fields["warmup_steps"]),
+        tokens_per_step=_positive(fields["tokens_per_step"]),
+        flops_per_token=_positive(fields["flops_per_token"]),
+        peak_flops=_positive(fields["peak_flops"]),
+        expected_mfu=_positive(fields.get("expected_mfu")),
         source=source,
-        clock_offset=_whole(found.get("clock_offset", 0), _MAX_OFFSET),
-        launcher=_whole(found.get("launcher", 0)),
-        texts={key: "" if found[key] is None else text_of(found[key]) for key in text_keys},
+        clock_offset=_whole(fields.get("clock_offset", 0), _MAX_OFFSET),
+        launcher=_whole(fields.get("launcher", 0)),
+        texts={key: "" if fields[key] is None else text_of(fields[key]) for key in text_keys},
     )
 
 
@@ -102,8 +102,8 @@ def padded_text(data: bytes, most: int = MAX_TEXT) -> str:
 
 def links_of(text: str) -> tuple[tuple[str, str], ...]:
     """Return names and addresses of a text that has a line for each; anybody may have written it."""
-    found = [match for line in text.split("\n")[:MAX_LINKS] if (match := _LINK.fullmatch(line))]
-    return tuple({match[1]: match[2] for match in found}.items())
+    matches = [match for line in text.split("\n")[:MAX_LINKS] if (match := _LINK.fullmatch(line))]
+    return tuple({match[1]: match[2] for match in matches}.items())
 
 
 def text_of(value: object) -> str:

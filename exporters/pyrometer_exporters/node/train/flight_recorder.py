@@ -97,13 +97,13 @@ class FlightRecorder:
         by_rank: dict[str, list[Writer]] = {}
         for writer in writers:
             by_rank.setdefault(writer.labels[-1], []).append(writer)
-        found = [dump for directory in self._directories for dump in self._find(directory, by_rank)]
-        found = sorted(found, key=lambda dump: -dump.written)[:MOST_DUMPS]
-        known = {dump: self._known[dump] for dump in found if dump in self._known}
-        new = {dump.path: dump for dump in found if dump not in known}
+        dumps = [dump for directory in self._directories for dump in self._find(directory, by_rank)]
+        dumps = sorted(dumps, key=lambda dump: -dump.written)[:MOST_DUMPS]
+        read = {dump: self._known[dump] for dump in dumps if dump in self._known}
+        new = {dump.path: dump for dump in dumps if dump not in read}
         if new:
-            known.update(self._read(new))
-        self._known = known
+            read.update(self._read(new))
+        self._known = read
 
     def samples(self) -> Iterator[Sample | Down]:
         """Yield what the dumps hold."""
@@ -132,14 +132,14 @@ class FlightRecorder:
     def _dump_of(self, entry: os.DirEntry[str], writers: Sequence[Writer]) -> Iterator[_Dump]:
         with contextlib.suppress(OSError):
             status = entry.stat(follow_symlinks=False)
-            mine = [one for one in writers if one.uid == status.st_uid and one.began <= status.st_mtime]
+            mine = [writer for writer in writers if writer.uid == status.st_uid and writer.began <= status.st_mtime]
             settled = self._wall() - status.st_mtime >= SETTLED_SECONDS
             if stat.S_ISREG(status.st_mode) and mine and settled:
-                yield _Dump(entry.path, max(mine, key=lambda one: one.began), status.st_mtime, status.st_size)
+                yield _Dump(entry.path, max(mine, key=lambda writer: writer.began), status.st_mtime, status.st_size)
 
     def _read(self, new: Mapping[str, _Dump]) -> dict[_Dump, dict[str, Any]]:
         """Return what was read, or an error for each file that was not: none is read again before it changes."""
-        found = {dump: {"error": "reading it was given up"} for dump in new.values()}
+        read = {dump: {"error": "reading it was given up"} for dump in new.values()}
         try:
             lines = self._describe(list(new))
         except OSError as error:
@@ -147,15 +147,15 @@ class FlightRecorder:
         for line in lines:
             with contextlib.suppress(ValueError, KeyError, TypeError):
                 described = json.loads(line)
-                found[new[described["file"]]] = described
-        return found
+                read[new[described["file"]]] = described
+        return read
 
 
 def _collectives(labels: tuple[str, ...], described: Mapping[str, Any]) -> Iterator[Sample]:
-    for one in described["latest"]:
-        ranks = str(one["ranks"] or "")
-        state = "finished" if one["finished"] else "waiting"
-        own = one["group"], one["name"], ranks, one["collective"], state, one["place"]
-        yield COLLECTIVE.sample(one["sequence"], *labels, *own)
+    for latest in described["latest"]:
+        ranks = str(latest["ranks"] or "")
+        state = "finished" if latest["finished"] else "waiting"
+        collective = latest["group"], latest["name"], ranks, latest["collective"], state, latest["place"]
+        yield COLLECTIVE.sample(latest["sequence"], *labels, *collective)
     if described["in_p2p"]:
         yield COLLECTIVE.sample(0, *labels, "", "", "", "send or receive", "waiting", "")

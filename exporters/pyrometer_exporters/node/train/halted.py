@@ -38,13 +38,13 @@ class Halted:
 
     def look(self, ranks: Iterable[Rank], now: float) -> None:
         """Look at the processes of ranks that have stood still, at the monotonic time ``now``."""
-        found = {}
+        since = {}
         for rank in ranks:
             letter = self._state(rank, now)
             if letter in STATES:
                 before = self._since.get(rank.file.path)
-                found[rank.file.path] = before if before is not None and before[0] == letter else (letter, now)
-        self._since = found
+                since[rank.file.path] = before if before is not None and before[0] == letter else (letter, now)
+        self._since = since
 
     def samples(self, ranks: Iterable[Rank], now: float) -> Iterator[Sample]:
         """Yield the ranks that are halted."""

@@ -109,8 +109,8 @@ class PointBuffer:
         if number == len(self._origins):
             self._origins.append(origin)
         values = [getattr(point, name) for name in _OPTIONAL]
-        known = sum([1 << bit for bit, value in enumerate(values) if value is not None])
-        head = _HEAD.pack(point.timestamp, point.sequence, point.step, point.seconds, number, known)
+        present = sum([1 << bit for bit, value in enumerate(values) if value is not None])
+        head = _HEAD.pack(point.timestamp, point.sequence, point.step, point.seconds, number, present)
         numbers = [value for value in values if value is not None] + [value for _, value in point.metrics]
         self._packed.append(head + struct.pack(f"<{len(numbers)}d", *numbers))
 
@@ -143,10 +143,10 @@ class PointBuffer:
         return map(self._point, reversed(self._packed))
 
     def _point(self, packed: bytes) -> Point:
-        timestamp, sequence, step, seconds, number, known = _HEAD.unpack_from(packed)
+        timestamp, sequence, step, seconds, number, present = _HEAD.unpack_from(packed)
         ring, tags, names = self._origins[number]
-        numbers = iter(struct.unpack_from(f"<{known.bit_count() + len(names)}d", packed, _HEAD.size))
-        values = {name: next(numbers) for bit, name in enumerate(_OPTIONAL) if known >> bit & 1}
+        numbers = iter(struct.unpack_from(f"<{present.bit_count() + len(names)}d", packed, _HEAD.size))
+        values = {name: next(numbers) for bit, name in enumerate(_OPTIONAL) if present >> bit & 1}
         values |= {name: int(value) for name, value in values.items() if name == "steps"}
         metrics = tuple(zip(names, numbers, strict=True))
         return Point(**{**_UNKNOWN, **values}, timestamp=timestamp, sequence=sequence, step=int(step),
@@ -164,7 +164,7 @@ class _Series:
 
     def add(self, point: Point) -> None:
         if point.metrics:
-            point = replace(point, metrics=tuple([one for one in point.metrics if self._has_place(one[0])]))
+            point = replace(point, metrics=tuple([metric for metric in point.metrics if self._has_place(metric[0])]))
         self.newest = point.timestamp
         self.added[point.ring] = max(point.sequence + 1, self.added.pop(point.ring, 0))
         while len(self.added) > MAX_RINGS:

@@ -121,11 +121,11 @@ class Rank:
 
     def add_launch(self, point: Point) -> list[Point]:
         """Add a step that was only launched; return the batches that stand for the spans that have ended."""
-        return [self.judged(one) for one in self.launches.add(point)]
+        return [self.judged(mean) for mean in self.launches.add(point)]
 
     def end_span(self) -> list[Point]:
         """Return the batch of the last span: no further step comes."""
-        return [self.judged(one) for one in self.launches.end()]
+        return [self.judged(mean) for mean in self.launches.end()]
 
     def learn_gpu_model(self) -> None:
         """Take the GPU's name from the first step where the rank didn't know it at its start.
@@ -196,9 +196,11 @@ def choose_loss_ranks(ranks: Iterable[Rank]) -> None:
         if any(rank.has_loss for rank in reporting) or any(rank.ended_at is None for rank in losses):
             continue
         silent = any(rank.latest is not None for rank in reporting)
-        found = [rank for rank in of_run if rank.has_loss and rank.ended_at is None and _is_late_stage(rank, silent)]
-        if found:
-            chosen = min(found, key=lambda rank: int(rank.meta.rank))
+        candidates = [
+            rank for rank in of_run if rank.has_loss and rank.ended_at is None and _is_late_stage(rank, silent)
+        ]
+        if candidates:
+            chosen = min(candidates, key=lambda rank: int(rank.meta.rank))
             chosen.reports_loss = True
             # The one before it has served the losses of the same steps.
             if all(rank.last_end <= chosen.header.created for rank in losses):
@@ -222,9 +224,9 @@ def learn_exit(rank: Rank, *, keeps_status: bool) -> None:
     """Ask the kernel how the process ended until it knows: its parent has to have waited for it."""
     if rank.process is None:
         return
-    known = rank.process.end()
-    if known or rank.header.closed or not keeps_status:
+    status = rank.process.end()
+    if status or rank.header.closed or not keeps_status:
         rank.process.close()
         rank.process = None
     if not rank.header.closed:
-        rank.exit = told(rank.exit, known)
+        rank.exit = told(rank.exit, status)

@@ -122,19 +122,19 @@ def words_of(status: int) -> str:
         return f"signal {number}"
 
 
-def told(written: str, known: str) -> str:
+def told(written: str, status: str) -> str:
     """Return the better of what the ring says and what the kernel says.
 
     >>> told("ValueError", "exit status 1"), told("signal or os._exit", "SIGSEGV"), told("signal or os._exit", "")
     ('ValueError', 'SIGSEGV', 'signal or os._exit')
     """
-    return written if written and written != ring.SUDDEN_EXIT.decode() else known or written
+    return written if written and written != ring.SUDDEN_EXIT.decode() else status or written
 
 
 def can_hold() -> bool:
     """Return whether this kernel keeps the status of processes that are held."""
-    found = re.match(r"(\d+)\.(\d+)", os.uname().release)
-    return found is not None and (int(found[1]), int(found[2])) >= _SINCE_LINUX
+    release = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    return release is not None and (int(release[1]), int(release[2])) >= _SINCE_LINUX
 
 
 def hold(procfs: Path, identity: tuple[int, int]) -> HeldProcess | None:

@@ -55,7 +55,7 @@ class RingFolder:
             OSError: The shared folder can't be listed, and no user has one.
         """
         self._list_own_folders()
-        found: dict[str, Listed] = {}
+        rings: dict[str, Listed] = {}
         self.left_out = {}
         for name, folder in list(self._folders.items()):
             try:
@@ -64,10 +64,10 @@ class RingFolder:
                 if not name and len(self._folders) == 1:
                     raise
                 continue
-            found.update({(f"{name}/{file}" if name else file): entry for file, entry in listing.items()})
+            rings.update({(f"{name}/{file}" if name else file): entry for file, entry in listing.items()})
             for uid, count in folder.left_out.items():
                 self.left_out[uid] = self.left_out.get(uid, 0) + count
-        return found
+        return rings
 
     def place(self, name: str) -> str:
         """Return the path of a ring that :meth:`rings` named."""

@@ -269,10 +269,10 @@ class RingFile:
         if not 0 <= number < count or not self._has_names:
             return ""
         slot = first + number * ring.NAME_BYTES // 8
-        found = self._names.get(slot)
-        if not found:
-            found = self._names[slot] = padded_text(self._read(8 * slot, ring.NAME_BYTES))
-        return found
+        name = self._names.get(slot)
+        if not name:
+            name = self._names[slot] = padded_text(self._read(8 * slot, ring.NAME_BYTES))
+        return name
 
     def _with_metrics(self, record: Record, slots: tuple[Any, ...]) -> Record:
         if not record.flags & ring.FLAG_METRICS or len(slots) <= ring.METRICS:

@@ -75,8 +75,8 @@ class RunNames:
             for name in (new.meta.run, *suffixed)
             if (holder := self.holders.get((name, new.meta.attempt))) and holder[:2] == (new.uid, new.job)
         }
-        own = [name for name, holder in of_job.items() if holder.pids.get(new.meta.rank) == new.pid]
-        candidates = own or [name for name in suffixed[:-1] if name in of_job]
+        of_process = [name for name, holder in of_job.items() if holder.pids.get(new.meta.rank) == new.pid]
+        candidates = of_process or [name for name in suffixed[:-1] if name in of_job]
         return next((name for name in candidates if self._is_free(name, new, living)), None)
 
     def _hold(self, name: str, new: Newcomer) -> None:
@@ -97,12 +97,14 @@ class RunNames:
             return True
         if holder.uid != new.uid:  # another user's, until it is gone: what Prometheus has of it is not continued
             return False
-        others = [one for one in living if (one.meta.run, one.meta.attempt) == (name, new.meta.attempt)]
+        others = [other for other in living if (other.meta.run, other.meta.attempt) == (name, new.meta.attempt)]
         if holder.job != new.job:  # a chain of jobs continues a run, one after the other
             return not others
         return not any(
-            one.meta.rank == new.meta.rank and one.pid != new.pid and one.meta.source == new.meta.source == "client"
-            for one in others
+            other.meta.rank == new.meta.rank
+            and other.pid != new.pid
+            and other.meta.source == new.meta.source == "client"
+            for other in others
         )
 
     def _clash(self, name: str, meta: Meta) -> str:

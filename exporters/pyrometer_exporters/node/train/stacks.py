@@ -227,9 +227,9 @@ def place_of(frames: tuple[str, ...]) -> str:
     >>> place_of(("read (/usr/lib/python3.12/socket.py:717)", "fetch (/job/dataloader.py:88)"))
     'dataloader.py:88'
     """
-    places = [found for frame in frames if (found := _PLACE.match(frame))]
-    own = [found for found in places if not _INSTALLED.search(found[1])]
-    return "".join(f"{os.path.basename(found[1])}:{found[2]}"[:128] for found in (own or places)[:1])  # noqa: PTH119
+    places = [place for frame in frames if (place := _PLACE.match(frame))]
+    in_job = [place for place in places if not _INSTALLED.search(place[1])]
+    return "".join(f"{os.path.basename(place[1])}:{place[2]}"[:128] for place in (in_job or places)[:1])  # noqa: PTH119
 
 
 def ranges(numbers: list[int]) -> str:
