@@ -13,12 +13,11 @@ from statistics import median
 from typing import Any
 
 import pytest
+from tests.waiting import until
 
 from pyrometer_exporters.node.gpu.adaptive_timeout import LONGEST_SECONDS, SHORTEST_SECONDS, AdaptiveTimeout
 from pyrometer_kit.http_client import get
 from pyrometer_simulator.nvml import SimulatedGpus
-
-MakeNode = Callable[..., Any]
 
 
 def test_a_gpu_that_was_never_read_may_take_long_to_wake() -> None:
@@ -43,7 +42,7 @@ def test_a_gpu_that_failed_is_not_waited_for_as_one_being_woken() -> None:
     assert patience.seconds == SHORTEST_SECONDS
 
 
-def test_one_hung_gpu_costs_a_scrape_a_moment_and_the_next_nothing(make_node: MakeNode) -> None:
+def test_one_hung_gpu_costs_a_scrape_a_moment_and_the_next_nothing(make_node: Any) -> None:
     node = make_node(count=4, shortest=0.5)
     healthy = [_seconds(node.scrape) for _ in range(3)]
     node.gpus[1].hang()
@@ -56,7 +55,7 @@ def test_one_hung_gpu_costs_a_scrape_a_moment_and_the_next_nothing(make_node: Ma
     assert min(took) < 0.5, "once the sampler hangs in it, no scrape waits for the GPU"
 
 
-def test_a_gpu_that_gets_slower_is_missed_and_then_waited_for(make_node: MakeNode) -> None:
+def test_a_gpu_that_gets_slower_is_missed_and_then_waited_for(make_node: Any) -> None:
     node = make_node(count=4, shortest=SHORTEST_SECONDS)
     for _ in range(2):
         node.scrape()
@@ -65,14 +64,14 @@ def test_a_gpu_that_gets_slower_is_missed_and_then_waited_for(make_node: MakeNod
     for _ in range(50):  # once; on a busy machine others are missed as well, and more often
         downs = node.scrape().downs
         reasons |= set(downs.values())
-        _until(lambda: not any(gpu.member.busy for gpu in node.collector._registry.gpus))
+        until(lambda: not any(gpu.member.busy for gpu in node.collector._registry.gpus))
         if not downs and node.collector._registry.gpus[1].timeout.seconds > SHORTEST_SECONDS:
             break
     assert downs == {}
     assert reasons <= {"deadline"}
 
 
-def test_when_all_are_late_they_are_waited_for(make_node: MakeNode) -> None:
+def test_when_all_are_late_they_are_waited_for(make_node: Any) -> None:
     node = make_node(count=3, shortest=SHORTEST_SECONDS)
     for _ in range(2):
         node.scrape()
@@ -88,7 +87,7 @@ def test_a_real_exporter_serves_seven_gpus_on_every_scrape_while_the_eighth_hang
     gpus = SimulatedGpus(tmp_path / "gpus", count=8)
     gpus.write_pci_tree(tmp_path / "sys")
     with _exporter(tmp_path) as (pid, port):
-        _until(lambda: len(_up(port)) == 8)
+        until(lambda: len(_up(port)) == 8)
         healthy = [_seconds(lambda: _up(port)) for _ in range(10)]
         gpus[3].hang()
         hanging = []
@@ -97,7 +96,7 @@ def test_a_real_exporter_serves_seven_gpus_on_every_scrape_while_the_eighth_hang
             hanging.append(_seconds(lambda: _serves_all_but(3, port)))
         threads = _threads(pid)
         gpus[3].recover()
-        _until(lambda: set(_up(port).values()) == {1})
+        until(lambda: set(_up(port).values()) == {1})
     # A loaded machine makes all scrapes slower, and slow GPUs get a thread of their own: one each, not one a scrape.
     assert max(hanging) < LONGEST_SECONDS + max(healthy)
     assert median(hanging) < SHORTEST_SECONDS + 2 * median(healthy)
@@ -124,7 +123,7 @@ def _exporter(folder: Path) -> Iterator[tuple[int, int]]:
     log = folder / "log"
     with log.open("w") as file, subprocess.Popen(command, stderr=file) as process:
         try:
-            _until(lambda: "listening on" in log.read_text())
+            until(lambda: "listening on" in log.read_text())
             found = re.search(r"listening on 127.0.0.1:(\d+)", log.read_text())
             assert found
             yield process.pid, int(found.group(1))
@@ -146,10 +145,3 @@ def _threads(pid: int) -> int:
     found = re.search(r"^Threads:\s+(\d+)$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
     assert found
     return int(found.group(1))
-
-
-def _until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.waiting import until
 
 from pyrometer_exporters.node.gpu.clock_event_counts import COUNTER_LAG_SECONDS, ClockEventCounts, Rises
 from pyrometer_exporters.node.gpu.clock_events import ClockEvent, Method
 
-MakeNode = Callable[..., Any]
 HW_THERMAL = 0x40
 
 
@@ -130,17 +128,17 @@ def test_never_more_events_than_there_were(held: list[tuple[float, float]], step
     assert counted > 0 or not spans
 
 
-def test_an_exporter_counts_pulses_that_no_scrape_saw(make_node: MakeNode) -> None:
+def test_an_exporter_counts_pulses_that_no_scrape_saw(make_node: Any) -> None:
     node = make_node(count=1)
     node.scrape()
     (gpu,) = node.collector._registry.gpus
     rises = gpu._throttling.sampled.rises
-    _until(lambda: rises.mask is not None)
+    until(lambda: rises.mask is not None)
     for events in (1, 2):
         node.gpus[0].throttle("hw_thermal")
-        _until(lambda: rises.mask & HW_THERMAL)
+        until(lambda: rises.mask & HW_THERMAL)
         node.gpus[0].recover()
-        _until(lambda: not rises.mask & HW_THERMAL)
+        until(lambda: not rises.mask & HW_THERMAL)
         scrape = node.scrape()
         assert scrape.value("pyrometer_gpu_clock_events_total", reason="hw_thermal") == events
         assert scrape.value("pyrometer_gpu_clock_events_total", reason="hw_slowdown") == events
@@ -148,14 +146,7 @@ def test_an_exporter_counts_pulses_that_no_scrape_saw(make_node: MakeNode) -> No
 
 
 @pytest.mark.parametrize("driver", ["535.183.01", "580.76.05", "615.71.05"])
-def test_every_reason_with_seconds_has_a_count_that_begins_at_0(make_node: MakeNode, driver: str) -> None:
+def test_every_reason_with_seconds_has_a_count_that_begins_at_0(make_node: Any, driver: str) -> None:
     scrape = make_node(count=1, driver=driver).scrape()
     seconds = scrape.values("pyrometer_gpu_clock_event_seconds_total")
     assert scrape.values("pyrometer_gpu_clock_events_total") == dict.fromkeys(seconds, 0)
-
-
-def _until(condition: Callable[[], object], seconds: float = 30.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)

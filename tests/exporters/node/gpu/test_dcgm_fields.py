@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-MakeNode = Callable[..., Any]
 
-
-def test_clocks_limits_and_engines_have_the_units_of_dcgm(make_node: MakeNode) -> None:
+def test_clocks_limits_and_engines_have_the_units_of_dcgm(make_node: Any) -> None:
     node = make_node(count=1, still=True)
     gpu = node.gpus[0]
     gpu.load(sm_clock=1755, power_watts=612.5)
@@ -40,13 +37,13 @@ def test_clocks_limits_and_engines_have_the_units_of_dcgm(make_node: MakeNode) -
     assert {name: scrape.value(name) for name in expected} == expected
 
 
-def test_a_gpu_beyond_its_thermal_limit_has_a_margin_below_0(make_node: MakeNode) -> None:
+def test_a_gpu_beyond_its_thermal_limit_has_a_margin_below_0(make_node: Any) -> None:
     node = make_node(count=1)
     node.gpus[0].load(temperature=94)
     assert node.scrape().value("DCGM_FI_DEV_GPU_TEMP_LIMIT") == -7
 
 
-def test_drivers_without_the_fields_are_asked_by_call(make_node: MakeNode) -> None:
+def test_drivers_without_the_fields_are_asked_by_call(make_node: Any) -> None:
     node = make_node(count=1)
     node.gpus[0].set(
         replays=7,
@@ -61,7 +58,7 @@ def test_drivers_without_the_fields_are_asked_by_call(make_node: MakeNode) -> No
     assert scrape.value("DCGM_FI_DEV_POWER_MGMT_LIMIT") == 700
 
 
-def test_value_that_is_not_to_be_had_is_absent_alone(make_node: MakeNode) -> None:
+def test_value_that_is_not_to_be_had_is_absent_alone(make_node: Any) -> None:
     node = make_node(count=1)
     node.gpus[0].set(errors={"nvmlDeviceGetEncoderUtilization": 3, "nvmlDeviceGetMaxClockInfo": 999})
     names = node.scrape().names_of("0")
@@ -69,7 +66,7 @@ def test_value_that_is_not_to_be_had_is_absent_alone(make_node: MakeNode) -> Non
     assert {"DCGM_FI_DEV_DEC_UTIL", "DCGM_FI_DEV_SM_CLOCK"} <= names
 
 
-def test_value_that_cannot_be_true_is_absent_alone(make_node: MakeNode) -> None:
+def test_value_that_cannot_be_true_is_absent_alone(make_node: Any) -> None:
     node = make_node(count=1)
     node.gpus[0].set(encoder=4_000_000_000, limits_mw=[0xFFFFFFFF, 700_000, 700_000])
     scrape = node.scrape()
@@ -77,7 +74,7 @@ def test_value_that_cannot_be_true_is_absent_alone(make_node: MakeNode) -> None:
     assert scrape.value("pyrometer_gpu_up") == 1
 
 
-def test_limits_and_largest_clocks_are_asked_once(make_node: MakeNode) -> None:
+def test_limits_and_largest_clocks_are_asked_once(make_node: Any) -> None:
     node = make_node(count=1)
     for _ in range(3):
         node.scrape()
@@ -86,7 +83,7 @@ def test_limits_and_largest_clocks_are_asked_once(make_node: MakeNode) -> None:
     assert node.library.calls["nvmlDeviceGetGridLicensableFeatures_v4"] == 1
 
 
-def test_violations_are_nanoseconds_and_agree_with_our_seconds(make_node: MakeNode) -> None:
+def test_violations_are_nanoseconds_and_agree_with_our_seconds(make_node: Any) -> None:
     node = make_node(count=1, still=True)
     node.gpus[0].load()
     node.gpus[0].throttle("hw_thermal", "power_cap")
@@ -103,13 +100,13 @@ def test_violations_are_nanoseconds_and_agree_with_our_seconds(make_node: MakeNo
 
 @pytest.mark.parametrize(("license_state", "expected"), [(None, 0), (0, 0), (1, 1)])
 def test_license_is_1_only_for_a_virtual_gpu_that_has_it(
-    make_node: MakeNode, license_state: int | None, expected: float
+    make_node: Any, license_state: int | None, expected: float
 ) -> None:
     node = make_node(count=1, setup=lambda gpus: gpus[0].set(license=license_state))
     assert node.scrape().value("DCGM_FI_DEV_VGPU_LICENSE_STATUS") == expected
 
 
-def test_license_that_comes_later_is_seen_within_a_minute(make_node: MakeNode) -> None:
+def test_license_that_comes_later_is_seen_within_a_minute(make_node: Any) -> None:
     node = make_node(count=1, still=True, setup=lambda gpus: gpus[0].set(license=0))
     node.scrape()
     node.gpus[0].set(license=1)
@@ -119,7 +116,7 @@ def test_license_that_comes_later_is_seen_within_a_minute(make_node: MakeNode) -
     assert node.scrape().value("DCGM_FI_DEV_VGPU_LICENSE_STATUS") == 1
 
 
-def test_driver_535_has_the_rest_though_it_lacks_newer_fields(make_node: MakeNode) -> None:
+def test_driver_535_has_the_rest_though_it_lacks_newer_fields(make_node: Any) -> None:
     node = make_node(count=1, still=True, driver="535.183.01")
     node.scrape()
     node.clock.now += 15

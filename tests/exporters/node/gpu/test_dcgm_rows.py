@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from pyrometer_exporters.framework.exposition import Renderer
 from pyrometer_exporters.framework.metrics import Family
 from pyrometer_exporters.node.gpu.collector import COLLECTOR
 
-MakeNode = Callable[..., Any]
 HERE = Path(__file__).parent
 DOCUMENT = Path(__file__).parents[4] / "docs" / "dcgm.md"
 ROWS = list(csv.DictReader((HERE / "dcgm_rows.csv").read_text(encoding="utf-8").splitlines()))
@@ -32,7 +31,7 @@ def rows(**wanted: str) -> list[str]:
 
 
 @pytest.fixture
-def scrape(make_node: MakeNode) -> Any:
+def scrape(make_node: Any) -> Any:
     node = make_node(count=1, still=True)
     node.gpus[0].load()
     node.scrape()
@@ -68,7 +67,7 @@ def test_rows_that_are_labels_of_dcgm_are_labels_of_our_info_series(scrape: Any)
 
 
 @pytest.mark.parametrize("hostname", ["Hostname", "hostname"])
-def test_sample_has_the_labels_of_dcgm_exporter(make_node: MakeNode, hostname: str) -> None:
+def test_sample_has_the_labels_of_dcgm_exporter(make_node: Any, hostname: str) -> None:
     node = make_node(f"--gpu.hostname-label={hostname}", count=2)
     node.scrape()
     text = Renderer().text(node.scrape().samples).decode()
@@ -95,7 +94,7 @@ def series(text: str, name: str) -> list[tuple[dict[str, str], float]]:
     ]
 
 
-def test_dashboard_12239_finds_what_it_asks_for(make_node: MakeNode) -> None:
+def test_dashboard_12239_finds_what_it_asks_for(make_node: Any) -> None:
     node = make_node(count=8, still=True)
     for gpu in node.gpus:
         gpu.load(utilisation=90, power_watts=600, temperature=60, sm_clock=1755, memory_used_mib=70_000)
@@ -117,7 +116,7 @@ def test_dashboard_12239_finds_what_it_asks_for(make_node: MakeNode) -> None:
         assert selected == [expected] * 8, name
 
 
-def test_rules_by_either_name_of_the_reasons_for_low_clocks_find_the_same_bitmask(make_node: MakeNode) -> None:
+def test_rules_by_either_name_of_the_reasons_for_low_clocks_find_the_same_bitmask(make_node: Any) -> None:
     node = make_node(count=1)
     node.gpus[0].throttle("hw_thermal")
     scrape = node.scrape()

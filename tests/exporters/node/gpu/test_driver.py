@@ -6,11 +6,11 @@ import errno
 import os
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.waiting import until
 
 from pyrometer_exporters.node.gpu import release
 from pyrometer_exporters.node.gpu.clock_events import version_numbers
@@ -23,8 +23,6 @@ from pyrometer_exporters.node.gpu.driver_versions import (
 from pyrometer_exporters.node.gpu.nvml import Code
 from pyrometer_exporters.node.gpu.sampler import MAX_GAP_SECONDS
 from pyrometer_simulator.nvml.installation import Installation
-
-MakeNode = Callable[..., Any]
 
 # nvmlReturn_t of nvml.h (CUDA 13.3), NVML_ERROR_ left out, and what we call those of other names.
 CODES = {
@@ -54,7 +52,7 @@ def test_every_code_of_the_header_has_its_word() -> None:
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_any_error_of_one_gpu_has_its_reason_and_leaves_the_neighbours_alone(make_node: MakeNode, code: int) -> None:
+def test_any_error_of_one_gpu_has_its_reason_and_leaves_the_neighbours_alone(make_node: Any, code: int) -> None:
     node = make_node()
     healthy = node.scrape()
     node.gpus[1].fail(code)
@@ -71,7 +69,7 @@ def test_any_error_of_one_gpu_has_its_reason_and_leaves_the_neighbours_alone(mak
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_any_error_of_the_driver_is_named_and_passes(make_node: MakeNode, code: int) -> None:
+def test_any_error_of_the_driver_is_named_and_passes(make_node: Any, code: int) -> None:
     node = make_node(still=True, setup=lambda gpus: gpus.fail_init(code))
     assert node.scrape().downs == {"nvml": CODES[code]}
     node.gpus.fail_init(0)
@@ -80,9 +78,7 @@ def test_any_error_of_the_driver_is_named_and_passes(make_node: MakeNode, code: 
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
-def test_on_every_driver_a_throttle_is_timed_by_its_own_counter_or_by_the_sampler(
-    make_node: MakeNode, driver: str
-) -> None:
+def test_on_every_driver_a_throttle_is_timed_by_its_own_counter_or_by_the_sampler(make_node: Any, driver: str) -> None:
     node = make_node(count=1, driver=driver)
     first = node.scrape()
     assert first.downs == {}
@@ -92,7 +88,7 @@ def test_on_every_driver_a_throttle_is_timed_by_its_own_counter_or_by_the_sample
     seconds = "pyrometer_gpu_clock_event_seconds_total"
     start = time.monotonic()
     node.gpus[0].throttle("hw_power_brake")
-    _until(lambda: node.scrape().value(seconds, reason="hw_power_brake") >= 0.1)
+    until(lambda: node.scrape().value(seconds, reason="hw_power_brake") >= 0.1)
     scrape = node.scrape()
     method = "counter" if version_numbers(driver) >= (575,) else "sampled"
     assert scrape.value("pyrometer_gpu_clock_event_method_info", reason="hw_power_brake", method=method) == 1
@@ -138,9 +134,7 @@ def test_library_and_module_are_compared_by_the_drivers_version(
     assert differ(library, module) is mismatch
 
 
-def test_a_driver_upgraded_under_a_running_module_is_told_with_both_versions(
-    make_node: MakeNode, tmp_path: Path
-) -> None:
+def test_a_driver_upgraded_under_a_running_module_is_told_with_both_versions(make_node: Any, tmp_path: Path) -> None:
     _module(tmp_path, "NVIDIA UNIX x86_64 Kernel Module  580.82.07  Tue")
     scrape = make_node(setup=lambda gpus: gpus.upgrade_library("13.590.48.01")).scrape()
     assert scrape.downs == {"nvml": "driver_version_mismatch"}
@@ -148,14 +142,14 @@ def test_a_driver_upgraded_under_a_running_module_is_told_with_both_versions(
     assert scrape.values("pyrometer_gpu_driver_mismatch") == {(): 1}
 
 
-def test_versions_that_agree_are_no_mismatch(make_node: MakeNode, tmp_path: Path) -> None:
+def test_versions_that_agree_are_no_mismatch(make_node: Any, tmp_path: Path) -> None:
     _module(tmp_path, "NVIDIA UNIX x86_64 Kernel Module  590.48.01  Tue")
     scrape = make_node().scrape()
     assert scrape.values("pyrometer_gpu_driver_info") == {("590.48.01", "13.590.48.01", "590.48.01"): 1}
     assert scrape.values("pyrometer_gpu_driver_mismatch") == {(): 0}
 
 
-def test_gpus_that_all_call_the_driver_gone_are_believed(make_node: MakeNode) -> None:
+def test_gpus_that_all_call_the_driver_gone_are_believed(make_node: Any) -> None:
     node = make_node(still=True)
     node.scrape()
     for gpu in node.gpus:
@@ -171,7 +165,7 @@ def test_gpus_that_all_call_the_driver_gone_are_believed(make_node: MakeNode) ->
     assert node.library.unsafe_shutdowns == 0
 
 
-def test_a_driver_that_was_reloaded_is_not_connected_to_under_a_call_that_hangs(make_node: MakeNode) -> None:
+def test_a_driver_that_was_reloaded_is_not_connected_to_under_a_call_that_hangs(make_node: Any) -> None:
     node = make_node(still=True)
     node.scrape()
     node.gpus[1].hang()
@@ -188,7 +182,7 @@ def test_a_driver_that_was_reloaded_is_not_connected_to_under_a_call_that_hangs(
     }
     assert node.library.calls["nvmlInitWithFlags"] == 1
     node.gpus[1].recover()
-    _until(lambda: node.scrape().downs == {})
+    until(lambda: node.scrape().downs == {})
     assert node.library.calls["nvmlInitWithFlags"] == 2
     assert node.library.unsafe_shutdowns == 0
 
@@ -202,11 +196,11 @@ class TestRelease:
         folder.mkdir()
         return folder
 
-    def test_gpus_are_let_go_on_request_and_taken_again_after_it(self, make_node: MakeNode, state: Path) -> None:
+    def test_gpus_are_let_go_on_request_and_taken_again_after_it(self, make_node: Any, state: Path) -> None:
         node = make_node(state=state)
         assert node.scrape().value("pyrometer_gpu_released") == 0
         (state / "gpu-release").touch()
-        _until((state / "gpu-released").exists)
+        until((state / "gpu-released").exists)
         assert node.library.calls["nvmlShutdown"] == 1
         before = dict(node.library.calls)
         _wait_for_turns(node, 4)
@@ -216,17 +210,17 @@ class TestRelease:
         assert scrape.values("pyrometer_gpu_up") == {}
         assert scrape.downs == dict.fromkeys(("nvml", "0", "1", "2"), "released")
         (state / "gpu-release").unlink()
-        _until(lambda: not (state / "gpu-released").exists())
-        _until(lambda: node.scrape().downs == {})
+        until(lambda: not (state / "gpu-released").exists())
+        until(lambda: node.scrape().downs == {})
         assert node.library.unsafe_shutdowns == 0
 
-    def test_a_restarted_exporter_leaves_them_alone(self, make_node: MakeNode, state: Path) -> None:
+    def test_a_restarted_exporter_leaves_them_alone(self, make_node: Any, state: Path) -> None:
         (state / "gpu-release").touch()
         node = make_node(state=state)
         assert node.scrape().value("pyrometer_gpu_released") == 1
         assert "nvmlInitWithFlags" not in node.library.calls
 
-    def test_a_forgotten_request_ends(self, make_node: MakeNode, state: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_forgotten_request_ends(self, make_node: Any, state: Path, caplog: pytest.LogCaptureFixture) -> None:
         (state / "gpu-release").touch()
         hour_ago = time.time() - 3600
         os.utime(state / "gpu-release", (hour_ago, hour_ago))
@@ -235,15 +229,15 @@ class TestRelease:
         assert "forgotten" in caplog.text
 
     def test_a_call_under_way_is_waited_for_and_never_cut(
-        self, make_node: MakeNode, state: Path, caplog: pytest.LogCaptureFixture
+        self, make_node: Any, state: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         node = make_node(state=state)
         node.scrape()
         node.gpus[1].hang()
         node.scrape()
         (state / "gpu-release").touch()
-        _until(lambda: node.scrape().downs.get("0") == "releasing")
-        _until(lambda: "a call to the driver hangs" in caplog.text)
+        until(lambda: node.scrape().downs.get("0") == "releasing")
+        until(lambda: "a call to the driver hangs" in caplog.text)
         scrape = node.scrape()
         assert scrape.downs == {"nvml": "releasing", "0": "releasing", "1": "deadline", "2": "releasing"}
         assert list(scrape.values("pyrometer_gpu_up")) == [("1", node.gpus[1].uuid)]
@@ -251,41 +245,41 @@ class TestRelease:
         assert not (state / "gpu-released").exists()
         assert "nvmlShutdown" not in node.library.calls
         node.gpus[1].recover()
-        _until((state / "gpu-released").exists)
+        until((state / "gpu-released").exists)
         assert node.scrape().downs == dict.fromkeys(("nvml", "0", "1", "2"), "released")
         assert node.library.unsafe_shutdowns == 0
 
     def test_withdrawn_while_a_call_hangs_it_leaves_the_healthy_gpus_as_they_were(
-        self, make_node: MakeNode, state: Path
+        self, make_node: Any, state: Path
     ) -> None:
         node = make_node(state=state)
         node.scrape()
         node.gpus[1].hang()
         node.scrape()
         (state / "gpu-release").touch()
-        _until(lambda: node.scrape().downs.get("0") == "releasing")
+        until(lambda: node.scrape().downs.get("0") == "releasing")
         (state / "gpu-release").unlink()
-        _until(lambda: node.scrape().downs == {"1": "deadline"})
+        until(lambda: node.scrape().downs == {"1": "deadline"})
         assert node.scrape().value("DCGM_FI_DEV_SM_CLOCK", gpu="2") == 345
         node.gpus[1].recover()
-        _until(lambda: node.scrape().downs == {})
+        until(lambda: node.scrape().downs == {})
         assert node.library.calls["nvmlInitWithFlags"] == 1
         assert node.library.unsafe_shutdowns == 0
 
     def test_a_link_in_place_of_the_answer_is_not_followed(
-        self, make_node: MakeNode, state: Path, caplog: pytest.LogCaptureFixture
+        self, make_node: Any, state: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         node = make_node(state=state)
         node.scrape()
         (state / "precious").write_text("kept")
         (state / "gpu-released").symlink_to(state / "precious")
         (state / "gpu-release").touch()
-        _until(lambda: "gpu-release: " in caplog.text)
+        until(lambda: "gpu-release: " in caplog.text)
         assert node.library.calls["nvmlShutdown"] == 1
         assert (state / "precious").read_text() == "kept"
 
     def test_a_disk_that_takes_no_answer_costs_no_metrics_and_is_told_once(
-        self, make_node: MakeNode, state: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+        self, make_node: Any, state: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         tries = []
 
@@ -297,21 +291,21 @@ class TestRelease:
         (state / "gpu-release").touch()
         node = make_node(state=state)
         assert node.scrape().downs["nvml"] == "released"
-        _until(lambda: len(tries) >= 4)
+        until(lambda: len(tries) >= 4)
         assert caplog.text.count("No space left") == 1
         (state / "gpu-release").unlink()
-        _until(lambda: node.scrape().downs == {})
+        until(lambda: node.scrape().downs == {})
 
-    def test_it_holds_while_scrapes_come_from_all_sides(self, make_node: MakeNode, state: Path) -> None:
+    def test_it_holds_while_scrapes_come_from_all_sides(self, make_node: Any, state: Path) -> None:
         node = make_node(state=state)
         node.scrape()
 
         def ask_and_withdraw() -> None:
             for _ in range(3):
                 (state / "gpu-release").touch()
-                _until((state / "gpu-released").exists)
+                until((state / "gpu-released").exists)
                 (state / "gpu-release").unlink()
-                _until(lambda: not (state / "gpu-released").exists())
+                until(lambda: not (state / "gpu-released").exists())
 
         thread = threading.Thread(target=ask_and_withdraw)
         thread.start()
@@ -319,25 +313,16 @@ class TestRelease:
             node.scrape()
         assert node.library.calls["nvmlShutdown"] >= 3
         assert node.library.unsafe_shutdowns == 0
-        _until(lambda: node.scrape().downs == {})
+        until(lambda: node.scrape().downs == {})
 
 
 def _wait_for_turns(node: Any, turns: int) -> None:
     """Wait until the sampler has had so many turns."""
     due = node.collector._shared.sampler._stretches.ends
-    _until(lambda: node.collector._shared.sampler._stretches.ends >= due + turns / 20)
+    until(lambda: node.collector._shared.sampler._stretches.ends >= due + turns / 20)
 
 
-def _until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
-def test_packages_that_are_exchanged_under_a_running_exporter_are_a_mismatch(
-    make_node: MakeNode, tmp_path: Path
-) -> None:
+def test_packages_that_are_exchanged_under_a_running_exporter_are_a_mismatch(make_node: Any, tmp_path: Path) -> None:
     driver = Installation(tmp_path / "proc", tmp_path / "lib", "590.48.01")
     node = make_node()
     assert node.scrape().values("pyrometer_gpu_driver_mismatch") == {(): 0}

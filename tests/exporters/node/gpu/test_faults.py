@@ -7,12 +7,10 @@ the exporters there made of it. In every one of them the healthy GPUs must go on
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-
-MakeNode = Callable[..., Any]
+from tests.waiting import until
 
 DOWN_FAMILIES = {"pyrometer_gpu_up", "pyrometer_gpu_info"}
 
@@ -26,7 +24,7 @@ def _only_1_is_down(node: Any, scrape: Any, reason: str) -> None:
         assert scrape.value("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", gpu=neighbour) == 0
 
 
-def test_gpu_fell_off_the_bus(make_node: MakeNode) -> None:
+def test_gpu_fell_off_the_bus(make_node: Any) -> None:
     """Xid 79: GPU_IS_LOST from every call on its handle; the others' handles stay good."""
     node = make_node()
     node.scrape()
@@ -38,20 +36,20 @@ def test_gpu_fell_off_the_bus(make_node: MakeNode) -> None:
     assert node.library.calls["nvmlInitWithFlags"] == 1
 
 
-def test_gpu_fell_off_the_bus_and_is_no_longer_listed_after_the_driver_was_loaded_again(make_node: MakeNode) -> None:
+def test_gpu_fell_off_the_bus_and_is_no_longer_listed_after_the_driver_was_loaded_again(make_node: Any) -> None:
     node = make_node()
     node.scrape()
     node.gpus[1].lose()
     node.gpus[1].hide()
     node.gpus.reload_driver()
-    _eventually(lambda: node.scrape().value("pyrometer_gpus_present", source="nvml") == 2)
+    until(lambda: node.scrape().value("pyrometer_gpus_present", source="nvml") == 2)
     scrape = node.scrape()
     assert scrape.value("pyrometer_gpus_present", source="pci") == 3
     assert scrape.value("pyrometer_gpu_up", gpu="1") == 0
     assert scrape.value("pyrometer_gpu_up", gpu="2") == 1
 
 
-def test_reset_needed(make_node: MakeNode) -> None:
+def test_reset_needed(make_node: Any) -> None:
     """After Xids 48, 95, 119: RESET_REQUIRED."""
     node = make_node()
     node.scrape()
@@ -59,7 +57,7 @@ def test_reset_needed(make_node: MakeNode) -> None:
     _only_1_is_down(node, node.scrape(), "reset_required")
 
 
-def test_reset_needed_while_all_values_read_as_ever(make_node: MakeNode) -> None:
+def test_reset_needed_while_all_values_read_as_ever(make_node: Any) -> None:
     """Only the recovery action shows it: a poller of Xids missed it (sichek 121)."""
     node = make_node()
     healthy = node.scrape()
@@ -71,7 +69,7 @@ def test_reset_needed_while_all_values_read_as_ever(make_node: MakeNode) -> None
     assert scrape.names_of("1") >= healthy.names_of("1")  # profiling needs a second look, and adds some
 
 
-def test_driver_cannot_talk_to_the_gsp_and_calls_block(make_node: MakeNode) -> None:
+def test_driver_cannot_talk_to_the_gsp_and_calls_block(make_node: Any) -> None:
     """Xids 119, 120: a call waits for its firmware for minutes, or for ever."""
     node = make_node()
     node.scrape()
@@ -80,17 +78,17 @@ def test_driver_cannot_talk_to_the_gsp_and_calls_block(make_node: MakeNode) -> N
     _only_1_is_down(node, node.scrape(0.4), "deadline")
     assert time.monotonic() - start < 5
     node.gpus[1].recover()
-    _eventually(lambda: node.scrape().downs == {})
+    until(lambda: node.scrape().downs == {})
 
 
-def test_driver_cannot_talk_to_the_gsp_and_calls_end_in_unknown(make_node: MakeNode) -> None:
+def test_driver_cannot_talk_to_the_gsp_and_calls_end_in_unknown(make_node: Any) -> None:
     node = make_node()
     node.scrape()
     node.gpus[1].fail(999)
     _only_1_is_down(node, node.scrape(), "unknown_error")
 
 
-def test_ecc_storm_under_load_makes_calls_slow_until_the_gpu_rests(make_node: MakeNode) -> None:
+def test_ecc_storm_under_load_makes_calls_slow_until_the_gpu_rests(make_node: Any) -> None:
     """DCGM 313: calls of more than 45 s while the errors rain, and all well again when idle."""
     node = make_node()
     node.scrape()
@@ -98,10 +96,10 @@ def test_ecc_storm_under_load_makes_calls_slow_until_the_gpu_rests(make_node: Ma
     _only_1_is_down(node, node.scrape(0.4), "deadline")
     node.gpus[1].recover()
     node.gpus[1].set(ecc_errors={"volatile/device_memory/corrected": 100_000})
-    _eventually(lambda: node.scrape().value("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", gpu="1") == 100_000)
+    until(lambda: node.scrape().value("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", gpu="1") == 100_000)
 
 
-def test_neighbours_of_a_sick_gpu_lose_nothing(make_node: MakeNode) -> None:
+def test_neighbours_of_a_sick_gpu_lose_nothing(make_node: Any) -> None:
     """NVSentinel 1748: 80 to 98 % of the samples of *other* GPUs were lost."""
     node = make_node()
     healthy = node.scrape()
@@ -114,20 +112,20 @@ def test_neighbours_of_a_sick_gpu_lose_nothing(make_node: MakeNode) -> None:
 
 
 @pytest.mark.parametrize(("code", "reason"), [(9, "driver_not_loaded"), (1, "uninitialized")])
-def test_kernel_module_unloaded_and_loaded_again(make_node: MakeNode, code: int, reason: str) -> None:
+def test_kernel_module_unloaded_and_loaded_again(make_node: Any, code: int, reason: str) -> None:
     node = make_node()
     node.scrape()
     node.gpus.fail_init(code)
     node.gpus.reload_driver()
     scrape = node.scrape()
     assert scrape.values("DCGM_FI_DEV_SM_CLOCK") == {}
-    _eventually(lambda: node.scrape().downs.get("nvml") == reason)
+    until(lambda: node.scrape().downs.get("nvml") == reason)
     node.gpus.fail_init(0)
-    _eventually(lambda: len(node.scrape().values("DCGM_FI_DEV_SM_CLOCK")) == 3)
+    until(lambda: len(node.scrape().values("DCGM_FI_DEV_SM_CLOCK")) == 3)
 
 
 @pytest.mark.parametrize(("code", "reason"), [(27, "not_ready"), (19, "in_use")])
-def test_kernel_module_is_being_loaded(make_node: MakeNode, code: int, reason: str) -> None:
+def test_kernel_module_is_being_loaded(make_node: Any, code: int, reason: str) -> None:
     node = make_node()
     node.scrape()
     for gpu in node.gpus:
@@ -139,7 +137,7 @@ def test_kernel_module_is_being_loaded(make_node: MakeNode, code: int, reason: s
     assert node.scrape().downs == {}
 
 
-def test_driver_packages_upgraded_under_a_running_node(make_node: MakeNode) -> None:
+def test_driver_packages_upgraded_under_a_running_node(make_node: Any) -> None:
     """LIB_RM_VERSION_MISMATCH from nvmlInit; a process that has initialised keeps working until it does so again."""
     node = make_node()
     node.scrape()
@@ -153,7 +151,7 @@ def test_driver_packages_upgraded_under_a_running_node(make_node: MakeNode) -> N
 
 
 @pytest.mark.parametrize(("code", "reason"), [(999, "unknown_error"), (4, "no_permission")])
-def test_container_loses_its_devices(make_node: MakeNode, code: int, reason: str) -> None:
+def test_container_loses_its_devices(make_node: Any, code: int, reason: str) -> None:
     """systemd reloads the cgroups: every call on every GPU fails."""
     node = make_node()
     node.scrape()
@@ -164,13 +162,13 @@ def test_container_loses_its_devices(make_node: MakeNode, code: int, reason: str
     assert set(scrape.values("pyrometer_gpu_up").values()) == {0}
 
 
-def test_the_handle_of_one_gpu_cannot_be_had(make_node: MakeNode) -> None:
+def test_the_handle_of_one_gpu_cannot_be_had(make_node: Any) -> None:
     """nvidia-smi fails as a whole: "Unable to determine the device handle for GPU ...: Unknown Error"."""
     node = make_node(setup=lambda gpus: gpus[1].fail(999))
     _only_1_is_down(node, node.scrape(), "unknown_error")
 
 
-def test_inforom_is_damaged(make_node: MakeNode) -> None:
+def test_inforom_is_damaged(make_node: Any) -> None:
     """CORRUPTED_INFOROM from what is stored there; all else answers."""
     errors = {"nvmlDeviceGetRowRemapperHistogram": 14, "nvmlDeviceGetMemoryErrorCounter": 14}
     fields = {"5": 14, "6": 14}
@@ -181,7 +179,7 @@ def test_inforom_is_damaged(make_node: MakeNode) -> None:
     assert gone == {"DCGM_FI_DEV_ECC_SBE_AGG_TOTAL", "DCGM_FI_DEV_ECC_DBE_AGG_TOTAL"}
 
 
-def test_library_older_than_the_exporter(make_node: MakeNode) -> None:
+def test_library_older_than_the_exporter(make_node: Any) -> None:
     """FUNCTION_NOT_FOUND for everything that came after NVML 5."""
     healthy = make_node(driver="535.183.01").scrape().names_of("0")
     node = make_node(driver="535.183.01")
@@ -192,7 +190,7 @@ def test_library_older_than_the_exporter(make_node: MakeNode) -> None:
     assert {name for name in healthy - scrape.names_of("0") if "AVAIL" not in name} == {"DCGM_FI_DEV_MIG_MODE"}
 
 
-def test_field_that_this_board_or_driver_does_not_have(make_node: MakeNode) -> None:
+def test_field_that_this_board_or_driver_does_not_have(make_node: Any) -> None:
     """nvidia_gpu_exporter 497: NOT_SUPPORTED is absent, never 0."""
     fields = dict.fromkeys(("83", "143", "230"), 3)
     node = make_node(setup=lambda gpus: gpus[1].set(field_errors=fields))
@@ -204,10 +202,3 @@ def test_field_that_this_board_or_driver_does_not_have(make_node: MakeNode) -> N
         "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS",
         "pyrometer_gpu_recovery_action",
     }
-
-
-def _eventually(holds: Callable[[], bool], seconds: float = 30.0) -> None:
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, "it never came true"
-        time.sleep(0.05)

@@ -14,9 +14,6 @@ from pyrometer_exporters.node.gpu.clock_events import ClockEvents
 from pyrometer_exporters.node.gpu.sampler import SampledGpu, Sampler
 from pyrometer_simulator.nvml.pci_bus import PciBus
 
-MakeNode = Callable[..., Any]
-HandsOf = Callable[..., Any]
-
 
 def _garbled(function: str) -> Callable[..., object]:
     def call(*_arguments: object) -> object:
@@ -31,7 +28,7 @@ def _garbled(function: str) -> Callable[..., object]:
     ["nvmlDeviceGetSerial", "nvmlDeviceGetVbiosVersion", "nvmlDeviceGetName", "nvmlDeviceGetInforomImageVersion"],
 )
 def test_a_text_that_is_none_costs_that_text_alone(
-    make_node: MakeNode, monkeypatch: pytest.MonkeyPatch, function: str
+    make_node: Any, monkeypatch: pytest.MonkeyPatch, function: str
 ) -> None:
     """An InfoROM that lost its mind gives bytes that are no text."""
     monkeypatch.setattr(f"pynvml.{function}", _garbled(function))
@@ -41,16 +38,14 @@ def test_a_text_that_is_none_costs_that_text_alone(
 
 
 @pytest.mark.parametrize("code", [14, 17, 20, 27, 999])
-def test_an_identity_that_cannot_be_read_in_full_is_no_reason_not_to_serve_the_gpu(
-    make_node: MakeNode, code: int
-) -> None:
+def test_an_identity_that_cannot_be_read_in_full_is_no_reason_not_to_serve_the_gpu(make_node: Any, code: int) -> None:
     errors = dict.fromkeys(("nvmlDeviceGetSerial", "nvmlDeviceGetVbiosVersion"), code)
     scrape = make_node(setup=lambda gpus: gpus[1].set(errors=errors)).scrape()
     assert scrape.downs == {}
     assert scrape.value("pyrometer_gpu_info", gpu="1", serial="", vbios="") == 1
 
 
-def test_a_model_that_could_not_be_read_at_first_is_there_once_the_gpu_was_opened_again(make_node: MakeNode) -> None:
+def test_a_model_that_could_not_be_read_at_first_is_there_once_the_gpu_was_opened_again(make_node: Any) -> None:
     node = make_node(setup=lambda gpus: gpus[1].set(errors={"nvmlDeviceGetName": 999}))
     assert node.scrape().value("pyrometer_gpu_info", gpu="1", model="") == 1
     node.gpus[1].set(errors=None)
@@ -64,7 +59,7 @@ def test_a_model_that_could_not_be_read_at_first_is_there_once_the_gpu_was_opene
     "function", ["nvmlDeviceGetGpuFabricInfoV", "nvmlDeviceGetBrand", "nvmlGpmSampleGet", "nvmlEventSetCreate"]
 )
 def test_a_binding_that_fails_in_one_function_costs_one_subject_and_is_told(
-    make_node: MakeNode, monkeypatch: pytest.MonkeyPatch, function: str, caplog: pytest.LogCaptureFixture
+    make_node: Any, monkeypatch: pytest.MonkeyPatch, function: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """nvidia-ml-py 13.615 has a structure whose making is a NameError. In number_calls that is a function it lacks."""
 
@@ -87,7 +82,7 @@ def test_a_binding_that_fails_in_one_function_costs_one_subject_and_is_told(
 
 
 def test_a_driver_that_left_all_gpus_that_are_read_is_connected_to_again_though_one_is_left_out(
-    make_node: MakeNode,
+    make_node: Any,
 ) -> None:
     """nvmlDeviceGetCount can answer from memory while every handle has gone with the kernel module."""
     node = make_node("--collector.gpu.device-exclude=0000:2a:00.0", still=True)
@@ -96,7 +91,7 @@ def test_a_driver_that_left_all_gpus_that_are_read_is_connected_to_again_though_
 
 
 def test_a_driver_that_left_all_gpus_is_connected_to_again_though_one_was_given_away(
-    make_node: MakeNode, sysfs: Path
+    make_node: Any, sysfs: Path
 ) -> None:
     node = make_node(still=True)
     node.scrape()
@@ -106,7 +101,7 @@ def test_a_driver_that_left_all_gpus_is_connected_to_again_though_one_was_given_
 
 
 @pytest.mark.parametrize("count", [2, 8])
-def test_one_gpu_that_calls_the_driver_gone_from_the_start_leaves_the_others(make_node: MakeNode, count: int) -> None:
+def test_one_gpu_that_calls_the_driver_gone_from_the_start_leaves_the_others(make_node: Any, count: int) -> None:
     node = make_node(count=count, still=True, setup=lambda gpus: gpus[0].fail(1))
     for _ in range(5):
         scrape = node.scrape()
@@ -121,7 +116,7 @@ def test_a_counter_of_all_ones_is_not_believed_at_first_either() -> None:
     assert (event.seconds, event.method) == (0.0, "sampled")
 
 
-def test_gpus_that_come_and_go_leave_nothing_behind_in_the_sampler(make_node: MakeNode, hands_of: HandsOf) -> None:
+def test_gpus_that_come_and_go_leave_nothing_behind_in_the_sampler(make_node: Any, hands_of: Any) -> None:
     node = make_node(still=True)
     hands = hands_of(node)
     node.scrape()
@@ -164,7 +159,7 @@ class _Connection:
         pass
 
 
-def test_a_release_that_is_answered_while_a_connection_is_about_to_be_made_is_kept(make_node: MakeNode) -> None:
+def test_a_release_that_is_answered_while_a_connection_is_about_to_be_made_is_kept(make_node: Any) -> None:
     node = make_node(count=1)
     driver = node.collector._shared.driver
 
@@ -203,7 +198,7 @@ def _is_connected_to_again(node: Any, after: int) -> None:
     ],
 )
 def test_an_everyday_call_that_ends_in_unknown_costs_its_own_values_and_the_gpu_is_up(
-    make_node: MakeNode, call: str, family: str
+    make_node: Any, call: str, family: str
 ) -> None:
     node = make_node()
     node.scrape()
@@ -215,7 +210,7 @@ def test_an_everyday_call_that_ends_in_unknown_costs_its_own_values_and_the_gpu_
     assert family in scrape.names_of("0") - scrape.names_of("1")
 
 
-def test_a_gpu_of_which_more_calls_fail_than_answer_is_down(make_node: MakeNode) -> None:
+def test_a_gpu_of_which_more_calls_fail_than_answer_is_down(make_node: Any) -> None:
     failing = (
         "nvmlDeviceGetPowerUsage", "nvmlDeviceGetUtilizationRates", "nvmlDeviceGetFieldValues",
         "nvmlDeviceGetClockInfo", "nvmlDeviceGetEnforcedPowerLimit",

@@ -11,7 +11,6 @@ import pytest
 from pyrometer_exporters.node.gpu.rate_window import RateWindow
 from pyrometer_simulator.nvml import SimulatedGpus
 
-MakeNode = Callable[..., Any]
 TENSOR = "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE"
 
 
@@ -27,14 +26,14 @@ def samples_alive(node: Any) -> int:
     return int(calls.get("nvmlGpmSampleAlloc", 0) - calls.get("nvmlGpmSampleFree", 0))
 
 
-def test_first_scrape_has_no_profiling_and_waits_for_none(make_node: MakeNode) -> None:
+def test_first_scrape_has_no_profiling_and_waits_for_none(make_node: Any) -> None:
     node = make_node(count=1, still=True)
     scrape = node.scrape()
     assert not any(name.startswith("DCGM_FI_PROF") for name in scrape.names_of("0"))
     assert scrape.value("pyrometer_gpu_up") == 1
 
 
-def test_units_are_those_of_dcgm(make_node: MakeNode) -> None:
+def test_units_are_those_of_dcgm(make_node: Any) -> None:
     node = make_node(count=1, still=True)
     node.gpus[0].set(gpm={"5": 62.5, "10": 40.0, "20": 2.0, "21": 0.5, "60": 1024.0, "61": 1.0})
     node.scrape()
@@ -48,7 +47,7 @@ def test_units_are_those_of_dcgm(make_node: MakeNode) -> None:
     assert scrape.value("DCGM_FI_PROF_NVLINK_TX_BYTES") == 1 << 20
 
 
-def test_a_media_engine_is_served_from_when_it_first_worked(make_node: MakeNode) -> None:
+def test_a_media_engine_is_served_from_when_it_first_worked(make_node: Any) -> None:
     node = make_node(count=1, still=True)
     decoder = "DCGM_FI_PROF_NVDEC0_ACTIVE"
     seen = []
@@ -60,7 +59,7 @@ def test_a_media_engine_is_served_from_when_it_first_worked(make_node: MakeNode)
     assert node.scrape().value("DCGM_FI_PROF_NVJPG0_ACTIVE") is None
 
 
-def test_rate_is_over_the_time_since_the_scrape_before(make_node: MakeNode) -> None:
+def test_rate_is_over_the_time_since_the_scrape_before(make_node: Any) -> None:
     node = make_node(count=1, still=True)
     node.gpus[0].set(pcie_bytes=[0, 0])
     node.scrape()
@@ -69,7 +68,7 @@ def test_rate_is_over_the_time_since_the_scrape_before(make_node: MakeNode) -> N
     assert node.scrape().value("DCGM_FI_PROF_PCIE_TX_BYTES") == 5 << 20
 
 
-def test_second_server_that_scrapes_a_moment_later_gets_an_average_over_its_own_interval(make_node: MakeNode) -> None:
+def test_second_server_that_scrapes_a_moment_later_gets_an_average_over_its_own_interval(make_node: Any) -> None:
     node = make_node(count=1, still=True)
     sent = 0
     rates = []
@@ -82,7 +81,7 @@ def test_second_server_that_scrapes_a_moment_later_gets_an_average_over_its_own_
     assert node.library.calls["nvmlGpmSampleAlloc"] == 3
 
 
-def test_scrapes_closer_than_gpm_can_measure_get_the_same_values(make_node: MakeNode) -> None:
+def test_scrapes_closer_than_gpm_can_measure_get_the_same_values(make_node: Any) -> None:
     node = make_node(count=1, still=True)
     node.gpus[0].load()
     node.scrape()
@@ -93,7 +92,7 @@ def test_scrapes_closer_than_gpm_can_measure_get_the_same_values(make_node: Make
     assert node.library.calls["nvmlGpmSampleGet"] == 2
 
 
-def test_pair_that_spans_minutes_is_not_used(make_node: MakeNode) -> None:
+def test_pair_that_spans_minutes_is_not_used(make_node: Any) -> None:
     node = make_node(count=1, still=True)
     node.scrape()
     node.clock.now += 300
@@ -102,7 +101,7 @@ def test_pair_that_spans_minutes_is_not_used(make_node: MakeNode) -> None:
     assert node.scrape().value(TENSOR) is not None
 
 
-def test_samples_are_neither_leaked_nor_allocated_per_scrape(make_node: MakeNode) -> None:
+def test_samples_are_neither_leaked_nor_allocated_per_scrape(make_node: Any) -> None:
     node = make_node(count=1, still=True)
     for _ in range(20):
         node.clock.now += 15
@@ -119,7 +118,7 @@ def test_samples_are_neither_leaked_nor_allocated_per_scrape(make_node: MakeNode
     assert samples_alive(node) <= 3
 
 
-def test_samples_of_an_earlier_connection_are_not_given_back_to_another(make_node: MakeNode) -> None:
+def test_samples_of_an_earlier_connection_are_not_given_back_to_another(make_node: Any) -> None:
     mig = [{"id": 7, "profile": "1g.10gb", "gpm": {"1": 80.0}}]
     node = make_node(count=2, still=True, setup=lambda gpus: gpus[1].set(mig=mig))
     for _ in range(4):
@@ -136,7 +135,7 @@ def test_samples_of_an_earlier_connection_are_not_given_back_to_another(make_nod
     assert node.library.calls.get("nvmlGpmSampleFree", 0) == before
 
 
-def test_pair_from_before_a_loss_is_not_used(make_node: MakeNode) -> None:
+def test_pair_from_before_a_loss_is_not_used(make_node: Any) -> None:
     node = make_node(count=1, still=True)
     node.scrape()
     node.gpus[0].lose()
@@ -150,7 +149,7 @@ def test_pair_from_before_a_loss_is_not_used(make_node: MakeNode) -> None:
 
 
 @pytest.mark.parametrize("model", ["NVIDIA A100-SXM4-80GB", "NVIDIA L40S", "Tesla V100-SXM2-32GB"])
-def test_gpus_before_hopper_have_no_profiling_and_all_the_rest(make_node: MakeNode, model: str) -> None:
+def test_gpus_before_hopper_have_no_profiling_and_all_the_rest(make_node: Any, model: str) -> None:
     node = make_node(count=1, still=True, setup=of_model(model))
     node.scrape()
     node.clock.now += 15
@@ -161,7 +160,7 @@ def test_gpus_before_hopper_have_no_profiling_and_all_the_rest(make_node: MakeNo
 
 
 @pytest.mark.parametrize("missing", ["nvmlGpmQueryDeviceSupport", "nvmlGpmSampleAlloc", "nvmlGpmMetricsGet"])
-def test_library_without_gpm_costs_only_the_profiling(make_node: MakeNode, missing: str) -> None:
+def test_library_without_gpm_costs_only_the_profiling(make_node: Any, missing: str) -> None:
     node = make_node(count=1, still=True)
     node.library.remove_function(missing)
     for _ in range(3):
@@ -173,7 +172,7 @@ def test_library_without_gpm_costs_only_the_profiling(make_node: MakeNode, missi
 
 @pytest.mark.parametrize(("given", "expected"), [(None, None), (-1.0, None), (300.0, None), (0.0, 0.0), (100.0, 1.0)])
 def test_metric_that_cannot_be_true_is_left_out_alone(
-    make_node: MakeNode, given: float | None, expected: float | None
+    make_node: Any, given: float | None, expected: float | None
 ) -> None:
     node = make_node(count=1, still=True)
     node.gpus[0].set(gpm={"5": given, "10": 40.0})
@@ -184,7 +183,7 @@ def test_metric_that_cannot_be_true_is_left_out_alone(
     assert scrape.value("DCGM_FI_PROF_DRAM_ACTIVE") == 0.4
 
 
-def test_profiling_without_permission_costs_only_the_profiling(make_node: MakeNode) -> None:
+def test_profiling_without_permission_costs_only_the_profiling(make_node: Any) -> None:
     node = make_node(count=1, still=True)
     node.gpus[0].set(errors={"nvmlGpmSampleGet": 4})
     for _ in range(3):
@@ -194,7 +193,7 @@ def test_profiling_without_permission_costs_only_the_profiling(make_node: MakeNo
     assert samples_alive(node) <= 3
 
 
-def test_counters_of_cycles_give_exact_averages_from_r595_on(make_node: MakeNode) -> None:
+def test_counters_of_cycles_give_exact_averages_from_r595_on(make_node: Any) -> None:
     node = make_node(count=1, still=True, driver="595.45.04")
     node.gpus[0].load(power_watts=650)
     scrapes = []
@@ -213,7 +212,7 @@ def test_counters_of_cycles_give_exact_averages_from_r595_on(make_node: MakeNode
 
 
 def test_older_drivers_are_not_asked_for_counters_that_they_lack(
-    make_node: MakeNode, monkeypatch: pytest.MonkeyPatch
+    make_node: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = set()
     real = pynvml.nvmlGpmMetricsGet
@@ -231,7 +230,7 @@ def test_older_drivers_are_not_asked_for_counters_that_they_lack(
 
 
 def test_driver_that_refuses_the_counters_still_gives_the_averages(
-    make_node: MakeNode, monkeypatch: pytest.MonkeyPatch
+    make_node: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = pynvml.nvmlGpmMetricsGet
 
@@ -250,7 +249,7 @@ def test_driver_that_refuses_the_counters_still_gives_the_averages(
 
 
 def test_a_request_that_fails_once_costs_that_scrape_and_no_counter_for_good(
-    make_node: MakeNode, monkeypatch: pytest.MonkeyPatch
+    make_node: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node = make_node(count=1, still=True, driver="595.45.04")
     for _ in range(2):
@@ -271,7 +270,7 @@ def _refuse(_request: Any) -> Any:
 
 
 def test_old_binding_with_room_for_fewer_metrics_gives_the_first_ones(
-    make_node: MakeNode, monkeypatch: pytest.MonkeyPatch
+    make_node: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Small(pynvml.Structure):  # type: ignore[misc]
         _fields_ = [(name, kind) for name, kind in pynvml.c_nvmlGpmMetricsGet_t._fields_ if name != "metrics"] + [

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.waiting import until
 
 from pyrometer_exporters.node.gpu.hotplug import MOST_TRIES
 from pyrometer_simulator.nvml.pci_bus import PciBus
-
-MakeNode = Callable[..., Any]
-HandsOf = Callable[..., Any]
 
 
 def _inits(node: Any) -> int:
@@ -34,9 +31,7 @@ def _scraped_for(node: Any, seconds: float) -> Any:
     return scrape
 
 
-def test_a_gpu_that_comes_back_from_a_virtual_machine_is_seen_at_the_next_scrape(
-    make_node: MakeNode, hands_of: HandsOf
-) -> None:
+def test_a_gpu_that_comes_back_from_a_virtual_machine_is_seen_at_the_next_scrape(make_node: Any, hands_of: Any) -> None:
     node = make_node(still=True)
     hands = hands_of(node)
     before = node.scrape()
@@ -53,9 +48,7 @@ def test_a_gpu_that_comes_back_from_a_virtual_machine_is_seen_at_the_next_scrape
     assert node.library.unsafe_shutdowns == 0
 
 
-def test_a_gpu_that_a_rescan_of_the_bus_brings_back_is_seen_at_the_next_scrape(
-    make_node: MakeNode, hands_of: HandsOf
-) -> None:
+def test_a_gpu_that_a_rescan_of_the_bus_brings_back_is_seen_at_the_next_scrape(make_node: Any, hands_of: Any) -> None:
     node = make_node(still=True)
     hands = hands_of(node)
     node.scrape()
@@ -68,7 +61,7 @@ def test_a_gpu_that_a_rescan_of_the_bus_brings_back_is_seen_at_the_next_scrape(
 
 
 def test_a_gpu_that_was_there_from_the_start_without_a_driver_is_seen_once_it_has_one(
-    make_node: MakeNode, sysfs: Path, hands_of: HandsOf
+    make_node: Any, sysfs: Path, hands_of: Any
 ) -> None:
     def setup(gpus: Any) -> None:
         gpus[1].hide()
@@ -81,9 +74,7 @@ def test_a_gpu_that_was_there_from_the_start_without_a_driver_is_seen_once_it_ha
     assert _inits(node) == 2
 
 
-def test_a_driver_that_let_go_and_took_again_between_two_scrapes_costs_no_sample(
-    make_node: MakeNode, hands_of: HandsOf
-) -> None:
+def test_a_driver_that_let_go_and_took_again_between_two_scrapes_costs_no_sample(make_node: Any, hands_of: Any) -> None:
     node = make_node(still=True)
     hands = hands_of(node)
     node.scrape()
@@ -95,7 +86,7 @@ def test_a_driver_that_let_go_and_took_again_between_two_scrapes_costs_no_sample
     assert _inits(node) == 2
 
 
-def test_a_gpu_that_answers_is_none_that_came_whatever_sysfs_looks_like(make_node: MakeNode, hands_of: HandsOf) -> None:
+def test_a_gpu_that_answers_is_none_that_came_whatever_sysfs_looks_like(make_node: Any, hands_of: Any) -> None:
     node = make_node(still=True)
     node.scrape()
     for _ in range(3):
@@ -104,7 +95,7 @@ def test_a_gpu_that_answers_is_none_that_came_whatever_sysfs_looks_like(make_nod
     assert _inits(node) == 1
 
 
-def test_several_that_come_together_are_one_arrival(make_node: MakeNode, hands_of: HandsOf) -> None:
+def test_several_that_come_together_are_one_arrival(make_node: Any, hands_of: Any) -> None:
     node = make_node(count=8, still=True)
     hands = hands_of(node)
     node.scrape()
@@ -118,7 +109,7 @@ def test_several_that_come_together_are_one_arrival(make_node: MakeNode, hands_o
 
 
 def test_a_gpu_that_nvml_never_presents_is_tried_ever_less_often_and_then_no_more(
-    make_node: MakeNode, hands_of: HandsOf, caplog: pytest.LogCaptureFixture
+    make_node: Any, hands_of: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     node = make_node(still=True)
     hands = hands_of(node)
@@ -140,7 +131,7 @@ def test_a_gpu_that_nvml_never_presents_is_tried_ever_less_often_and_then_no_mor
     assert _up(_scraped_for(node, 15)) == {"0": 1, "1": 1, "2": 1}
 
 
-def test_a_container_that_is_given_fewer_gpus_than_its_bus_has_is_connected_once(make_node: MakeNode) -> None:
+def test_a_container_that_is_given_fewer_gpus_than_its_bus_has_is_connected_once(make_node: Any) -> None:
     node = make_node(still=True, setup=lambda gpus: gpus[2].hide())
     node.scrape()
     _scraped_for(node, 1200)
@@ -148,7 +139,7 @@ def test_a_container_that_is_given_fewer_gpus_than_its_bus_has_is_connected_once
 
 
 def test_a_gpu_that_comes_while_a_neighbour_hangs_waits_for_it_and_the_others_do_not(
-    make_node: MakeNode, hands_of: HandsOf
+    make_node: Any, hands_of: Any
 ) -> None:
     node = make_node(count=4)
     hands = hands_of(node)
@@ -166,13 +157,13 @@ def test_a_gpu_that_comes_while_a_neighbour_hangs_waits_for_it_and_the_others_do
         assert scrape.value("DCGM_FI_DEV_SM_CLOCK", gpu="3") == 345
     assert _inits(node) == 1
     node.gpus[2].recover()
-    _until(lambda: _up(node.scrape()) == {"0": 1, "1": 1, "2": 1, "3": 1})
+    until(lambda: _up(node.scrape()) == {"0": 1, "1": 1, "2": 1, "3": 1})
     assert _inits(node) == 2
     assert node.library.unsafe_shutdowns == 0
 
 
 @pytest.mark.parametrize("illness", ["lose", "require_reset", "lie", "hang"])
-def test_a_gpu_that_is_ill_is_none_that_came(make_node: MakeNode, illness: str) -> None:
+def test_a_gpu_that_is_ill_is_none_that_came(make_node: Any, illness: str) -> None:
     node = make_node(still=True)
     node.scrape()
     getattr(node.gpus[1], illness)()
@@ -184,7 +175,7 @@ def test_a_gpu_that_is_ill_is_none_that_came(make_node: MakeNode, illness: str) 
 
 
 @pytest.mark.parametrize("illness", ["lose", "require_reset", "lie"])
-def test_one_that_comes_back_ill_is_connected_for_once(make_node: MakeNode, hands_of: HandsOf, illness: str) -> None:
+def test_one_that_comes_back_ill_is_connected_for_once(make_node: Any, hands_of: Any, illness: str) -> None:
     node = make_node(still=True)
     hands = hands_of(node)
     node.scrape()
@@ -196,7 +187,7 @@ def test_one_that_comes_back_ill_is_connected_for_once(make_node: MakeNode, hand
     assert _inits(node) == 2
 
 
-def test_a_lost_neighbour_is_no_reason_for_a_second_connection(make_node: MakeNode, hands_of: HandsOf) -> None:
+def test_a_lost_neighbour_is_no_reason_for_a_second_connection(make_node: Any, hands_of: Any) -> None:
     node = make_node(count=4, still=True)
     hands = hands_of(node)
     node.scrape()
@@ -210,7 +201,7 @@ def test_a_lost_neighbour_is_no_reason_for_a_second_connection(make_node: MakeNo
     assert _inits(node) == 2
 
 
-def test_one_that_came_and_is_lost_later_is_no_arrival(make_node: MakeNode, hands_of: HandsOf) -> None:
+def test_one_that_came_and_is_lost_later_is_no_arrival(make_node: Any, hands_of: Any) -> None:
     node = make_node(still=True)
     hands = hands_of(node)
     node.scrape()
@@ -227,7 +218,7 @@ def test_one_that_came_and_is_lost_later_is_no_arrival(make_node: MakeNode, hand
 
 @pytest.mark.parametrize("by", ["address", "uuid", "index"])
 def test_a_gpu_that_is_left_out_is_not_connected_for_nor_opened(
-    make_node: MakeNode, hands_of: HandsOf, tmp_path: Path, by: str
+    make_node: Any, hands_of: Any, tmp_path: Path, by: str
 ) -> None:
     gpu = make_node().gpus[1]
     text = {"address": gpu.pci_bus_id, "uuid": gpu.uuid, "index": "1"}[by]
@@ -246,7 +237,7 @@ def test_a_gpu_that_is_left_out_is_not_connected_for_nor_opened(
 
 
 def test_while_the_gpus_are_let_go_nobody_connects_and_after_that_the_new_one_is_there(
-    make_node: MakeNode, hands_of: HandsOf, tmp_path: Path
+    make_node: Any, hands_of: Any, tmp_path: Path
 ) -> None:
     state = tmp_path / "state"
     state.mkdir()
@@ -254,7 +245,7 @@ def test_while_the_gpus_are_let_go_nobody_connects_and_after_that_the_new_one_is
     hands = hands_of(node)
     node.scrape()
     (state / "gpu-release").touch()
-    _until((state / "gpu-released").exists)
+    until((state / "gpu-released").exists)
     hands.give_away(1)
     node.scrape()
     hands.take_back(1)
@@ -262,12 +253,12 @@ def test_while_the_gpus_are_let_go_nobody_connects_and_after_that_the_new_one_is
         assert node.scrape().downs["nvml"] == "released"
     assert _inits(node) == 1
     (state / "gpu-release").unlink()
-    _until(lambda: _up(node.scrape()) == {"0": 1, "1": 1, "2": 1})
+    until(lambda: _up(node.scrape()) == {"0": 1, "1": 1, "2": 1})
     assert _inits(node) == 2
 
 
 def test_a_gpu_that_a_driver_takes_ends_the_pause_before_the_next_try(
-    make_node: MakeNode, sysfs: Path, hands_of: HandsOf
+    make_node: Any, sysfs: Path, hands_of: Any
 ) -> None:
     def setup(gpus: Any) -> None:
         gpus.fail_init(9)
@@ -287,7 +278,7 @@ def test_a_gpu_that_a_driver_takes_ends_the_pause_before_the_next_try(
     assert _inits(node) == tries + 1
 
 
-def test_a_connection_that_fails_when_it_is_made_anew_is_tried_again(make_node: MakeNode, hands_of: HandsOf) -> None:
+def test_a_connection_that_fails_when_it_is_made_anew_is_tried_again(make_node: Any, hands_of: Any) -> None:
     node = make_node(still=True)
     hands = hands_of(node)
     node.scrape()
@@ -304,9 +295,7 @@ def test_a_connection_that_fails_when_it_is_made_anew_is_tried_again(make_node: 
     assert node.library.unsafe_shutdowns == 0
 
 
-def test_it_says_for_which_gpu_it_connected(
-    make_node: MakeNode, hands_of: HandsOf, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_it_says_for_which_gpu_it_connected(make_node: Any, hands_of: Any, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     node = make_node(still=True)
     hands = hands_of(node)
@@ -316,10 +305,3 @@ def test_it_says_for_which_gpu_it_connected(
     hands.rescan(1)
     _scraped_for(node, 60)
     assert caplog.text.count("reconnected to the driver for hotplugged GPUs: 0000:2a:00.0") == 1
-
-
-def _until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)

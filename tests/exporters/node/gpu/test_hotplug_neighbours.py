@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 from pyrometer_simulator.nvml.features.events import report_xid
 
-MakeNode = Callable[..., Any]
-HandsOf = Callable[..., Any]
 XIDS = "pyrometer_gpu_xid_errors_total"
 
 
@@ -22,9 +19,7 @@ def _later(node: Any) -> Any:
     return node.scrape()
 
 
-def test_a_divided_neighbour_keeps_its_instances_and_one_comes_back_divided(
-    make_node: MakeNode, hands_of: HandsOf
-) -> None:
+def test_a_divided_neighbour_keeps_its_instances_and_one_comes_back_divided(make_node: Any, hands_of: Any) -> None:
     instances = [{"id": 7, "profile": "1g.10gb", "used_mib": 1200}, None, {"id": 5, "profile": "2g.20gb"}]
     node = make_node(still=True, setup=lambda gpus: [gpus[index].set(mig=instances) for index in (0, 1)])
     hands = hands_of(node)
@@ -40,7 +35,7 @@ def test_a_divided_neighbour_keeps_its_instances_and_one_comes_back_divided(
     assert _inits(node) == 2
 
 
-def test_what_was_counted_of_the_neighbours_goes_on(make_node: MakeNode, hands_of: HandsOf) -> None:
+def test_what_was_counted_of_the_neighbours_goes_on(make_node: Any, hands_of: Any) -> None:
     names = ("pyrometer_gpu_energy_joules_total", "pyrometer_gpu_clock_event_seconds_total",
              "pyrometer_gpu_clock_events_total", "pyrometer_gpu_clock_event_sampled_seconds_total")  # fmt: skip
     node = make_node()
@@ -95,7 +90,7 @@ def _counted(scrape: Any, names: tuple[str, ...]) -> dict[tuple[str, ...], float
     return {(name, *labels): value for name in names for labels, value in scrape.values(name).items()}
 
 
-def test_a_rate_over_nvlink_spans_the_new_connection(make_node: MakeNode, hands_of: HandsOf) -> None:
+def test_a_rate_over_nvlink_spans_the_new_connection(make_node: Any, hands_of: Any) -> None:
     node = make_node(still=True)
     hands = hands_of(node)
     node.gpus[0].set(nvlink_bytes=[0, 0])
@@ -108,7 +103,7 @@ def test_a_rate_over_nvlink_spans_the_new_connection(make_node: MakeNode, hands_
     assert _inits(node) == 2
 
 
-def test_an_xid_that_only_nvml_kept_outlives_the_connection(make_node: MakeNode, hands_of: HandsOf) -> None:
+def test_an_xid_that_only_nvml_kept_outlives_the_connection(make_node: Any, hands_of: Any) -> None:
     node = make_node()
     hands = hands_of(node)
     node.scrape()

@@ -5,17 +5,15 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.waiting import until
 
 from pyrometer_kit.errors import UsageError
 from pyrometer_simulator.nvml import SimulatedGpus
 from pyrometer_simulator.nvml.features.events import report_xid
-
-MakeNode = Callable[..., Any]
 
 FAULTS = {
     "gpu_is_lost": lambda gpu: gpu.lose(),
@@ -28,7 +26,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("reason", FAULTS)
-def test_a_sick_gpu_loses_its_series_and_says_why_while_its_neighbours_go_on(make_node: MakeNode, reason: str) -> None:
+def test_a_sick_gpu_loses_its_series_and_says_why_while_its_neighbours_go_on(make_node: Any, reason: str) -> None:
     node = make_node()
     healthy = node.scrape()
     FAULTS[reason](node.gpus[1])
@@ -44,9 +42,7 @@ def test_a_sick_gpu_loses_its_series_and_says_why_while_its_neighbours_go_on(mak
 
 
 @pytest.mark.parametrize("reason", FAULTS)
-def test_a_sick_gpu_comes_back_by_itself_without_initialising_the_driver_again(
-    make_node: MakeNode, reason: str
-) -> None:
+def test_a_sick_gpu_comes_back_by_itself_without_initialising_the_driver_again(make_node: Any, reason: str) -> None:
     node = make_node()
     healthy = node.scrape()
     FAULTS[reason](node.gpus[1])
@@ -73,7 +69,7 @@ SAMPLED = {"pyrometer_gpu_clock_event_sampled_seconds_total"}  # goes with the m
     ],
 )
 def test_one_number_that_cannot_be_true_is_left_out_and_the_gpu_is_well(
-    make_node: MakeNode, garbage: dict[str, int], lacking: set[str]
+    make_node: Any, garbage: dict[str, int], lacking: set[str]
 ) -> None:
     node = make_node(count=2)
     healthy = node.scrape().names_of("0")
@@ -84,13 +80,13 @@ def test_one_number_that_cannot_be_true_is_left_out_and_the_gpu_is_well(
     assert healthy - scrape.names_of("0") - SAMPLED == lacking
 
 
-def test_two_numbers_that_cannot_be_true_are_a_gpu_in_trouble(make_node: MakeNode) -> None:
+def test_two_numbers_that_cannot_be_true_are_a_gpu_in_trouble(make_node: Any) -> None:
     node = make_node(count=2)
     node.gpus[0].set(garbage={"nvmlDeviceGetTemperatureV": 82_505, "nvmlDeviceGetUtilizationRates": 2619})
     assert node.scrape().downs == {"0": "implausible"}
 
 
-def test_a_hung_gpu_costs_one_deadline_once(make_node: MakeNode) -> None:
+def test_a_hung_gpu_costs_one_deadline_once(make_node: Any) -> None:
     node = make_node()
     node.scrape()
     node.gpus[1].hang()
@@ -102,10 +98,10 @@ def test_a_hung_gpu_costs_one_deadline_once(make_node: MakeNode) -> None:
         assert scrape.value("pyrometer_gpu_up", gpu="1", uuid=node.gpus[1].uuid) == 0
         assert scrape.value("DCGM_FI_DEV_SM_CLOCK", gpu="0") == 345
     node.gpus[1].recover()
-    _until(lambda: node.scrape().downs == {})
+    until(lambda: node.scrape().downs == {})
 
 
-def test_a_hung_gpu_holds_one_thread_whatever_is_asked_of_it(make_node: MakeNode) -> None:
+def test_a_hung_gpu_holds_one_thread_whatever_is_asked_of_it(make_node: Any) -> None:
     """Sampler, reads and the fetch of its Xids all call the driver about it: the first to hang is the only one."""
     node = make_node()
     node.scrape()
@@ -118,29 +114,29 @@ def test_a_hung_gpu_holds_one_thread_whatever_is_asked_of_it(make_node: MakeNode
             _wait_for_a_turn(node)
         assert node.gpus[1].stuck == 1
         node.gpus[1].recover()
-        _until(lambda: node.scrape().downs == {})
+        until(lambda: node.scrape().downs == {})
 
 
-def test_a_gpu_is_not_down_because_a_busy_machine_lets_the_sampler_stand_still_for_a_while(make_node: MakeNode) -> None:
+def test_a_gpu_is_not_down_because_a_busy_machine_lets_the_sampler_stand_still_for_a_while(make_node: Any) -> None:
     node = make_node()
     node.scrape()
     node.gpus[1].hang()
-    _until(lambda: node.gpus[1].stuck == 1)
+    until(lambda: node.gpus[1].stuck == 1)
     threading.Timer(0.3, node.gpus[1].recover).start()
     assert node.scrape().downs == {}
 
 
-def test_xids_of_a_hung_gpu_come_when_its_call_returns(make_node: MakeNode) -> None:
+def test_xids_of_a_hung_gpu_come_when_its_call_returns(make_node: Any) -> None:
     node = make_node()
     node.scrape()
     node.gpus[1].hang()
     assert node.scrape(0.3).downs == {"1": "deadline"}
     report_xid(node.gpus[1], 119)
     node.gpus[1].recover()
-    _until(lambda: node.scrape().value("pyrometer_gpu_xid_errors_total", gpu="1", xid="119") == 1)
+    until(lambda: node.scrape().value("pyrometer_gpu_xid_errors_total", gpu="1", xid="119") == 1)
 
 
-def test_a_gpu_that_hangs_from_the_start_is_down_without_an_identity(make_node: MakeNode, sysfs: Path) -> None:
+def test_a_gpu_that_hangs_from_the_start_is_down_without_an_identity(make_node: Any, sysfs: Path) -> None:
     node = make_node(setup=lambda gpus: gpus[2].hang())
     scrape = node.scrape(0.4)
     assert scrape.downs == {"2": "deadline"}
@@ -165,7 +161,7 @@ def test_a_gpu_that_hangs_from_the_start_is_down_without_an_identity(make_node: 
     ],
 )
 def test_what_one_board_does_not_support_is_absent_there_and_nowhere_else(
-    make_node: MakeNode, feature: str, families: set[str]
+    make_node: Any, feature: str, families: set[str]
 ) -> None:
     node = make_node(setup=lambda gpus: gpus[1].lack(feature))
     scrape = node.scrape()
@@ -178,7 +174,7 @@ def test_what_one_board_does_not_support_is_absent_there_and_nowhere_else(
 @pytest.mark.parametrize(
     "function", ["nvmlDeviceGetTemperatureV", "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetMemoryInfo_v2"]
 )
-def test_a_library_older_than_a_function_serves_all_the_rest(make_node: MakeNode, function: str) -> None:
+def test_a_library_older_than_a_function_serves_all_the_rest(make_node: Any, function: str) -> None:
     node = make_node()
     node.library.remove_function(function)
     scrape = node.scrape()
@@ -187,7 +183,7 @@ def test_a_library_older_than_a_function_serves_all_the_rest(make_node: MakeNode
     assert scrape.value("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", gpu="0") == 1
 
 
-def test_a_board_that_knows_only_the_older_of_two_calls_is_asked_by_that(make_node: MakeNode) -> None:
+def test_a_board_that_knows_only_the_older_of_two_calls_is_asked_by_that(make_node: Any) -> None:
     node = make_node(count=1, setup=lambda gpus: gpus[0].set(errors={"nvmlDeviceGetTemperatureV": 3}))
     scrape = node.scrape()
     assert scrape.downs == {}
@@ -196,7 +192,7 @@ def test_a_board_that_knows_only_the_older_of_two_calls_is_asked_by_that(make_no
 
 @pytest.mark.parametrize(("function", "label"), [("Name", "model"), ("Serial", "serial"), ("VbiosVersion", "vbios")])
 def test_a_text_that_cannot_be_had_for_no_reason_is_empty_and_the_gpu_is_well(
-    make_node: MakeNode, function: str, label: str
+    make_node: Any, function: str, label: str
 ) -> None:
     node = make_node(count=1, setup=lambda gpus: gpus[0].set(errors={f"nvmlDeviceGet{function}": 999}))
     scrape = node.scrape()
@@ -204,7 +200,7 @@ def test_a_text_that_cannot_be_had_for_no_reason_is_empty_and_the_gpu_is_well(
     assert scrape.value("pyrometer_gpu_info", gpu="0", **{label: ""}) == 1
 
 
-def test_gpus_without_a_pci_address_are_served_under_their_uuids(make_node: MakeNode, sysfs: Path) -> None:
+def test_gpus_without_a_pci_address_are_served_under_their_uuids(make_node: Any, sysfs: Path) -> None:
     def on_no_bus(gpus: SimulatedGpus) -> None:
         for gpu in gpus:
             gpu.set(errors={"nvmlDeviceGetPciInfo_v3": 3})
@@ -225,24 +221,24 @@ def test_gpus_without_a_pci_address_are_served_under_their_uuids(make_node: Make
 @pytest.mark.parametrize(
     ("code", "reason"), [(12, "no_driver"), (9, "driver_not_loaded"), (18, "driver_version_mismatch")]
 )
-def test_without_a_driver_the_bus_is_still_counted(make_node: MakeNode, code: int, reason: str) -> None:
+def test_without_a_driver_the_bus_is_still_counted(make_node: Any, code: int, reason: str) -> None:
     scrape = make_node(setup=lambda gpus: gpus.fail_init(code)).scrape()
     assert scrape.downs == {"nvml": reason}
     assert scrape.values("pyrometer_gpus_present") == {("pci",): 3}
     assert scrape.values("pyrometer_gpu_up") == {}
 
 
-def test_without_sysfs_the_bus_is_not_counted(make_node: MakeNode, sysfs: Path) -> None:
+def test_without_sysfs_the_bus_is_not_counted(make_node: Any, sysfs: Path) -> None:
     node = make_node(count=0)
     assert not sysfs.exists()
     assert node.scrape().values("pyrometer_gpus_present") == {("nvml",): 0}
 
 
-def test_a_missing_driver_is_tried_again_with_growing_pauses(make_node: MakeNode) -> None:
+def test_a_missing_driver_is_tried_again_with_growing_pauses(make_node: Any) -> None:
     node = make_node(still=True, setup=lambda gpus: gpus.fail_init(9))
     tries = []
     for _ in range(200):
-        _until(lambda: node.scrape().downs != {"nvml": "deadline"})  # on a busy machine a try may end a scrape later
+        until(lambda: node.scrape().downs != {"nvml": "deadline"})  # on a busy machine a try may end a scrape later
         tries.append(node.library.calls["nvmlInitWithFlags"])
         node.clock.now += 1
     pauses = [tries.count(number) for number in sorted(set(tries))]
@@ -253,17 +249,17 @@ def test_a_missing_driver_is_tried_again_with_growing_pauses(make_node: MakeNode
     assert node.scrape().value("pyrometer_gpu_up", gpu="0") == 1
 
 
-def test_an_init_that_hangs_holds_up_nobody_and_is_not_tried_twice_at_once(make_node: MakeNode) -> None:
+def test_an_init_that_hangs_holds_up_nobody_and_is_not_tried_twice_at_once(make_node: Any) -> None:
     node = make_node(setup=lambda gpus: gpus.hang_init())
     for _ in range(2):
         scrape = node.scrape(0.1)
         assert scrape.downs == {"nvml": "deadline"}
-    _until(lambda: node.library.calls.get("nvmlInitWithFlags") == 1)
+    until(lambda: node.library.calls.get("nvmlInitWithFlags") == 1)
     node.gpus.hang_init(hangs=False)
-    _until(lambda: node.scrape().value("pyrometer_gpu_up", gpu="2") == 1)
+    until(lambda: node.scrape().value("pyrometer_gpu_up", gpu="2") == 1)
 
 
-def test_a_reloaded_driver_is_found_again_under_the_same_gpus(make_node: MakeNode) -> None:
+def test_a_reloaded_driver_is_found_again_under_the_same_gpus(make_node: Any) -> None:
     node = make_node(still=True)
     before = node.scrape()
     node.gpus.reload_driver("595.45.04")
@@ -275,7 +271,7 @@ def test_a_reloaded_driver_is_found_again_under_the_same_gpus(make_node: MakeNod
     assert scrape.value("pyrometer_gpu_info", gpu="0", driver="595.45.04") == 1
 
 
-def test_gpus_keep_their_numbers_when_the_driver_comes_back_without_a_neighbour(make_node: MakeNode) -> None:
+def test_gpus_keep_their_numbers_when_the_driver_comes_back_without_a_neighbour(make_node: Any) -> None:
     node = make_node(still=True)
     node.scrape()
     node.gpus[0].hide()
@@ -290,7 +286,7 @@ def test_gpus_keep_their_numbers_when_the_driver_comes_back_without_a_neighbour(
 
 
 @pytest.mark.parametrize("flag", ["1", "0000:2a:00.0", "00000000:2A:00.0"])
-def test_an_excluded_gpu_is_never_opened(make_node: MakeNode, flag: str) -> None:
+def test_an_excluded_gpu_is_never_opened(make_node: Any, flag: str) -> None:
     node = make_node(f"--collector.gpu.device-exclude={flag}")
     scrape = node.scrape()
     assert [gpu.opened for gpu in node.gpus] == [1, 0, 1]
@@ -298,7 +294,7 @@ def test_an_excluded_gpu_is_never_opened(make_node: MakeNode, flag: str) -> None
     assert scrape.downs == {}
 
 
-def test_a_gpu_excluded_by_uuid_is_never_opened_where_procfs_knows_it(make_node: MakeNode, tmp_path: Path) -> None:
+def test_a_gpu_excluded_by_uuid_is_never_opened_where_procfs_knows_it(make_node: Any, tmp_path: Path) -> None:
     def tell_procfs(gpus: Any) -> None:
         for gpu in gpus:
             folder = tmp_path / "proc/driver/nvidia/gpus" / gpu.pci_bus_id[4:].lower()
@@ -311,13 +307,13 @@ def test_a_gpu_excluded_by_uuid_is_never_opened_where_procfs_knows_it(make_node:
     assert [gpu.opened for gpu in node.gpus] == [1, 1, 0]
 
 
-def test_only_included_gpus_are_opened(make_node: MakeNode) -> None:
+def test_only_included_gpus_are_opened(make_node: Any) -> None:
     node = make_node("--collector.gpu.device-include=0|2")
     node.scrape()
     assert [gpu.opened for gpu in node.gpus] == [1, 0, 1]
 
 
-def test_include_and_exclude_together_are_refused(make_node: MakeNode) -> None:
+def test_include_and_exclude_together_are_refused(make_node: Any) -> None:
     with pytest.raises(UsageError, match="exclude each other"):
         make_node("--collector.gpu.device-include=0", "--collector.gpu.device-exclude=1")
 
@@ -326,11 +322,4 @@ def _wait_for_a_turn(node: Any) -> None:
     """Wait until the sampler has had another turn."""
     sampler = node.collector._shared.sampler
     due = sampler._stretches.ends
-    _until(lambda: sampler._stretches.ends > due)
-
-
-def _until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
+    until(lambda: sampler._stretches.ends > due)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from pyrometer_exporters.node.gpu import jobs
 from pyrometer_exporters.node.gpu.jobs import Job, Jobs, job_of_cgroup
 from pyrometer_exporters.node.gpu.pods import Pod, Pods
 
-MakeNode = Callable[..., Any]
 POD = "2c48913c-b29f-11e7-9350-020968147796"
 POD_ = POD.replace("-", "_")
 STATIC_POD = "0123456789abcdef0123456789abcdef"
@@ -244,7 +242,7 @@ def _processes(node: Any, gpu: str) -> dict[str, float]:
     return {labels[2]: value for labels, value in node.scrape().values("pyrometer_gpu_processes", gpu=gpu).items()}
 
 
-def test_each_job_on_a_gpu_has_one_series(make_node: MakeNode, processes: Processes) -> None:
+def test_each_job_on_a_gpu_has_one_series(make_node: Any, processes: Processes) -> None:
     node = make_node(count=3)
     for pid, job in ((1, 10), (2, 10), (3, 11)):
         processes.slurm(pid, job)
@@ -260,7 +258,7 @@ def test_each_job_on_a_gpu_has_one_series(make_node: MakeNode, processes: Proces
     assert _processes(node, "2") == {"job": 0, "none": 0, "hidden": 0}
 
 
-def test_a_job_that_ended_is_gone_with_the_next_scrape(make_node: MakeNode, processes: Processes) -> None:
+def test_a_job_that_ended_is_gone_with_the_next_scrape(make_node: Any, processes: Processes) -> None:
     node = make_node(count=1)
     processes.slurm(1, 10)
     node.gpus[0].set(processes=[[1, 1 << 30]])
@@ -269,7 +267,7 @@ def test_a_job_that_ended_is_gone_with_the_next_scrape(make_node: MakeNode, proc
     assert _info(node) == set()
 
 
-def test_processes_of_another_pid_namespace_have_no_job_and_are_said_to_be_hidden(make_node: MakeNode) -> None:
+def test_processes_of_another_pid_namespace_have_no_job_and_are_said_to_be_hidden(make_node: Any) -> None:
     node = make_node(count=1)
     node.gpus[0].set(processes=[[1, 1 << 30], [2, 1 << 30]])
     assert _info(node) == set()
@@ -277,7 +275,7 @@ def test_processes_of_another_pid_namespace_have_no_job_and_are_said_to_be_hidde
 
 
 @pytest.mark.parametrize("code", [3, 4, 7, 13, 20, 999])  # 7: there were more at each look than at the one before
-def test_a_driver_that_does_not_list_processes_costs_these_series_alone(make_node: MakeNode, code: int) -> None:
+def test_a_driver_that_does_not_list_processes_costs_these_series_alone(make_node: Any, code: int) -> None:
     node = make_node(count=1, setup=lambda gpus: gpus[0].set(errors={"nvmlDeviceGetComputeRunningProcesses_v3": code}))
     scrape = node.scrape()
     assert scrape.downs == {}
@@ -286,7 +284,7 @@ def test_a_driver_that_does_not_list_processes_costs_these_series_alone(make_nod
 
 
 @pytest.mark.parametrize("told", [12, 1 << 20, 0xFFFFFFFF])
-def test_a_list_longer_than_it_is_costs_these_series_alone(make_node: MakeNode, told: int) -> None:
+def test_a_list_longer_than_it_is_costs_these_series_alone(make_node: Any, told: int) -> None:
     node = make_node(count=2, setup=lambda gpus: gpus[0].set(processes=[[1, 0]] * 3, processes_announced=told))
     scrape = node.scrape()
     assert scrape.downs == {}
@@ -294,7 +292,7 @@ def test_a_list_longer_than_it_is_costs_these_series_alone(make_node: MakeNode, 
     assert scrape.values("pyrometer_gpu_up") == {("0", node.gpus[0].uuid): 1, ("1", node.gpus[1].uuid): 1}
 
 
-def test_a_process_that_is_listed_twice_is_one(make_node: MakeNode, processes: Processes) -> None:
+def test_a_process_that_is_listed_twice_is_one(make_node: Any, processes: Processes) -> None:
     node = make_node(count=1)
     processes.slurm(1, 10)
     node.gpus[0].set(processes=[[1, 1 << 30, 1, 0], [1, 1 << 30, 2, 0], [0, 0], [0xFFFFFFFF, (1 << 64) - 1]])
@@ -302,7 +300,7 @@ def test_a_process_that_is_listed_twice_is_one(make_node: MakeNode, processes: P
     assert _processes(node, "0") == {"job": 1, "none": 0, "hidden": 2}
 
 
-def test_no_environment_is_read(make_node: MakeNode, processes: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_environment_is_read(make_node: Any, processes: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
     real = Path.read_text
 
@@ -318,7 +316,7 @@ def test_no_environment_is_read(make_node: MakeNode, processes: Processes, monke
     assert {Path(path).name for path in read if "/proc/1/" in path} == {"cgroup", "status"}
 
 
-def test_a_pod_has_its_names_once_they_are_known(make_node: MakeNode, processes: Processes) -> None:
+def test_a_pod_has_its_names_once_they_are_known(make_node: Any, processes: Processes) -> None:
     node = make_node(count=1)
     processes.add(1, f"/kubepods.slice/kubepods-pod{POD_}.slice/crio-1.scope")
     node.gpus[0].set(processes=[[1, 1 << 30]])

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from pyrometer_exporters.node.gpu.subjects.mig import profile_of
-
-MakeNode = Callable[..., Any]
 
 INSTANCES = [
     {"id": 7, "profile": "1g.10gb", "used_mib": 1200, "total_mib": 9984},
@@ -19,7 +16,7 @@ INSTANCES = [
 
 
 @pytest.fixture
-def node(make_node: MakeNode) -> Any:
+def node(make_node: Any) -> Any:
     return make_node(count=2, still=True, setup=lambda gpus: gpus[1].set(mig=INSTANCES))
 
 
@@ -70,13 +67,13 @@ def test_an_instance_without_profiling_keeps_its_memory(node: Any) -> None:
     assert scrape.value("DCGM_FI_DEV_FB_USED", gpu="1", GPU_I_ID="7") == 1200
 
 
-def test_mig_mode_without_instances(make_node: MakeNode) -> None:
+def test_mig_mode_without_instances(make_node: Any) -> None:
     scrape = make_node(count=1, setup=lambda gpus: gpus[0].set(mig=[])).scrape()
     assert scrape.value("DCGM_FI_DEV_MIG_MODE") == 1
     assert len(scrape.values("DCGM_FI_DEV_FB_USED")) == 1
 
 
-def test_a_gpu_that_cannot_be_divided_has_no_mode(make_node: MakeNode) -> None:
+def test_a_gpu_that_cannot_be_divided_has_no_mode(make_node: Any) -> None:
     scrape = make_node(count=1, setup=lambda gpus: gpus[0].set(mig="incapable")).scrape()
     assert scrape.downs == {}
     assert scrape.values("DCGM_FI_DEV_MIG_MODE") == {}
@@ -92,7 +89,7 @@ def test_an_instance_that_is_destroyed_goes_without_its_neighbours(node: Any) ->
     assert scrape.value("DCGM_FI_DEV_FB_USED", gpu="1", GPU_I_ID="5") == 30
 
 
-def test_a_gpu_divided_anew_serves_its_new_instances_and_nothing_of_the_old_ones(make_node: MakeNode) -> None:
+def test_a_gpu_divided_anew_serves_its_new_instances_and_nothing_of_the_old_ones(make_node: Any) -> None:
     node = make_node(count=1, still=True)
     node.gpus[0].set(mig=[{"id": 7, "profile": "1g.10gb", "used_mib": 100, "total_mib": 9984}])
     assert node.scrape().values("DCGM_FI_DEV_FB_USED", GPU_I_ID="7", GPU_I_PROFILE="1g.10gb")
@@ -104,7 +101,7 @@ def test_a_gpu_divided_anew_serves_its_new_instances_and_nothing_of_the_old_ones
     assert scrape.values("DCGM_FI_DEV_FB_USED", GPU_I_ID="7") == {}
 
 
-def test_a_gpu_that_is_divided_or_made_whole_shows_it_at_the_next_scrape(make_node: MakeNode) -> None:
+def test_a_gpu_that_is_divided_or_made_whole_shows_it_at_the_next_scrape(make_node: Any) -> None:
     node = make_node(count=1, still=True)
     assert node.scrape().value("DCGM_FI_DEV_MIG_MODE") == 0
     node.gpus[0].set(mig=INSTANCES)
@@ -171,7 +168,7 @@ def test_what_does_not_change_is_not_asked_again(node: Any) -> None:
     assert asked["nvmlDeviceGetMaxMigDeviceCount"] <= 1
 
 
-def test_a_gpu_that_cannot_be_divided_is_asked_once_a_minute(make_node: MakeNode) -> None:
+def test_a_gpu_that_cannot_be_divided_is_asked_once_a_minute(make_node: Any) -> None:
     node = make_node(count=1, still=True, setup=lambda gpus: gpus[0].set(mig="incapable"))
     for _ in range(8):
         node.scrape()

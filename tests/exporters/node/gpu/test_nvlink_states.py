@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-MakeNode = Callable[..., Any]
 CALL = "nvmlDeviceGetNvLinkState"
 
 
@@ -19,7 +17,7 @@ def _calls(node: Any) -> int:
     return int(node.library.calls.get(CALL, 0))
 
 
-def test_links_are_asked_one_by_one_only_to_compare_once_a_minute(make_node: MakeNode) -> None:
+def test_links_are_asked_one_by_one_only_to_compare_once_a_minute(make_node: Any) -> None:
     node = make_node(count=1, still=True)
     node.scrape()
     assert _calls(node) == 18
@@ -33,9 +31,7 @@ def test_links_are_asked_one_by_one_only_to_compare_once_a_minute(make_node: Mak
 
 
 @pytest.mark.parametrize("told", [None, 0, 1])
-def test_where_the_field_says_something_else_than_the_call_the_call_counts(
-    make_node: MakeNode, told: int | None
-) -> None:
+def test_where_the_field_says_something_else_than_the_call_the_call_counts(make_node: Any, told: int | None) -> None:
     node = make_node(count=1, still=True)
     node.gpus[0].set(nvlinks_down=[3], nvlink_state_field=told)
     for down in ([3], [3, 5], []):
@@ -44,7 +40,7 @@ def test_where_the_field_says_something_else_than_the_call_the_call_counts(
         node.clock.now += 15
 
 
-def test_a_field_that_stops_to_tell_is_replaced_by_the_call_at_once(make_node: MakeNode) -> None:
+def test_a_field_that_stops_to_tell_is_replaced_by_the_call_at_once(make_node: Any) -> None:
     node = make_node(count=1, still=True)
     node.scrape()
     node.gpus[0].set(nvlinks_down=[3], nvlink_state_field=None)
@@ -52,7 +48,7 @@ def test_a_field_that_stops_to_tell_is_replaced_by_the_call_at_once(make_node: M
     assert _down(node) == {"3"}
 
 
-def test_a_field_that_freezes_is_found_out_within_a_minute(make_node: MakeNode) -> None:
+def test_a_field_that_freezes_is_found_out_within_a_minute(make_node: Any) -> None:
     node = make_node(count=1, still=True)
     node.scrape()
     node.gpus[0].set(nvlinks_down=[3], nvlink_state_field=1)
@@ -63,7 +59,7 @@ def test_a_field_that_freezes_is_found_out_within_a_minute(make_node: MakeNode) 
         assert _down(node) == {"3"}
 
 
-def test_a_field_that_is_right_again_is_believed_again(make_node: MakeNode) -> None:
+def test_a_field_that_is_right_again_is_believed_again(make_node: Any) -> None:
     node = make_node(count=1, still=True)
     node.gpus[0].set(nvlink_state_field=0)
     node.scrape()
@@ -75,7 +71,7 @@ def test_a_field_that_is_right_again_is_believed_again(make_node: MakeNode) -> N
     assert _calls(node) == calls
 
 
-def test_a_link_that_the_call_knows_nothing_of_is_absent_whatever_the_field_says(make_node: MakeNode) -> None:
+def test_a_link_that_the_call_knows_nothing_of_is_absent_whatever_the_field_says(make_node: Any) -> None:
     node = make_node(count=1, still=True)
     node.gpus[0].set(errors={CALL: 3})
     scrape = node.scrape()

@@ -17,11 +17,10 @@ from pyrometer_exporters.node.gpu.clock_events import REASONS
 from pyrometer_exporters.node.gpu.sampler import REST_FREQUENCY
 
 GOLDEN = Path(__file__).with_name("golden") / "metrics.txt"
-MakeNode = Callable[..., Any]
 
 
 @pytest.fixture
-def text(make_node: MakeNode) -> str:
+def text(make_node: Any) -> str:
     node = make_node(count=2, still=True)
     node.gpus[0].load()
     node.gpus[1].throttle("hw_thermal", sm_clock=1200, temperature=91)
@@ -33,9 +32,7 @@ def test_output_is_the_golden_one(text: str, golden: Callable[[str, str], None])
     golden(text, "golden/metrics.txt")
 
 
-def test_rare_hardware_is_on_a_golden_page(
-    make_node: MakeNode, tmp_path: Path, golden: Callable[[str, str], None]
-) -> None:
+def test_rare_hardware_is_on_a_golden_page(make_node: Any, tmp_path: Path, golden: Callable[[str, str], None]) -> None:
     """Serve a divided GPU, one older than Ampere and one that failed, all at work, on the newest driver."""
     (process := tmp_path / "proc" / "4242").mkdir(parents=True)
     (process / "cgroup").write_text("0::/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0\n")
@@ -71,18 +68,18 @@ def test_output_survives_the_round_trip_through_prometheus_parser(text: str) -> 
     assert expected.items() <= parsed.items()  # subjects add theirs
 
 
-def test_series_of_one_family_differ_in_their_labels(make_node: MakeNode) -> None:
+def test_series_of_one_family_differ_in_their_labels(make_node: Any) -> None:
     samples = make_node().scrape().samples
     assert len({(s.family.name, s.labels) for s in samples}) == len(samples)
 
 
-def test_host_label_can_be_spelled_as_the_newer_dcgm_exporter_does(make_node: MakeNode) -> None:
+def test_host_label_can_be_spelled_as_the_newer_dcgm_exporter_does(make_node: Any) -> None:
     scrape = make_node("--gpu.hostname-label=hostname", count=1).scrape()
     assert scrape.value("DCGM_FI_DEV_SM_CLOCK", hostname="gpu-042") == 345
     assert scrape.value("DCGM_FI_DEV_SM_CLOCK", Hostname="gpu-042") is None
 
 
-def test_dcgm_units(make_node: MakeNode) -> None:
+def test_dcgm_units(make_node: Any) -> None:
     node = make_node(count=1, still=True)
     node.gpus[0].load(power_watts=500, memory_used_mib=1024)
     node.clock.now += 2
@@ -93,7 +90,7 @@ def test_dcgm_units(make_node: MakeNode) -> None:
     assert scrape.value("pyrometer_gpu_energy_joules_total") == 1000
 
 
-def test_every_reason_has_a_value_and_one_method_from_first_sight_on(make_node: MakeNode) -> None:
+def test_every_reason_has_a_value_and_one_method_from_first_sight_on(make_node: Any) -> None:
     scrape = make_node(count=1).scrape()
     seconds = scrape.values("pyrometer_gpu_clock_event_seconds_total")
     methods = scrape.values("pyrometer_gpu_clock_event_method_info")
@@ -113,7 +110,7 @@ def test_every_reason_has_a_value_and_one_method_from_first_sight_on(make_node: 
     ],
 )
 def test_thermal_times_are_right_on_every_driver_and_say_their_method(
-    make_node: MakeNode, driver: str, sampled: set[str]
+    make_node: Any, driver: str, sampled: set[str]
 ) -> None:
     node = make_node(count=1, driver=driver, still=True)
     node.scrape()
@@ -128,14 +125,14 @@ def test_thermal_times_are_right_on_every_driver_and_say_their_method(
     assert least <= scrape.value("pyrometer_gpu_clock_event_seconds_total", reason="hw_thermal") <= most
 
 
-def test_reasons_that_an_old_bitmask_cannot_show_are_absent_without_their_counters(make_node: MakeNode) -> None:
+def test_reasons_that_an_old_bitmask_cannot_show_are_absent_without_their_counters(make_node: Any) -> None:
     node = make_node(count=2, driver="590.48.01")
     node.gpus[0].lack("counters")
     reasons = {labels[2] for labels in node.scrape().values("pyrometer_gpu_clock_event_seconds_total", gpu="0")}
     assert reasons == {reason.name for reason in REASONS} - {"board_limit", "reliability"}
 
 
-def test_field_values_are_read_in_one_call_per_gpu(make_node: MakeNode) -> None:
+def test_field_values_are_read_in_one_call_per_gpu(make_node: Any) -> None:
     node = make_node(count=2)
     node.scrape()
     before = node.library.calls["nvmlDeviceGetFieldValues"]
@@ -143,7 +140,7 @@ def test_field_values_are_read_in_one_call_per_gpu(make_node: MakeNode) -> None:
     assert node.library.calls["nvmlDeviceGetFieldValues"] - before == 2
 
 
-def test_after_a_reload_the_method_is_the_new_drivers(make_node: MakeNode) -> None:
+def test_after_a_reload_the_method_is_the_new_drivers(make_node: Any) -> None:
     # Kept to the sampler of the old driver, a restart of the exporter would look like minutes of heat at once.
     node = make_node(count=1, driver="570.86.15", still=True)
     node.scrape()
@@ -155,7 +152,7 @@ def test_after_a_reload_the_method_is_the_new_drivers(make_node: MakeNode) -> No
     assert (methods["hw_thermal"], methods["hw_slowdown"]) == ("counter", "sampled")
 
 
-def test_after_a_restart_the_drivers_counters_go_on_and_the_samplers_begin_at_0(make_node: MakeNode) -> None:
+def test_after_a_restart_the_drivers_counters_go_on_and_the_samplers_begin_at_0(make_node: Any) -> None:
     node = make_node(count=1, still=True)
     node.scrape()
     node.gpus[0].throttle("hw_thermal")

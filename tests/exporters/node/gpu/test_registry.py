@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pyrometer_simulator.nvml.pci_bus import PciBus
-
-MakeNode = Callable[..., Any]
 
 
 def _reloaded(node: Any) -> Any:
@@ -35,7 +32,7 @@ def _tell_procfs(gpus: Any, procfs: Path) -> None:
         (folder / "information").write_text(f"GPU UUID: \t {gpu.uuid}\n")
 
 
-def test_a_gpu_hidden_at_the_start_that_returns_has_nvmls_number_and_so_have_all(make_node: MakeNode) -> None:
+def test_a_gpu_hidden_at_the_start_that_returns_has_nvmls_number_and_so_have_all(make_node: Any) -> None:
     node = make_node(count=4, still=True, setup=lambda gpus: gpus[1].hide())
     assert _numbers(node, node.scrape()) == {0: "0", 2: "1", 3: "2"}
     node.gpus[1].recover()
@@ -45,7 +42,7 @@ def test_a_gpu_hidden_at_the_start_that_returns_has_nvmls_number_and_so_have_all
     assert scrape.values("pyrometer_gpus_present") == {("pci",): 4, ("nvml",): 4}
 
 
-def test_without_sysfs_a_gpu_that_returns_still_has_a_number_of_its_own(make_node: MakeNode, sysfs: Path) -> None:
+def test_without_sysfs_a_gpu_that_returns_still_has_a_number_of_its_own(make_node: Any, sysfs: Path) -> None:
     node = make_node(count=4, still=True, setup=lambda gpus: gpus[1].hide())
     shutil.rmtree(sysfs)
     assert _numbers(node, node.scrape()) == {0: "0", 2: "1", 3: "2"}
@@ -55,7 +52,7 @@ def test_without_sysfs_a_gpu_that_returns_still_has_a_number_of_its_own(make_nod
     assert {index: numbers[index] for index in (0, 2, 3)} == {0: "0", 2: "1", 3: "2"}
 
 
-def test_one_gone_and_another_come_leaves_everyone_a_number_of_his_own(make_node: MakeNode, tmp_path: Path) -> None:
+def test_one_gone_and_another_come_leaves_everyone_a_number_of_his_own(make_node: Any, tmp_path: Path) -> None:
     def setup(gpus: Any) -> None:
         gpus[1].hide()
         _tell_procfs([gpu for gpu in gpus if gpu.index != 1], tmp_path / "proc")
@@ -73,7 +70,7 @@ def test_one_gone_and_another_come_leaves_everyone_a_number_of_his_own(make_node
     assert scrape.downs == {"1": "not_found"}
 
 
-def test_lost_and_back_the_same_gpu_has_the_same_series(make_node: MakeNode) -> None:
+def test_lost_and_back_the_same_gpu_has_the_same_series(make_node: Any) -> None:
     node = make_node(still=True)
     before = node.scrape()
     node.gpus[0].hide()
@@ -89,7 +86,7 @@ def _give(sysfs: Path, gpu: Any, driver: str) -> None:
 
 
 def test_a_gpu_given_to_a_virtual_machine_is_no_lost_one_and_is_served_again_after_it(
-    make_node: MakeNode, sysfs: Path
+    make_node: Any, sysfs: Path
 ) -> None:
     node = make_node(still=True)
     node.scrape()
@@ -113,14 +110,14 @@ def test_a_gpu_given_to_a_virtual_machine_is_no_lost_one_and_is_served_again_aft
     assert scrape.value("DCGM_FI_DEV_SM_CLOCK", gpu="1") is not None
 
 
-def test_an_excluded_gpu_stays_closed_when_the_driver_comes_back(make_node: MakeNode) -> None:
+def test_an_excluded_gpu_stays_closed_when_the_driver_comes_back(make_node: Any) -> None:
     node = make_node("--collector.gpu.device-exclude=0000:2a:00.0", still=True)
     node.scrape()
     _reloaded(node)
     assert node.gpus[1].opened == 0
 
 
-def test_the_drivers_list_tells_addresses_where_the_bus_has_more(make_node: MakeNode, tmp_path: Path) -> None:
+def test_the_drivers_list_tells_addresses_where_the_bus_has_more(make_node: Any, tmp_path: Path) -> None:
     def setup(gpus: Any) -> None:
         gpus[0].hide()
         _tell_procfs(list(gpus)[1:], tmp_path / "proc")
@@ -130,7 +127,7 @@ def test_the_drivers_list_tells_addresses_where_the_bus_has_more(make_node: Make
     assert node.gpus[1].opened == 0
 
 
-def test_how_many_there_should_be_is_served_beside_how_many_there_are(make_node: MakeNode) -> None:
+def test_how_many_there_should_be_is_served_beside_how_many_there_are(make_node: Any) -> None:
     scrape = make_node("--collector.gpu.expected=8").scrape()
     assert scrape.values("pyrometer_gpus_present") == {("pci",): 3, ("nvml",): 3, ("expected",): 8}
 
@@ -138,6 +135,6 @@ def test_how_many_there_should_be_is_served_beside_how_many_there_are(make_node:
 @pytest.mark.parametrize(
     "flag", ["--collector.gpu.expected=-1", "--collector.gpu.expected=x", "--collector.gpu.release-limit=-5"]
 )
-def test_flags_that_make_no_sense_are_refused(make_node: MakeNode, flag: str) -> None:
+def test_flags_that_make_no_sense_are_refused(make_node: Any, flag: str) -> None:
     with pytest.raises(SystemExit):
         make_node(flag)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.waiting import until
 
 from pyrometer_exporters.framework.outcome import PartError
 from pyrometer_exporters.node.gpu.driver import Link
@@ -25,8 +26,6 @@ from pyrometer_exporters.node.gpu.sampler import (
     Sampler,
     Stretches,
 )
-
-MakeNode = Callable[..., Any]
 
 
 def _link_to_nothing() -> contextlib.AbstractContextManager[Link]:
@@ -142,7 +141,7 @@ def _counted(is_on: Callable[[float], bool], end: float) -> tuple[float, list[fl
     return watched.by_mask()[0x8], added
 
 
-def test_a_pulse_of_200_ms_between_two_scrapes_is_visible_afterwards_by_either_way(make_node: MakeNode) -> None:
+def test_a_pulse_of_200_ms_between_two_scrapes_is_visible_afterwards_by_either_way(make_node: Any) -> None:
     node = make_node(count=1)
     node.scrape()
     for pulses in range(1, 6):  # a machine under load may keep the sampler from its reads: not five times in a row
@@ -158,7 +157,7 @@ def test_a_pulse_of_200_ms_between_two_scrapes_is_visible_afterwards_by_either_w
     assert 0.04 <= sampled <= 0.5 * pulses
 
 
-def test_a_slowdown_that_only_the_driver_counted_makes_the_sampler_look_often(make_node: MakeNode) -> None:
+def test_a_slowdown_that_only_the_driver_counted_makes_the_sampler_look_often(make_node: Any) -> None:
     node = make_node(count=1, driver="595.45.04")
     for _ in range(2):
         node.scrape()
@@ -172,7 +171,7 @@ def test_a_slowdown_that_only_the_driver_counted_makes_the_sampler_look_often(ma
     assert sampled.busy_until > time.monotonic()
 
 
-def test_a_power_cap_that_the_driver_counts_leaves_the_sampler_at_rest(make_node: MakeNode) -> None:
+def test_a_power_cap_that_the_driver_counts_leaves_the_sampler_at_rest(make_node: Any) -> None:
     node = make_node(count=1, driver="595.45.04")
     node.scrape()
     node.gpus[0].pulse("power_cap", seconds=0.05)
@@ -188,18 +187,18 @@ def test_gpus_that_hang_do_not_stop_the_others(sampler: Sampler, hung: set[int])
     node = _Fake(3)
     for watched in node.watched:
         sampler.watch(watched)
-    _until(lambda: all(node.reads))
+    until(lambda: all(node.reads))
     for index in hung:
         node.hangs[index] = True
-    _until(lambda: all(node.stuck[index] for index in hung))
+    until(lambda: all(node.stuck[index] for index in hung))
     before = list(node.reads)
-    _until(lambda: all(node.reads[index] >= before[index] + 8 for index in {0, 1, 2} - hung))
-    _until(lambda: _threads() == 2 + len(hung))
-    _until(lambda: all(node.watched[index].hangs for index in hung))
+    until(lambda: all(node.reads[index] >= before[index] + 8 for index in {0, 1, 2} - hung))
+    until(lambda: _threads() == 2 + len(hung))
+    until(lambda: all(node.watched[index].hangs for index in hung))
     assert [node.reads[index] for index in hung] == [before[index] for index in hung]
     node.hangs = [False] * 3
-    _until(lambda: all(node.reads[index] > before[index] for index in hung))
-    _until(lambda: _threads() == 2)
+    until(lambda: all(node.reads[index] > before[index] for index in hung))
+    until(lambda: _threads() == 2)
     assert not any(watched.hangs for watched in node.watched)
 
 
@@ -208,11 +207,11 @@ def test_the_neighbours_of_a_gpu_that_hangs_miss_no_time(sampler: Sampler) -> No
     for watched in node.watched:
         sampler.watch(watched)
     for _ in range(5):  # a machine under load may keep both threads from their turns: not five times in a row
-        _until(lambda: all(node.reads))
+        until(lambda: all(node.reads))
         start, seconds = time.monotonic(), sum(node.watched[1].by_mask().values())
         node.hangs[0] = True
         reads = node.reads[1]
-        _until(lambda reads=reads: node.stuck[0] and node.reads[1] >= reads + 12)  # type: ignore[misc]
+        until(lambda reads=reads: node.stuck[0] and node.reads[1] >= reads + 12)  # type: ignore[misc]
         covered, passed = sum(node.watched[1].by_mask().values()) - seconds, time.monotonic() - start
         node.hangs[0] = node.stuck[0] = False
         if covered > passed - 0.1:
@@ -225,7 +224,7 @@ def test_a_handle_of_an_earlier_connection_is_not_used(sampler: Sampler) -> None
     node.watched[0].generation = -1
     for watched in node.watched:
         sampler.watch(watched)
-    _until(lambda: node.reads[1] > 3)
+    until(lambda: node.reads[1] > 3)
     assert node.reads[0] == 0
 
 
@@ -240,7 +239,7 @@ def test_without_a_connection_nothing_is_read_and_the_gap_counts_for_nothing() -
         assert refused.acquire(timeout=5)
         start = time.monotonic()
         connected.set()
-        _until(lambda: node.reads[0] > 1)
+        until(lambda: node.reads[0] > 1)
         assert sum(node.watched[0].by_mask().values()) <= time.monotonic() - start
     finally:
         sampler.close()
@@ -251,7 +250,7 @@ def test_a_slow_gpu_is_read_less_often_and_the_others_keep_their_cadence(sampler
     node.delay[0] = 0.08
     for watched in node.watched:
         sampler.watch(watched)
-    _until(lambda: node.reads[1] >= 12)
+    until(lambda: node.reads[1] >= 12)
     assert node.reads[0] <= node.reads[1] / 4
 
 
@@ -259,10 +258,10 @@ def test_a_gpu_that_fails_rests_and_returns(sampler: Sampler) -> None:
     node = _Fake(1)
     node.error[0] = PartError("gpu_is_lost")
     sampler.watch(node.watched[0])
-    _until(lambda: node.reads[0] == 2)
+    until(lambda: node.reads[0] == 2)
     assert node.read_at[0][1] - node.read_at[0][0] >= REST_SECONDS
     node.error[0] = None
-    _until(lambda: node.reads[0] > 5)
+    until(lambda: node.reads[0] > 5)
 
 
 def test_an_unforeseen_error_does_not_end_the_sampler(sampler: Sampler, caplog: pytest.LogCaptureFixture) -> None:
@@ -270,16 +269,16 @@ def test_an_unforeseen_error_does_not_end_the_sampler(sampler: Sampler, caplog: 
     node.error[0] = ValueError("unforeseen")
     for watched in node.watched:
         sampler.watch(watched)
-    _until(lambda: node.reads[1] > 3)
+    until(lambda: node.reads[1] > 3)
     assert "unforeseen" in caplog.text
 
 
 def test_no_thread_is_left_to_read_anything_after_the_end(sampler: Sampler) -> None:
     node = _Fake(1)
     sampler.watch(node.watched[0])
-    _until(lambda: node.reads[0] > 0)
+    until(lambda: node.reads[0] > 0)
     sampler.close()
-    _until(lambda: _threads() == 0)
+    until(lambda: _threads() == 0)
 
 
 class _Fake:
@@ -318,15 +317,8 @@ def _link(connected: threading.Event, refused: threading.Semaphore) -> Iterator[
 
 def _until_over(at: float) -> None:
     """Wait for the simulated GPU's own clock."""
-    _until(lambda: time.monotonic() > at)
+    until(lambda: time.monotonic() > at)
 
 
 def _threads() -> int:
     return sum(thread.name == "gpu-sampler" for thread in threading.enumerate())
-
-
-def _until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)

@@ -11,7 +11,6 @@ from pyrometer_exporters.node.gpu.subjects.dcgm_profiling import PcieCounters, p
 from pyrometer_exporters.node.gpu.subjects.nvlink_throughput import NvlinkCounters, nvlink_fields
 from pyrometer_simulator.nvml import SimulatedGpus
 
-MakeNode = Callable[..., Any]
 GIB = 1 << 30
 SENT, RECEIVED = "pyrometer_gpu_nvlink_transmitted_bytes_total", "pyrometer_gpu_nvlink_received_bytes_total"
 DCGM_TOTAL, DCGM_L0 = "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", "DCGM_FI_DEV_NVLINK_BANDWIDTH_L0"
@@ -25,14 +24,14 @@ def of_model(model: str) -> Callable[[SimulatedGpus], None]:
 
 
 @pytest.mark.parametrize("model", ["NVIDIA H100 80GB HBM3", "NVIDIA B200"])
-def test_nvlink_counters_are_bytes_on_every_generation(make_node: MakeNode, model: str) -> None:
+def test_nvlink_counters_are_bytes_on_every_generation(make_node: Any, model: str) -> None:
     node = make_node(count=1, still=True, setup=of_model(model))
     node.gpus[0].set(nvlink_bytes=[3 * GIB, 5 * GIB])
     scrape = node.scrape()
     assert (scrape.value(SENT), scrape.value(RECEIVED)) == (3 * GIB, 5 * GIB)
 
 
-def test_nvlink_bandwidth_is_in_the_unit_of_dcgm(make_node: MakeNode) -> None:
+def test_nvlink_bandwidth_is_in_the_unit_of_dcgm(make_node: Any) -> None:
     node = make_node(count=1, still=True)
     node.gpus[0].set(nvlink_bytes=[0, 0])
     assert node.scrape().value(DCGM_TOTAL) is None
@@ -43,7 +42,7 @@ def test_nvlink_bandwidth_is_in_the_unit_of_dcgm(make_node: MakeNode) -> None:
     assert scrape.value(DCGM_L0) == 300
 
 
-def test_gpu_without_nvlink_has_no_nvlink_series(make_node: MakeNode) -> None:
+def test_gpu_without_nvlink_has_no_nvlink_series(make_node: Any) -> None:
     node = make_node(count=1, still=True, setup=of_model("NVIDIA H100 PCIe"))
     for _ in range(2):
         node.clock.now += 15
@@ -51,7 +50,7 @@ def test_gpu_without_nvlink_has_no_nvlink_series(make_node: MakeNode) -> None:
     assert not {SENT, RECEIVED, DCGM_TOTAL, DCGM_L0} & scrape.names_of("0")
 
 
-def test_driver_reload_starts_nvlink_anew_without_a_negative_rate(make_node: MakeNode) -> None:
+def test_driver_reload_starts_nvlink_anew_without_a_negative_rate(make_node: Any) -> None:
     node = make_node(count=1, still=True)
     node.gpus[0].set(nvlink_bytes=[9 * GIB, 9 * GIB])
     node.scrape()
@@ -83,7 +82,7 @@ def test_fields_are_asked_only_of_drivers_that_know_them(driver: str, nvlink: in
     assert list(pcie_fields(driver)) == pcie
 
 
-def test_pcie_counters_are_served_once_they_cannot_be_32_bits_wide(make_node: MakeNode) -> None:
+def test_pcie_counters_are_served_once_they_cannot_be_32_bits_wide(make_node: Any) -> None:
     node = make_node(count=1, still=True)
     node.gpus[0].set(pcie_bytes=[3 * GIB, GIB])
     assert node.scrape().value("pyrometer_gpu_pcie_transmitted_bytes_total") is None
@@ -100,7 +99,7 @@ def test_pcie_counter_that_went_backwards_is_not_believed_again() -> None:
     assert counters.read({197: 9 * GIB, 198: 9 * GIB}) is None
 
 
-def test_pcie_counters_come_from_gpm_where_it_has_them_and_from_nowhere_else(make_node: MakeNode) -> None:
+def test_pcie_counters_come_from_gpm_where_it_has_them_and_from_nowhere_else(make_node: Any) -> None:
     node = make_node(count=1, still=True, driver="595.45.04")
     node.gpus[0].set(pcie_bytes=[5 * GIB, 6 * GIB])
     assert node.scrape().value("pyrometer_gpu_pcie_transmitted_bytes_total") is None  # GPM needs two samples
@@ -111,13 +110,13 @@ def test_pcie_counters_come_from_gpm_where_it_has_them_and_from_nowhere_else(mak
     assert node.scrape().value("pyrometer_gpu_pcie_received_bytes_total") == GIB
 
 
-def test_pcie_counters_of_gpus_without_gpm_come_from_field_values_on_new_drivers_too(make_node: MakeNode) -> None:
+def test_pcie_counters_of_gpus_without_gpm_come_from_field_values_on_new_drivers_too(make_node: Any) -> None:
     node = make_node(count=1, still=True, driver="595.45.04", setup=of_model("NVIDIA A100-SXM4-80GB"))
     node.gpus[0].set(pcie_bytes=[5 * GIB, 6 * GIB])
     assert node.scrape().value("pyrometer_gpu_pcie_received_bytes_total") == 6 * GIB
 
 
-def test_slow_call_for_pcie_throughput_is_never_made(make_node: MakeNode) -> None:
+def test_slow_call_for_pcie_throughput_is_never_made(make_node: Any) -> None:
     node = make_node(count=1)
     node.scrape()
     assert "nvmlDeviceGetPcieThroughput" not in node.library.calls

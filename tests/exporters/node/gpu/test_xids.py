@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from pyrometer_exporters.node.kernel import follow
 from pyrometer_kit.errors import UsageError
 from pyrometer_simulator.nvml.features.events import report_xid
 
-MakeNode = Callable[..., Any]
 ERRORS = "pyrometer_gpu_xid_errors_total"
 CRITICAL = "pyrometer_gpu_xid_critical_errors_total"
 
@@ -26,7 +24,7 @@ def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def node(make_node: MakeNode, tmp_path: Path) -> Any:
+def node(make_node: Any, tmp_path: Path) -> Any:
     """Two GPUs, scraped once, and an exporter that keeps state."""
     state = tmp_path / "state"
     state.mkdir()
@@ -52,7 +50,7 @@ def _until_log_is_read(node: Any) -> None:
     _until(node, "0", {"31": 1})
 
 
-def test_critical_codes_are_there_from_the_start_at_0_for_every_gpu(make_node: MakeNode) -> None:
+def test_critical_codes_are_there_from_the_start_at_0_for_every_gpu(make_node: Any) -> None:
     scrape = make_node(count=2).scrape()
     for gpu in ("0", "1"):
         found = scrape.values(ERRORS, gpu=gpu)
@@ -159,7 +157,7 @@ def _scrape_with(node: Any, xid: str) -> dict[tuple[str, ...], float]:
         assert time.monotonic() < end
 
 
-def test_a_gpu_that_refuses_to_record_leaves_no_event_set_behind(make_node: MakeNode) -> None:
+def test_a_gpu_that_refuses_to_record_leaves_no_event_set_behind(make_node: Any) -> None:
     node = make_node(count=2, setup=lambda gpus: gpus[0].set(errors={"nvmlDeviceRegisterEvents": 16}))
     for _ in range(5):
         assert node.scrape().downs == {"0": "reset_required"}
@@ -167,14 +165,14 @@ def test_a_gpu_that_refuses_to_record_leaves_no_event_set_behind(make_node: Make
     assert calls["nvmlEventSetCreate"] - calls["nvmlEventSetFree"] == 1  # the healthy neighbour's
 
 
-def test_a_driver_without_events_leaves_the_log(make_node: MakeNode) -> None:
+def test_a_driver_without_events_leaves_the_log(make_node: Any) -> None:
     node = make_node(count=1, setup=lambda gpus: gpus[0].set(errors={"nvmlDeviceRegisterEvents": 3}))
     assert node.scrape().downs == {}
     node.log.xid(node.gpus[0].pci_bus_id, 64, "Row remapping failure")
     _until(node, "0", {"64": 1})
 
 
-def test_a_gpu_that_refuses_to_record_for_no_reason_is_served_and_asked_again(make_node: MakeNode) -> None:
+def test_a_gpu_that_refuses_to_record_for_no_reason_is_served_and_asked_again(make_node: Any) -> None:
     node = make_node(count=1, still=True, setup=lambda gpus: gpus[0].set(errors={"nvmlDeviceRegisterEvents": 999}))
     for _ in range(4):
         assert node.scrape().downs == {}
@@ -189,9 +187,7 @@ def test_a_gpu_that_refuses_to_record_for_no_reason_is_served_and_asked_again(ma
     assert calls["nvmlEventSetCreate"] - calls["nvmlEventSetFree"] == 1
 
 
-def test_a_log_that_may_not_be_read_is_said_and_leaves_nvml(
-    make_node: MakeNode, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_that_may_not_be_read_is_said_and_leaves_nvml(make_node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(path: str, _flags: int) -> int:
         raise PermissionError(1, "Operation not permitted", path)
 
@@ -206,7 +202,7 @@ def test_a_log_that_may_not_be_read_is_said_and_leaves_nvml(
 
 
 def test_what_a_log_held_before_the_first_scrape_is_not_counted_as_new_once_it_can_be_read(
-    make_node: MakeNode, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    make_node: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def refuse(path: str, _flags: int) -> int:
         raise PermissionError(1, "Operation not permitted", path)
@@ -327,7 +323,7 @@ def test_an_event_told_by_nvml_before_a_restart_and_by_the_log_after_counts_once
     _until(restarted, "0", {"48": 1})
 
 
-def test_the_first_scrape_has_what_the_log_held_before(make_node: MakeNode, tmp_path: Path) -> None:
+def test_the_first_scrape_has_what_the_log_held_before(make_node: Any, tmp_path: Path) -> None:
     # Else the second would look like an Xid of now.
     state = tmp_path / "state"
     state.mkdir()
@@ -336,7 +332,7 @@ def test_the_first_scrape_has_what_the_log_held_before(make_node: MakeNode, tmp_
     assert scrape.value(ERRORS, gpu="0", xid="62") == 1
 
 
-def test_a_damaged_state_file_costs_old_counts_and_nothing_else(make_node: MakeNode, tmp_path: Path) -> None:
+def test_a_damaged_state_file_costs_old_counts_and_nothing_else(make_node: Any, tmp_path: Path) -> None:
     state = tmp_path / "state"
     state.mkdir()
     (state / "gpu_xid.json").write_text('{"version": 1, "counts": 7}')
@@ -347,7 +343,7 @@ def test_a_damaged_state_file_costs_old_counts_and_nothing_else(make_node: MakeN
 
 
 def test_a_gpu_that_nvml_never_presented_has_its_address_and_its_critical_codes_from_the_start(
-    make_node: MakeNode,
+    make_node: Any,
 ) -> None:
     node = make_node(count=2, setup=lambda gpus: gpus[1].hide())
     first = node.scrape().values(ERRORS, gpu="0000:2a:00.0", uuid="")
@@ -359,7 +355,7 @@ def test_a_gpu_that_nvml_never_presented_has_its_address_and_its_critical_codes_
         assert time.monotonic() < end
 
 
-def test_an_xid_of_a_gpu_that_only_the_log_knows_is_kept(make_node: MakeNode) -> None:
+def test_an_xid_of_a_gpu_that_only_the_log_knows_is_kept(make_node: Any) -> None:
     node = make_node(count=1)
     node.scrape()
     node.log.xid("0000:99:00.0", 79, "GPU has fallen off the bus.")
@@ -368,18 +364,18 @@ def test_an_xid_of_a_gpu_that_only_the_log_knows_is_kept(make_node: MakeNode) ->
         assert time.monotonic() < end
 
 
-def test_where_the_driver_does_not_start_its_gpus_have_their_codes_all_the_same(make_node: MakeNode) -> None:
+def test_where_the_driver_does_not_start_its_gpus_have_their_codes_all_the_same(make_node: Any) -> None:
     scrape = make_node(count=2, setup=lambda gpus: gpus.fail_init(9)).scrape()
     assert {labels[0] for labels in scrape.values(ERRORS)} == {"0000:18:00.0", "0000:2a:00.0"}
 
 
 @pytest.mark.parametrize("flag", ["--collector.gpu.device-exclude=0000:2a:00.0", "--collector.gpu.device-include=0"])
-def test_an_excluded_gpu_that_nvml_never_presented_stays_out(make_node: MakeNode, flag: str) -> None:
+def test_an_excluded_gpu_that_nvml_never_presented_stays_out(make_node: Any, flag: str) -> None:
     scrape = make_node(flag, count=2, setup=lambda gpus: gpus[1].hide()).scrape()
     assert {labels[0] for labels in scrape.values(ERRORS)} == {"0"}
 
 
-def test_xids_of_an_excluded_gpu_are_not_served(make_node: MakeNode) -> None:
+def test_xids_of_an_excluded_gpu_are_not_served(make_node: Any) -> None:
     node = make_node("--collector.gpu.device-exclude=1", count=2)
     node.scrape()
     node.log.xid(node.gpus[1].pci_bus_id, 79, "GPU has fallen off the bus.")
@@ -388,13 +384,13 @@ def test_xids_of_an_excluded_gpu_are_not_served(make_node: MakeNode) -> None:
     assert {labels[0] for labels in scrape.values(ERRORS)} == {"0"}
 
 
-def test_a_site_has_its_own_classes(make_node: MakeNode, tmp_path: Path) -> None:
+def test_a_site_has_its_own_classes(make_node: Any, tmp_path: Path) -> None:
     (tmp_path / "classes.yaml").write_text("94: critical\n")
     node = make_node(f"--collector.gpu.xid-classes={tmp_path / 'classes.yaml'}", count=1)
     assert node.scrape().value(ERRORS, xid="94", **{"class": "critical"}) == 0
 
 
-def test_a_wrong_class_file_keeps_the_exporter_from_starting(make_node: MakeNode, tmp_path: Path) -> None:
+def test_a_wrong_class_file_keeps_the_exporter_from_starting(make_node: Any, tmp_path: Path) -> None:
     (tmp_path / "classes.yaml").write_text("94: fatal\n")
     with pytest.raises(UsageError, match=r"classes.yaml:1: fatal is not a class"):
         make_node(f"--collector.gpu.xid-classes={tmp_path / 'classes.yaml'}")

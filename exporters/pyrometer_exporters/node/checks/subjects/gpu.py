@@ -27,21 +27,29 @@ def has_gpus(node: Node) -> bool:
     return bool(view.on_bus or view.gpus or node.expected.get("gpus"))
 
 
-def over_gpus(judge: Callable[[Node, list[GpuFacts]], Verdict]) -> Callable[[Node], Verdict]:
-    """Make a check of all GPUs that answer: absent on a node without, unknown where none can be asked."""
+def over_driver(judge: Callable[[Node, GpuView], Verdict]) -> Callable[[Node], Verdict]:
+    """Make a check of what the driver says: absent on a node without GPUs, or while they are released."""
 
     @wraps(judge)
     def run(node: Node) -> Verdict:
         view: GpuView = node.gpus
-        if view.left_alone:
-            return absent(view.left_alone)
-        if not has_gpus(node):
-            return absent("no NVIDIA GPU on this node")
+        if view.left_alone or not has_gpus(node):
+            return absent(view.left_alone or "no NVIDIA GPU on this node")
+        return judge(node, view)
+
+    return run
+
+
+def over_gpus(judge: Callable[[Node, list[GpuFacts]], Verdict]) -> Callable[[Node], Verdict]:
+    """Make a check of all GPUs that answer: unknown where none can be asked; see :func:`over_driver`."""
+
+    @wraps(judge)
+    def run(node: Node, view: GpuView) -> Verdict:
         if not view.answering:
             return unknown("no GPU answers, see gpu_driver and gpu_answers")
         return judge(node, view.answering)
 
-    return run
+    return over_driver(run)
 
 
 def name_of(gpu: GpuFacts) -> str:
@@ -49,19 +57,11 @@ def name_of(gpu: GpuFacts) -> str:
     return f"GPU {gpu.index} ({gpu.address})" if gpu.address else f"GPU {gpu.index}"
 
 
-def _driver(node: Node) -> Verdict:
-    view: GpuView = node.gpus
-    if view.left_alone:
-        return absent(view.left_alone)
-    if not has_gpus(node):
-        return absent("no NVIDIA GPU on this node")
+def _driver(_node: Node, view: GpuView) -> Verdict:
     return failed(view.problem) if view.problem else ok()
 
 
-def _version(node: Node) -> Verdict:
-    view: GpuView = node.gpus
-    if view.left_alone or not has_gpus(node):
-        return absent(view.left_alone or "no NVIDIA GPU on this node")
+def _version(node: Node, view: GpuView) -> Verdict:
     module = kernel_module_version(node.paths.procfs)
     problems = []
     if differ(view.library, module):
@@ -74,10 +74,7 @@ def _version(node: Node) -> Verdict:
     return judged(problems)
 
 
-def _count(node: Node) -> Verdict:
-    view: GpuView = node.gpus
-    if view.left_alone or not has_gpus(node):
-        return absent(view.left_alone or "no NVIDIA GPU on this node")
+def _count(node: Node, view: GpuView) -> Verdict:
     if view.problem:
         return unknown(view.problem)
     wanted, have, on_bus = node.expected.get("gpus"), len(view.gpus), view.on_bus
@@ -106,10 +103,7 @@ def _order(node: Node, gpus: list[GpuFacts]) -> Verdict:
     return ok(gpu_order=order)
 
 
-def _answers(node: Node) -> Verdict:
-    view: GpuView = node.gpus
-    if view.left_alone or not has_gpus(node):
-        return absent(view.left_alone or "no NVIDIA GPU on this node")
+def _answers(_node: Node, view: GpuView) -> Verdict:
     if view.problem:
         return unknown(view.problem)
     problems = [
@@ -189,7 +183,7 @@ CHECKS = (
         "NVML: nvmlInit",
         "gpud nvidia-driver",
         "Reboot the node, or reload the driver (`dmesg | grep NVRM` shows why).",
-        _driver,
+        over_driver(_driver),
         worker="gpus",
     ),
     Check(
@@ -198,7 +192,7 @@ CHECKS = (
         "NVML: nvmlSystemGetDriverVersion, nvmlSystemGetNVMLVersion; /proc/driver/nvidia/version",
         "gcm, Imbue",
         "Install the same driver as on the other nodes and reboot.",
-        _version,
+        over_driver(_version),
         worker="gpus",
     ),
     Check(
@@ -207,7 +201,7 @@ CHECKS = (
         "sysfs: bus/pci/devices; NVML: nvmlDeviceGetCount",
         "gcm check-nvidia-smi gpu_num, gpud gpu-counts, LBNL NHC",
         "Drain the node, reboot it; if the GPU is still missing, power-cycle, then open a hardware case.",
-        _count,
+        over_driver(_count),
         worker="gpus",
     ),
     Check(
@@ -226,7 +220,7 @@ CHECKS = (
         "NVML: all calls of these checks, each GPU in its thread",
         "gpud, gcm",
         "Drain the node and reset the GPU (`nvidia-smi --gpu-reset -i N`); reboot if that hangs.",
-        _answers,
+        over_driver(_answers),
         worker="gpus",
     ),
     Check(

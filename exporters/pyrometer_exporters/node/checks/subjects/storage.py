@@ -11,38 +11,18 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Final, NamedTuple
 
 from pyrometer_exporters.node.checks.check import Check, Verdict, absent, failed, judged, unknown
 from pyrometer_exporters.node.checks.node import Node, StatFs
 
 LOCAL = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "vfat"})
-NETWORK = frozenset(
-    {
-        "nfs",
-        "nfs4",
-        "cifs",
-        "smb3",
-        "lustre",
-        "gpfs",
-        "beegfs",
-        "ceph",
-        "wekafs",
-        "glusterfs",
-        "fuse.glusterfs",
-        "9p",
-        "fuse.sshfs",
-        "fuse.s3fs",
-        "fuse.juicefs",
-        "fuse.weka",
-        "afs",
-        "pvfs2",
-        "orangefs",
-        "panfs",
-        "virtiofs",
-    }
-)
+NETWORK = frozenset({
+    "nfs", "nfs4", "cifs", "smb3", "lustre", "gpfs", "beegfs", "ceph", "wekafs", "glusterfs", "fuse.glusterfs", "9p",
+    "fuse.sshfs", "fuse.s3fs", "fuse.juicefs", "fuse.weka", "afs", "pvfs2", "orangefs", "panfs", "virtiofs",
+})  # fmt: skip
 PATIENCE_SECONDS: Final = 3.0
 # The unit of systemd allows the exporter and its children 64 tasks.
 MOST_THREADS: Final = 12
@@ -74,6 +54,16 @@ def mounts(node: Node) -> list[Mount] | None:
             found = {mount.point: mount for line in text.splitlines() if (mount := _parsed(line)) is not None}
             return list(found.values())  # of several at one place the last one is seen
     return None
+
+
+def over_mounts(judge: Callable[[Node, list[Mount]], Verdict]) -> Callable[[Node], Verdict]:
+    """Make a check of the mounted file systems: unknown where they can't be listed."""
+
+    def run(node: Node) -> Verdict:
+        found = mounts(node)
+        return unknown("the mounts can't be listed") if found is None else judge(node, found)
+
+    return run
 
 
 def _parsed(line: str) -> Mount | None:
@@ -117,10 +107,7 @@ def _asked(node: Node, point: str) -> _Answer:
         return _Answer(None, error.strerror or str(error))
 
 
-def _used(node: Node, check: str) -> Verdict:
-    found = mounts(node)
-    if found is None:
-        return unknown("the mounts can't be listed")
+def _used(node: Node, found: list[Mount], check: str) -> Verdict:
     points = [mount.point for mount in found if mount.kind in LOCAL and not mount.read_only]
     limit = node.limit(check, "used")
     problems, known = [], 0
@@ -147,26 +134,12 @@ def _total_and_free(sizes: StatFs, check: str) -> tuple[int, int]:
     return sizes.f_blocks - sizes.f_bfree + sizes.f_bavail, sizes.f_bavail
 
 
-def _full(node: Node) -> Verdict:
-    return _used(node, "filesystem_full")
-
-
-def _inodes(node: Node) -> Verdict:
-    return _used(node, "inodes")
-
-
-def _read_only(node: Node) -> Verdict:
-    found = mounts(node)
-    if found is None:
-        return unknown("the mounts can't be listed")
+def _read_only(_node: Node, found: list[Mount]) -> Verdict:
     local = [mount for mount in found if mount.kind in LOCAL]
     return judged([f"{mount.point} ({mount.kind}) is read-only" for mount in local if mount.read_only])
 
 
-def _network(node: Node) -> Verdict:
-    found = mounts(node)
-    if found is None:
-        return unknown("the mounts can't be listed")
+def _network(node: Node, found: list[Mount]) -> Verdict:
     points = [mount.point for mount in found if mount.kind in NETWORK]
     wanted = node.expected.get("mounts") or []
     missing = [f"{point} is not mounted ({node.expected.how('mounts')})" for point in wanted if point not in points]
@@ -178,10 +151,7 @@ def _network(node: Node) -> Verdict:
     return judged(problems + missing, mounts=sorted(points))
 
 
-def _shared_memory(node: Node) -> Verdict:
-    found = mounts(node)
-    if found is None:
-        return unknown("the mounts can't be listed")
+def _shared_memory(node: Node, found: list[Mount]) -> Verdict:
     if not any(mount.point == SHARED_MEMORY and mount.kind == "tmpfs" for mount in found):
         return failed(f"{SHARED_MEMORY} is not a tmpfs: NCCL and data loaders need it")
     answer = ask(node, [SHARED_MEMORY]).get(SHARED_MEMORY)
@@ -222,7 +192,7 @@ CHECKS = (
         "/proc/1/mountinfo; statvfs(3)",
         "Imbue (95 %), gcm check-storage (85 %), gpud disk (90 %)",
         "Find what fills it (`du -xhd1 /`) and free space.",
-        _full,
+        over_mounts(partial(_used, check="filesystem_full")),
         worker="mounts",
         limits={"used": 0.95},
     ),
@@ -232,7 +202,7 @@ CHECKS = (
         "/proc/1/mountinfo; statvfs(3)",
         "LBNL NHC check_fs_iused",
         "Find the folder with the many small files, remove them.",
-        _inodes,
+        over_mounts(partial(_used, check="inodes")),
         worker="mounts",
         limits={"used": 0.95},
     ),
@@ -242,7 +212,7 @@ CHECKS = (
         "/proc/1/mountinfo (super options)",
         "LBNL NHC check_fs_mount_rw",
         "`dmesg` shows why; run fsck or replace the disk, then reboot.",
-        _read_only,
+        over_mounts(_read_only),
         worker="mounts",
     ),
     Check(
@@ -251,7 +221,7 @@ CHECKS = (
         "/proc/1/mountinfo; statvfs(3), each in a thread of a process that may hang",
         "gpud nfs, LBNL NHC, gcm check-storage",
         "Check the server; `umount -l` the dead mount and mount it again, else reboot.",
-        _network,
+        over_mounts(_network),
         worker="mounts",
     ),
     Check(
@@ -260,7 +230,7 @@ CHECKS = (
         "/proc/1/mountinfo; statvfs(3)",
         "gcm, NCCL's troubleshooting guide",
         "Remove what ended jobs left in /dev/shm (`fuser -v /dev/shm/*`).",
-        _shared_memory,
+        over_mounts(_shared_memory),
         worker="mounts",
         limits={"used": 0.9},
     ),
