@@ -71,6 +71,10 @@ class World:
             self.number = number
         self._pass("init", init_ms)
 
+    def train(self, steps: int, length_ms: int = 1000) -> None:
+        for _ in range(steps):
+            self.step(length_ms)
+
     def step(self, length_ms: int, *tags: str) -> None:
         self._pass("rework" if self.number <= self.high else "useful", length_ms)
         self._note(length_ms, tags)
@@ -297,9 +301,10 @@ class Auditor:
         """Return the values that aren't 0."""
         return {state: length / 1000 for state, length in self.book.lengths.items() if length}
 
-    def finish(self) -> None:
+    def finish(self) -> Auditor:
         """Look once more when all is known."""
         self.look(self.world.now + 120_000)
+        return self
 
 
 @pytest.fixture

@@ -7,16 +7,10 @@ from typing import Any
 import pytest
 
 
-def _train(world: Any, steps: int, length_ms: int = 1000) -> None:
-    for _ in range(steps):
-        world.step(length_ms)
-
-
 def test_a_run_that_only_trains(world: Any, audit: Any) -> None:
     world.start(20_000)
-    _train(world, 300)
-    auditor = audit(world)
-    auditor.finish()
+    world.train(300)
+    auditor = audit(world).finish()
     assert auditor.seconds() == {"init": 20.0, "useful": 300.0}
     assert auditor.book.steps == {"useful": 300, "rework": 0}
     assert auditor.book.tokens == 300 * 4096
@@ -24,12 +18,11 @@ def test_a_run_that_only_trains(world: Any, audit: Any) -> None:
 
 def test_steps_that_are_taken_again_after_a_restart_are_rework(world: Any, audit: Any) -> None:
     world.start(10_000)
-    _train(world, 100)
+    world.train(100)
     world.crash(after_ms=400, down_ms=60_000)
     world.start(15_000, number=70)
-    _train(world, 50)
-    auditor = audit(world)
-    auditor.finish()
+    world.train(50)
+    auditor = audit(world).finish()
     assert auditor.seconds()["rework"] == 30.0
     assert auditor.seconds()["useful"] == 120.0
     assert auditor.seconds()["init"] == 25.0
@@ -43,12 +36,11 @@ def test_a_process_that_begins_before_the_last_one_was_seen_dead_is_told_by_its_
     world: Any, audit: Any
 ) -> None:
     world.start(10_000)
-    _train(world, 100)
+    world.train(100)
     world.crash(after_ms=100, down_ms=300)
     world.start(5_000, number=50)
-    _train(world, 100)
-    auditor = audit(world)
-    auditor.finish()
+    world.train(100)
+    auditor = audit(world).finish()
     assert auditor.book.lengths == {**dict.fromkeys(auditor.book.lengths, 0), **world.truth}
 
 
@@ -60,11 +52,11 @@ def test_parts_between_steps_and_within_them_are_taken_out_exactly(
     world = make_world(scrape_ms)
     world.start(1_000)
     for _ in range(10):
-        _train(world, 17, 900)
+        world.train(17, 900)
         world.part_between_steps(part, 12_345)
-        _train(world, 5, 900)
+        world.train(5, 900)
         world.part_in_step(part, 3_210, 900)
-    _train(world, 60, 900)
+    world.train(60, 900)
     auditor = audit(world)
     for now in range(world.processes[0].born, world.now, 15_000):
         auditor.look(now)
@@ -74,24 +66,22 @@ def test_parts_between_steps_and_within_them_are_taken_out_exactly(
 
 def test_without_parts_a_tag_says_what_the_gap_and_the_longer_step_were_for(world: Any, audit: Any) -> None:
     world.start(1_000)
-    _train(world, 50)
+    world.train(50)
     world.pause(8_000, "checkpoint")
     world.step(1_000, "checkpoint")
-    _train(world, 20)
+    world.train(20)
     world.step(31_000, "eval")
-    _train(world, 20)
-    auditor = audit(world)
-    auditor.finish()
+    world.train(20)
+    auditor = audit(world).finish()
     assert auditor.seconds() == {"init": 1.0, "useful": 92.0, "checkpoint": 8.0, "eval": 30.0}
 
 
 def test_a_pause_that_nobody_explains_is_other(world: Any, audit: Any) -> None:
     world.start(1_000)
-    _train(world, 50)
+    world.train(50)
     world.pause(7_000)
-    _train(world, 50)
-    auditor = audit(world)
-    auditor.finish()
+    world.train(50)
+    auditor = audit(world).finish()
     assert auditor.seconds() == {"init": 1.0, "useful": 100.0, "other": 7.0}
 
 
@@ -100,22 +90,21 @@ def test_warm_up_and_ramps_are_useful(world: Any, audit: Any) -> None:
     for _ in range(5):
         world.step(9_000, "warmup")
     world.step(2_000, "ramp")
-    _train(world, 90)
-    auditor = audit(world)
-    auditor.finish()
+    world.train(90)
+    auditor = audit(world).finish()
     assert auditor.seconds() == {"init": 1.0, "useful": 137.0}
 
 
 def test_a_hang_is_other_while_the_process_lives_and_down_once_it_is_dead(world: Any, audit: Any) -> None:
     world.start(1_000)
-    _train(world, 100)
+    world.train(100)
     auditor = audit(world)
     world.crash(after_ms=1_800_000, down_ms=600_000)
     hung_at = world.processes[0].steps[-1][0]
     for now in range(hung_at, world.now, 15_000):
         auditor.look(now)
     world.start(5_000)
-    _train(world, 100)
+    world.train(100)
     auditor.finish()
     assert auditor.book.lengths == {**dict.fromkeys(auditor.book.lengths, 0), **world.truth}
     assert auditor.seconds()["other"] == pytest.approx(1800.0, abs=5)
@@ -124,7 +113,7 @@ def test_a_hang_is_other_while_the_process_lives_and_down_once_it_is_dead(world:
 
 def test_a_hang_shows_before_it_is_over(world: Any, audit: Any) -> None:
     world.start(1_000)
-    _train(world, 100)
+    world.train(100)
     world.crash(after_ms=1_800_000, down_ms=0)
     auditor = audit(world)
     auditor.look(world.processes[0].steps[-1][0] + 1_500_000)
@@ -133,10 +122,10 @@ def test_a_hang_shows_before_it_is_over(world: Any, audit: Any) -> None:
 
 def test_a_long_checkpoint_shows_before_it_is_over_and_is_not_counted_twice(world: Any, audit: Any) -> None:
     world.start(1_000)
-    _train(world, 100)
+    world.train(100)
     begun = world.now
     world.part_between_steps("checkpoint", 1_500_000)
-    _train(world, 100)
+    world.train(100)
     auditor = audit(world)
     auditor.look(begun + 1_200_000)
     assert auditor.seconds()["checkpoint"] == pytest.approx(1200 - 600 - 60, abs=10)
@@ -146,7 +135,7 @@ def test_a_long_checkpoint_shows_before_it_is_over_and_is_not_counted_twice(worl
 
 def test_after_a_good_end_nothing_is_counted_until_the_run_goes_on(world: Any, audit: Any) -> None:
     world.start(1_000)
-    _train(world, 100)
+    world.train(100)
     world.close()
     ended = world.now
     auditor = audit(world)
@@ -156,7 +145,7 @@ def test_after_a_good_end_nothing_is_counted_until_the_run_goes_on(world: Any, a
     assert "down" not in auditor.seconds()
     world.off(7_200_000)
     world.start(10_000)
-    _train(world, 100)
+    world.train(100)
     auditor.finish()
     assert auditor.seconds()["useful"] == 200.0
     assert auditor.seconds()["init"] == 11.0
@@ -165,7 +154,7 @@ def test_after_a_good_end_nothing_is_counted_until_the_run_goes_on(world: Any, a
 
 def test_a_run_that_crashed_is_down_until_it_is_given_up(world: Any, audit: Any) -> None:
     world.start(1_000)
-    _train(world, 100)
+    world.train(100)
     world.crash(after_ms=0, down_ms=0)
     died = world.now
     auditor = audit(world)
@@ -178,17 +167,17 @@ def test_a_run_that_crashed_is_down_until_it_is_given_up(world: Any, audit: Any)
     assert auditor.seconds()["down"] == given_up
     world.off(50 * 3_600_000)
     world.start(1_000)
-    _train(world, 10)
+    world.train(10)
     auditor.finish()
     assert auditor.seconds()["down"] == pytest.approx(50 * 3600, abs=10)
 
 
 def test_an_outage_of_prometheus_costs_nothing_while_batches_are_kept(world: Any, audit: Any) -> None:
     world.start(1_000)
-    _train(world, 100)
+    world.train(100)
     world.outage(1_200_000)
     begun = world.now
-    _train(world, 1500)
+    world.train(1500)
     auditor = audit(world)
     for now in range(begun, world.now, 60_000):
         auditor.look(now)
@@ -199,13 +188,12 @@ def test_an_outage_of_prometheus_costs_nothing_while_batches_are_kept(world: Any
 
 def test_batches_that_are_lost_were_trained_all_the_same_as_their_numbers_tell(world: Any, audit: Any) -> None:
     world.start(1_000)
-    _train(world, 100)
+    world.train(100)
     world.lost.append((world.now + 1, world.now + 500_000))
-    _train(world, 400)
+    world.train(400)
     world.pause(7_000)
-    _train(world, 200)
-    auditor = audit(world)
-    auditor.finish()
+    world.train(200)
+    auditor = audit(world).finish()
     assert auditor.seconds() == {"init": 1.0, "useful": 700.0, "other": 7.0}
     assert auditor.book.steps["useful"] == 700
 
@@ -213,13 +201,12 @@ def test_batches_that_are_lost_were_trained_all_the_same_as_their_numbers_tell(w
 def test_a_death_that_nobody_saw_is_not_called_down(world: Any, audit: Any) -> None:
     """Prometheus was away when the process died and the next one began: when it died isn't known."""
     world.start(1_000)
-    _train(world, 100)
+    world.train(100)
     world.outage(1_000_000)
     world.crash(after_ms=300_000, down_ms=400_000)
     world.start(5_000, number=90)
-    _train(world, 500)
-    auditor = audit(world)
-    auditor.finish()
+    world.train(500)
+    auditor = audit(world).finish()
     assert auditor.seconds()["other"] == pytest.approx(700.0, abs=6)
     assert "down" not in auditor.seconds()
     assert (auditor.seconds()["rework"], auditor.seconds()["useful"]) == (10.0, 590.0)
@@ -228,14 +215,13 @@ def test_a_death_that_nobody_saw_is_not_called_down(world: Any, audit: Any) -> N
 
 def test_a_process_that_was_seen_dead_stays_down_over_an_outage(world: Any, audit: Any) -> None:
     world.start(1_000)
-    _train(world, 100)
+    world.train(100)
     world.crash(after_ms=0, down_ms=30_000)
     world.outage(1_000_000)
     world.off(600_000)
     world.start(5_000)
-    _train(world, 500)
-    auditor = audit(world)
-    auditor.finish()
+    world.train(500)
+    auditor = audit(world).finish()
     assert auditor.seconds()["down"] == pytest.approx(630.0, abs=6)
     assert auditor.seconds()["useful"] == 600.0
 
@@ -243,7 +229,7 @@ def test_a_process_that_was_seen_dead_stays_down_over_an_outage(world: Any, audi
 def test_a_run_that_nobody_sees_any_more_is_unknown_and_not_down(world: Any, audit: Any) -> None:
     """Its node doesn't answer, while another one does: is the process dead, or only the way to it?"""
     world.start(1_000)
-    _train(world, 100)
+    world.train(100)
     world.processes[0].gone = lambda: world.processes[0].steps[-1][0] + 1  # type: ignore[method-assign]
     auditor = audit(world)
     auditor.look(world.now + 1_800_000)
@@ -257,7 +243,7 @@ def test_the_other_ranks_tell_of_a_death_where_rank_0s_node_is_silent(
     world: Any, audit: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.start(1_000)
-    _train(world, 100)
+    world.train(100)
     world.crash(after_ms=0, down_ms=0)
     died = world.now
     auditor = audit(world)
@@ -278,13 +264,13 @@ def test_the_other_ranks_tell_of_a_death_where_rank_0s_node_is_silent(
 def test_a_ledger_that_comes_late_begins_with_what_it_sees(world: Any, audit: Any) -> None:
     world.start(1_000)
     for _ in range(10):
-        _train(world, 100)
+        world.train(100)
         world.part_between_steps("checkpoint", 5_000)
     middle = world.now
     for _ in range(3):
-        _train(world, 100)
+        world.train(100)
         world.part_between_steps("checkpoint", 5_000)
-    _train(world, 100)
+    world.train(100)
     auditor = audit(world, since=middle)
     auditor.finish()
     assert auditor.seconds() == {"useful": 400.0, "checkpoint": 15.0}
@@ -297,7 +283,7 @@ def test_checkpoints_by_tag_or_by_part(make_world: Any, audit: Any) -> None:
         world = make_world()
         world.start(1_000)
         for _ in range(4):
-            _train(world, 200)
+            world.train(200)
             if tagged:
                 world.step(6_000, "checkpoint")
                 world.step(1_000, "checkpoint")
@@ -306,7 +292,7 @@ def test_checkpoints_by_tag_or_by_part(make_world: Any, audit: Any) -> None:
                 world.step(1_000)
                 world.step(1_000)
         saved_at = world.now
-        _train(world, 77)
+        world.train(77)
         auditor = audit(world)
         auditor.finish()
         assert auditor.book.checkpoint_interval == pytest.approx(202_000, abs=1_001)
@@ -316,9 +302,8 @@ def test_checkpoints_by_tag_or_by_part(make_world: Any, audit: Any) -> None:
 
 def test_two_runs_and_what_one_does_not_know_of_the_other(world: Any, audit: Any) -> None:
     world.start(1_000)
-    _train(world, 100)
-    auditor = audit(world)
-    auditor.finish()
+    world.train(100)
+    auditor = audit(world).finish()
     auditor.ledger.books["gone"] = auditor.book
     auditor.look(world.now + 300_000)
     assert set(auditor.ledger.books) == {"llama-8b", "gone"}

@@ -37,6 +37,11 @@ class Exporter:
         for _ in range(count):
             self.reader.turn()
 
+    def link_down(self) -> None:
+        """Lose a link, and read of it."""
+        self.log.link_down(LEAF, HOST)
+        self.turns()
+
     def kill(self) -> None:
         self.reader.close()
         self.start()
@@ -66,8 +71,7 @@ def test_what_was_there_before_is_learned_and_not_counted(exporter: Exporter) ->
 def test_an_event_of_many_lines_is_one_event(exporter: Exporter) -> None:
     exporter.turns(1)
     exporter.log.report(5)
-    exporter.log.link_down(LEAF, HOST)
-    exporter.turns()
+    exporter.link_down()
     assert exporter.numbers() == {517: 1, 329: 1}
     assert exporter.lines() == {"event": 2, "continuation": 5}
 
@@ -105,8 +109,7 @@ def test_a_line_without_end_is_cut_off(exporter: Exporter) -> None:
     exporter.log.write("x" * 3 * logfile.MAX_LINE)
     exporter.turns()
     exporter.log.write("still the same line\n")
-    exporter.log.link_down(LEAF, HOST)
-    exporter.turns()
+    exporter.link_down()
     assert exporter.numbers() == {329: 1}
 
 
@@ -114,8 +117,7 @@ def test_a_line_without_end_is_cut_off(exporter: Exporter) -> None:
 def test_rotation_and_truncation_lose_nothing_and_repeat_nothing(exporter: Exporter, how: str) -> None:
     exporter.turns(1)
     for count in range(1, 6):
-        exporter.log.link_down(LEAF, HOST)
-        exporter.turns()
+        exporter.link_down()
         getattr(exporter.log, how)()
         exporter.log.flap(LEAF, HOST)
         exporter.turns()
@@ -129,15 +131,13 @@ def test_what_is_written_to_the_old_file_after_it_was_renamed_counts(exporter: E
         exporter.turns()
         old.write(exporter.log.line(329, "WARNING", "Link [x]", f"Link went down: {LEAF} - {HOST}"))
     exporter.turns()
-    exporter.log.link_down(LEAF, HOST)
-    exporter.turns()
+    exporter.link_down()
     assert exporter.numbers() == {329: 2}
 
 
 def test_a_file_that_was_truncated_and_has_grown_beyond_is_told_by_its_beginning(exporter: Exporter) -> None:
     exporter.turns(1)
-    exporter.log.link_down(LEAF, HOST)
-    exporter.turns()
+    exporter.link_down()
     os.truncate(exporter.log.path, 0)
     for _ in range(5):
         exporter.log.link_up(LEAF, HOST)
@@ -147,16 +147,14 @@ def test_a_file_that_was_truncated_and_has_grown_beyond_is_told_by_its_beginning
 
 def test_a_log_that_disappears_is_said_and_gone_on_with(exporter: Exporter) -> None:
     exporter.turns(1)
-    exporter.log.link_down(LEAF, HOST)
-    exporter.turns()
+    exporter.link_down()
     exporter.log.path.unlink()
     exporter.turns()  # between the two steps of a rotation nothing is wrong yet
     exporter.kill()
     with pytest.raises(FileNotFoundError):
         exporter.turns()
     exporter.log.path.touch()
-    exporter.log.link_down(LEAF, HOST)
-    exporter.turns()
+    exporter.link_down()
     assert exporter.numbers() == {329: 2}
     assert exporter.reader.gaps == 1
 
@@ -164,8 +162,7 @@ def test_a_log_that_disappears_is_said_and_gone_on_with(exporter: Exporter) -> N
 @pytest.mark.parametrize("rotations", [1, 2, 3])
 def test_rotations_during_a_restart_lose_nothing(exporter: Exporter, rotations: int) -> None:
     exporter.turns(1)
-    exporter.log.link_down(LEAF, HOST)
-    exporter.turns()
+    exporter.link_down()
     for index in range(rotations):
         exporter.log.link_down(LEAF, HOST)
         exporter.log.rotate()
@@ -180,8 +177,7 @@ def test_rotations_during_a_restart_lose_nothing(exporter: Exporter, rotations: 
 
 def test_a_file_that_is_gone_after_a_restart_is_a_gap(exporter: Exporter) -> None:
     exporter.turns(1)
-    exporter.log.link_down(LEAF, HOST)
-    exporter.turns()
+    exporter.link_down()
     exporter.log.path.rename(exporter.log.path.with_name("event.log.1.gz"))
     exporter.log.link_down(LEAF, HOST)
     exporter.kill()
@@ -197,8 +193,7 @@ def test_without_a_state_folder_a_restart_counts_from_0_and_repeats_nothing(expo
     exporter.state = None
     exporter.kill()
     exporter.turns(1)
-    exporter.log.link_down(LEAF, HOST)
-    exporter.turns()
+    exporter.link_down()
     exporter.kill()
     exporter.turns()
     assert exporter.numbers() == {}
@@ -207,8 +202,7 @@ def test_without_a_state_folder_a_restart_counts_from_0_and_repeats_nothing(expo
 def test_a_damaged_state_is_set_aside(exporter: Exporter) -> None:
     assert exporter.state is not None
     exporter.turns(1)
-    exporter.log.link_down(LEAF, HOST)
-    exporter.turns()
+    exporter.link_down()
     for text in ("", "{}", '{"version": 1, "place": 3}', '{"version": 9}', "[]", "\x00"):
         (exporter.state / "ufm.json").write_text(text)
         exporter.kill()
@@ -220,8 +214,7 @@ def test_a_state_that_cannot_be_saved_is_said_and_costs_no_counts(exporter: Expo
     assert exporter.state is not None
     (exporter.state / "ufm.json.new").mkdir()
     exporter.turns(1)
-    exporter.log.link_down(LEAF, HOST)
-    exporter.turns()
+    exporter.link_down()
     assert exporter.numbers() == {329: 1}
     assert exporter.reader.state_error is not None
 
@@ -319,8 +312,7 @@ def test_in_any_history_each_event_is_counted_once(tmp_path: Path, seed: int, mo
 
 def test_a_folder_in_the_logs_place_is_reported_and_the_log_that_returns_is_read_on(exporter: Exporter) -> None:
     exporter.turns(1)
-    exporter.log.link_down(LEAF, HOST)
-    exporter.turns()
+    exporter.link_down()
     kept = exporter.log.path.with_name("kept.gz")
     exporter.log.path.rename(kept)
     exporter.log.path.mkdir()
@@ -329,8 +321,7 @@ def test_a_folder_in_the_logs_place_is_reported_and_the_log_that_returns_is_read
             exporter.reader.turn()
     exporter.log.path.rmdir()
     kept.rename(exporter.log.path)
-    exporter.log.link_down(LEAF, HOST)
-    exporter.turns()
+    exporter.link_down()
     assert exporter.numbers() == {329: 2}
     assert exporter.reader.gaps == 0
 
@@ -343,10 +334,8 @@ def test_a_folder_from_the_start_is_reported_until_there_is_a_log(exporter: Expo
         with pytest.raises(IsADirectoryError):
             exporter.reader.turn()
     exporter.log.path.rmdir()
-    exporter.log.link_down(LEAF, HOST)
-    exporter.turns()
-    exporter.log.link_down(LEAF, HOST)
-    exporter.turns()
+    exporter.link_down()
+    exporter.link_down()
     assert exporter.numbers() == {329: 1}  # the first one was there before the exporter
 
 
@@ -355,8 +344,7 @@ def test_a_descriptor_that_went_stale_is_opened_anew_and_nothing_counts_twice(
     exporter: Exporter, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     exporter.turns(1)
-    exporter.log.link_down(LEAF, HOST)
-    exporter.turns()
+    exporter.link_down()
     assert exporter.reader._log._open is not None
     stale = exporter.reader._log._open.descriptor
     real = getattr(os, call)

@@ -87,6 +87,14 @@ class Node:
         downs = {item.part: item.reason for item in found if isinstance(item, Down)}
         return Scrape(samples_in(found), downs)
 
+    def scrape_every(self, seconds: float, times: int = 1) -> Scrape:
+        """Scrape so often, each time so many seconds later on the node's clock; return the last one."""
+        assert self.clock is not None, "make_node(still=True)"
+        for _ in range(times):
+            self.clock.now += seconds
+            scrape = self.scrape()
+        return scrape
+
     @property
     def _ends(self) -> Callable[[Task[Any], float], bool]:
         really_ends = Task._ends
@@ -155,7 +163,10 @@ def hands_of(sysfs: Path) -> Callable[[Node], Hands]:
 
 @pytest.fixture
 def make_node(tmp_path: Path, sysfs: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeNode]:
-    """Make a node; ``flags`` are the collector's, ``still`` stops its clock, ``setup`` runs before the collector."""
+    """Make a node; ``flags`` are the collector's, ``still`` stops its clock, ``setup`` runs before the collector.
+
+    With ``scraped`` its collector has read the GPUs once.
+    """
     monkeypatch.setenv("NODE_NAME", "gpu-042")
     with ExitStack() as stack:
 
@@ -167,6 +178,7 @@ def make_node(tmp_path: Path, sysfs: Path, monkeypatch: pytest.MonkeyPatch) -> I
             setup: Callable[[SimulatedGpus], None] = lambda _gpus: None,
             state: Path | None = None,
             shortest: float = STEADY_SECONDS,
+            scraped: bool = False,
         ) -> Node:
             monkeypatch.setattr(adaptive_timeout, "SHORTEST_SECONDS", shortest)
             clock = ManualClock() if still else None

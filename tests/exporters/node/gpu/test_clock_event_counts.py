@@ -129,8 +129,7 @@ def test_never_more_events_than_there_were(held: list[tuple[float, float]], step
 
 
 def test_an_exporter_counts_pulses_that_no_scrape_saw(make_node: Any) -> None:
-    node = make_node(count=1)
-    node.scrape()
+    node = make_node(count=1, scraped=True)
     (gpu,) = node.collector._registry.gpus
     rises = gpu._throttling.sampled.rises
     until(lambda: rises.mask is not None)

@@ -89,8 +89,7 @@ def test_violations_are_nanoseconds_and_agree_with_our_seconds(make_node: Any) -
     node.gpus[0].throttle("hw_thermal", "power_cap")
     node.clock.now += 3
     node.gpus[0].recover()
-    node.clock.now += 5
-    scrape = node.scrape()
+    scrape = node.scrape_every(5)
     assert scrape.value("DCGM_FI_DEV_POWER_VIOLATION") == 3e9
     assert scrape.value("DCGM_FI_DEV_THERMAL_VIOLATION") == 3e9
     assert scrape.value("DCGM_FI_DEV_TOTAL_BASE_CLOCKS_VIOLATION") == 3e9
@@ -107,18 +106,14 @@ def test_license_is_1_only_for_a_virtual_gpu_that_has_it(
 
 
 def test_license_that_comes_later_is_seen_within_a_minute(make_node: Any) -> None:
-    node = make_node(count=1, still=True, setup=lambda gpus: gpus[0].set(license=0))
-    node.scrape()
+    node = make_node(count=1, still=True, setup=lambda gpus: gpus[0].set(license=0), scraped=True)
     node.gpus[0].set(license=1)
-    node.clock.now += 30
-    assert node.scrape().value("DCGM_FI_DEV_VGPU_LICENSE_STATUS") == 0
-    node.clock.now += 31
-    assert node.scrape().value("DCGM_FI_DEV_VGPU_LICENSE_STATUS") == 1
+    assert node.scrape_every(30).value("DCGM_FI_DEV_VGPU_LICENSE_STATUS") == 0
+    assert node.scrape_every(31).value("DCGM_FI_DEV_VGPU_LICENSE_STATUS") == 1
 
 
 def test_driver_535_has_the_rest_though_it_lacks_newer_fields(make_node: Any) -> None:
-    node = make_node(count=1, still=True, driver="535.183.01")
-    node.scrape()
+    node = make_node(count=1, still=True, driver="535.183.01", scraped=True)
     node.clock.now += 15
     names = node.scrape().names_of("0")
     assert "pyrometer_gpu_pcie_transmitted_bytes_total" not in names

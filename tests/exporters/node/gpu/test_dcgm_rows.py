@@ -35,8 +35,7 @@ def scrape(make_node: Any) -> Any:
     node = make_node(count=1, still=True)
     node.gpus[0].load()
     node.scrape()
-    node.clock.now += 15
-    return node.scrape()
+    return node.scrape_every(15)
 
 
 def test_each_row_is_there_once() -> None:
@@ -68,8 +67,7 @@ def test_rows_that_are_labels_of_dcgm_are_labels_of_our_info_series(scrape: Any)
 
 @pytest.mark.parametrize("hostname", ["Hostname", "hostname"])
 def test_sample_has_the_labels_of_dcgm_exporter(make_node: Any, hostname: str) -> None:
-    node = make_node(f"--gpu.hostname-label={hostname}", count=2)
-    node.scrape()
+    node = make_node(f"--gpu.hostname-label={hostname}", count=2, scraped=True)
     text = Renderer().text(node.scrape().samples).decode()
     expected = {
         "gpu": "1",

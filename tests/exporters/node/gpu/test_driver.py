@@ -73,8 +73,7 @@ def test_any_error_of_the_driver_is_named_and_passes(make_node: Any, code: int) 
     node = make_node(still=True, setup=lambda gpus: gpus.fail_init(code))
     assert node.scrape().downs == {"nvml": CODES[code]}
     node.gpus.fail_init(0)
-    node.clock.now += 1
-    assert node.scrape().value("pyrometer_gpu_up", gpu="0") == 1
+    assert node.scrape_every(1).value("pyrometer_gpu_up", gpu="0") == 1
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
@@ -150,24 +149,20 @@ def test_versions_that_agree_are_no_mismatch(make_node: Any, tmp_path: Path) -> 
 
 
 def test_gpus_that_all_call_the_driver_gone_are_believed(make_node: Any) -> None:
-    node = make_node(still=True)
-    node.scrape()
+    node = make_node(still=True, scraped=True)
     for gpu in node.gpus:
         gpu.fail(9)
     node.scrape()
     for gpu in node.gpus:
         gpu.recover()
-    for _ in range(2):
-        node.clock.now += 60
-        scrape = node.scrape()
+    scrape = node.scrape_every(60, times=2)
     assert scrape.downs == {}
     assert node.library.calls["nvmlInitWithFlags"] == 2
     assert node.library.unsafe_shutdowns == 0
 
 
 def test_a_driver_that_was_reloaded_is_not_connected_to_under_a_call_that_hangs(make_node: Any) -> None:
-    node = make_node(still=True)
-    node.scrape()
+    node = make_node(still=True, scraped=True)
     node.gpus[1].hang()
     node.scrape()
     node.gpus.reload_driver()
@@ -231,8 +226,7 @@ class TestRelease:
     def test_a_call_under_way_is_waited_for_and_never_cut(
         self, make_node: Any, state: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
-        node = make_node(state=state)
-        node.scrape()
+        node = make_node(state=state, scraped=True)
         node.gpus[1].hang()
         node.scrape()
         (state / "gpu-release").touch()
@@ -252,8 +246,7 @@ class TestRelease:
     def test_withdrawn_while_a_call_hangs_it_leaves_the_healthy_gpus_as_they_were(
         self, make_node: Any, state: Path
     ) -> None:
-        node = make_node(state=state)
-        node.scrape()
+        node = make_node(state=state, scraped=True)
         node.gpus[1].hang()
         node.scrape()
         (state / "gpu-release").touch()
@@ -269,8 +262,7 @@ class TestRelease:
     def test_a_link_in_place_of_the_answer_is_not_followed(
         self, make_node: Any, state: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
-        node = make_node(state=state)
-        node.scrape()
+        node = make_node(state=state, scraped=True)
         (state / "precious").write_text("kept")
         (state / "gpu-released").symlink_to(state / "precious")
         (state / "gpu-release").touch()
@@ -297,8 +289,7 @@ class TestRelease:
         until(lambda: node.scrape().downs == {})
 
     def test_it_holds_while_scrapes_come_from_all_sides(self, make_node: Any, state: Path) -> None:
-        node = make_node(state=state)
-        node.scrape()
+        node = make_node(state=state, scraped=True)
 
         def ask_and_withdraw() -> None:
             for _ in range(3):

@@ -26,8 +26,7 @@ def _only_1_is_down(node: Any, scrape: Any, reason: str) -> None:
 
 def test_gpu_fell_off_the_bus(make_node: Any) -> None:
     """Xid 79: GPU_IS_LOST from every call on its handle; the others' handles stay good."""
-    node = make_node()
-    node.scrape()
+    node = make_node(scraped=True)
     node.gpus[1].lose()
     scrape = node.scrape()
     _only_1_is_down(node, scrape, "gpu_is_lost")
@@ -37,8 +36,7 @@ def test_gpu_fell_off_the_bus(make_node: Any) -> None:
 
 
 def test_gpu_fell_off_the_bus_and_is_no_longer_listed_after_the_driver_was_loaded_again(make_node: Any) -> None:
-    node = make_node()
-    node.scrape()
+    node = make_node(scraped=True)
     node.gpus[1].lose()
     node.gpus[1].hide()
     node.gpus.reload_driver()
@@ -47,14 +45,6 @@ def test_gpu_fell_off_the_bus_and_is_no_longer_listed_after_the_driver_was_loade
     assert scrape.value("pyrometer_gpus_present", source="pci") == 3
     assert scrape.value("pyrometer_gpu_up", gpu="1") == 0
     assert scrape.value("pyrometer_gpu_up", gpu="2") == 1
-
-
-def test_reset_needed(make_node: Any) -> None:
-    """After Xids 48, 95, 119: RESET_REQUIRED."""
-    node = make_node()
-    node.scrape()
-    node.gpus[1].require_reset()
-    _only_1_is_down(node, node.scrape(), "reset_required")
 
 
 def test_reset_needed_while_all_values_read_as_ever(make_node: Any) -> None:
@@ -71,8 +61,7 @@ def test_reset_needed_while_all_values_read_as_ever(make_node: Any) -> None:
 
 def test_driver_cannot_talk_to_the_gsp_and_calls_block(make_node: Any) -> None:
     """Xids 119, 120: a call waits for its firmware for minutes, or for ever."""
-    node = make_node()
-    node.scrape()
+    node = make_node(scraped=True)
     node.gpus[1].hang()
     start = time.monotonic()
     _only_1_is_down(node, node.scrape(0.4), "deadline")
@@ -81,17 +70,9 @@ def test_driver_cannot_talk_to_the_gsp_and_calls_block(make_node: Any) -> None:
     until(lambda: node.scrape().downs == {})
 
 
-def test_driver_cannot_talk_to_the_gsp_and_calls_end_in_unknown(make_node: Any) -> None:
-    node = make_node()
-    node.scrape()
-    node.gpus[1].fail(999)
-    _only_1_is_down(node, node.scrape(), "unknown_error")
-
-
 def test_ecc_storm_under_load_makes_calls_slow_until_the_gpu_rests(make_node: Any) -> None:
     """DCGM 313: calls of more than 45 s while the errors rain, and all well again when idle."""
-    node = make_node()
-    node.scrape()
+    node = make_node(scraped=True)
     node.gpus[1].slow(0.2)
     _only_1_is_down(node, node.scrape(0.4), "deadline")
     node.gpus[1].recover()
@@ -113,8 +94,7 @@ def test_neighbours_of_a_sick_gpu_lose_nothing(make_node: Any) -> None:
 
 @pytest.mark.parametrize(("code", "reason"), [(9, "driver_not_loaded"), (1, "uninitialized")])
 def test_kernel_module_unloaded_and_loaded_again(make_node: Any, code: int, reason: str) -> None:
-    node = make_node()
-    node.scrape()
+    node = make_node(scraped=True)
     node.gpus.fail_init(code)
     node.gpus.reload_driver()
     scrape = node.scrape()
@@ -124,23 +104,9 @@ def test_kernel_module_unloaded_and_loaded_again(make_node: Any, code: int, reas
     until(lambda: len(node.scrape().values("DCGM_FI_DEV_SM_CLOCK")) == 3)
 
 
-@pytest.mark.parametrize(("code", "reason"), [(27, "not_ready"), (19, "in_use")])
-def test_kernel_module_is_being_loaded(make_node: Any, code: int, reason: str) -> None:
-    node = make_node()
-    node.scrape()
-    for gpu in node.gpus:
-        gpu.fail(code)
-    scrape = node.scrape()
-    assert {part: why for part, why in scrape.downs.items() if part != "nvml"} == dict.fromkeys("012", reason)
-    for gpu in node.gpus:
-        gpu.recover()
-    assert node.scrape().downs == {}
-
-
 def test_driver_packages_upgraded_under_a_running_node(make_node: Any) -> None:
     """LIB_RM_VERSION_MISMATCH from nvmlInit; a process that has initialised keeps working until it does so again."""
-    node = make_node()
-    node.scrape()
+    node = make_node(scraped=True)
     node.gpus.fail_init(18)
     assert node.scrape().downs == {}
     restarted = node.restarted()
@@ -150,16 +116,20 @@ def test_driver_packages_upgraded_under_a_running_node(make_node: Any) -> None:
     assert scrape.value("pyrometer_gpus_present", source="pci") == 3
 
 
-@pytest.mark.parametrize(("code", "reason"), [(999, "unknown_error"), (4, "no_permission")])
-def test_container_loses_its_devices(make_node: Any, code: int, reason: str) -> None:
-    """systemd reloads the cgroups: every call on every GPU fails."""
-    node = make_node()
-    node.scrape()
+@pytest.mark.parametrize(
+    ("code", "reason"), [(27, "not_ready"), (19, "in_use"), (999, "unknown_error"), (4, "no_permission")]
+)
+def test_every_call_on_every_gpu_fails(make_node: Any, code: int, reason: str) -> None:
+    """The kernel module is being loaded; or systemd reloads the cgroups, and a container loses its devices."""
+    node = make_node(scraped=True)
     for gpu in node.gpus:
         gpu.fail(code)
     scrape = node.scrape()
     assert {part: why for part, why in scrape.downs.items() if part != "nvml"} == dict.fromkeys("012", reason)
     assert set(scrape.values("pyrometer_gpu_up").values()) == {0}
+    for gpu in node.gpus:
+        gpu.recover()
+    assert node.scrape().downs == {}
 
 
 def test_the_handle_of_one_gpu_cannot_be_had(make_node: Any) -> None:

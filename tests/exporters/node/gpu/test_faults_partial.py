@@ -93,8 +93,7 @@ def test_a_driver_that_left_all_gpus_that_are_read_is_connected_to_again_though_
 def test_a_driver_that_left_all_gpus_is_connected_to_again_though_one_was_given_away(
     make_node: Any, sysfs: Path
 ) -> None:
-    node = make_node(still=True)
-    node.scrape()
+    node = make_node(still=True, scraped=True)
     PciBus(sysfs).bind(node.gpus[1].pci_bus_id, "vfio-pci")
     node.scrape()
     _is_connected_to_again(node, after=9)
@@ -180,12 +179,10 @@ def _is_connected_to_again(node: Any, after: int) -> None:
     """Once all its GPUs have answered with this nvmlReturn_t."""
     for gpu in node.gpus:
         gpu.fail(after)
-    node.clock.now += 15
-    node.scrape()
+    node.scrape_every(15)
     for gpu in node.gpus:
         gpu.recover()
-    node.clock.now += 15
-    assert node.scrape().downs == {}
+    assert node.scrape_every(15).downs == {}
     assert node.library.calls["nvmlInitWithFlags"] == 2
 
 
@@ -200,8 +197,7 @@ def _is_connected_to_again(node: Any, after: int) -> None:
 def test_an_everyday_call_that_ends_in_unknown_costs_its_own_values_and_the_gpu_is_up(
     make_node: Any, call: str, family: str
 ) -> None:
-    node = make_node()
-    node.scrape()
+    node = make_node(scraped=True)
     node.gpus[1].set(errors={call: 999})
     scrape = node.scrape()
     assert scrape.downs == {f"1/{call}": "unknown_error"}
@@ -215,8 +211,7 @@ def test_a_gpu_of_which_more_calls_fail_than_answer_is_down(make_node: Any) -> N
         "nvmlDeviceGetPowerUsage", "nvmlDeviceGetUtilizationRates", "nvmlDeviceGetFieldValues",
         "nvmlDeviceGetClockInfo", "nvmlDeviceGetEnforcedPowerLimit",
     )  # fmt: skip
-    node = make_node()
-    node.scrape()
+    node = make_node(scraped=True)
     node.gpus[1].set(errors=dict.fromkeys(failing, 999))
     scrape = node.scrape()
     assert scrape.downs == {"1": "unknown_error"}

@@ -37,8 +37,7 @@ def test_units_are_those_of_dcgm(make_node: Any) -> None:
     node = make_node(count=1, still=True)
     node.gpus[0].set(gpm={"5": 62.5, "10": 40.0, "20": 2.0, "21": 0.5, "60": 1024.0, "61": 1.0})
     node.scrape()
-    node.clock.now += 15
-    scrape = node.scrape()
+    scrape = node.scrape_every(15)
     assert scrape.value(TENSOR) == 0.625
     assert scrape.value("DCGM_FI_PROF_DRAM_ACTIVE") == 0.4
     assert scrape.value("DCGM_FI_PROF_PCIE_TX_BYTES") == 2 << 20
@@ -93,28 +92,22 @@ def test_scrapes_closer_than_gpm_can_measure_get_the_same_values(make_node: Any)
 
 
 def test_pair_that_spans_minutes_is_not_used(make_node: Any) -> None:
-    node = make_node(count=1, still=True)
-    node.scrape()
-    node.clock.now += 300
-    assert node.scrape().value(TENSOR) is None
-    node.clock.now += 15
-    assert node.scrape().value(TENSOR) is not None
+    node = make_node(count=1, still=True, scraped=True)
+    assert node.scrape_every(300).value(TENSOR) is None
+    assert node.scrape_every(15).value(TENSOR) is not None
 
 
 def test_samples_are_neither_leaked_nor_allocated_per_scrape(make_node: Any) -> None:
     node = make_node(count=1, still=True)
     for _ in range(20):
-        node.clock.now += 15
-        node.scrape()
+        node.scrape_every(15)
     assert samples_alive(node) == node.library.calls["nvmlGpmSampleAlloc"] <= 3
     for _ in range(5):  # lost and found again
         node.gpus[0].lose()
-        node.clock.now += 15
-        node.scrape()
+        node.scrape_every(15)
         node.gpus[0].recover()
         for _ in range(3):
-            node.clock.now += 15
-            node.scrape()
+            node.scrape_every(15)
     assert samples_alive(node) <= 3
 
 
@@ -122,13 +115,10 @@ def test_samples_of_an_earlier_connection_are_not_given_back_to_another(make_nod
     mig = [{"id": 7, "profile": "1g.10gb", "gpm": {"1": 80.0}}]
     node = make_node(count=2, still=True, setup=lambda gpus: gpus[1].set(mig=mig))
     for _ in range(4):
-        node.clock.now += 15
-        node.scrape()
+        node.scrape_every(15)
     before = node.library.calls.get("nvmlGpmSampleFree", 0)
     node.gpus.reload_driver()
-    for _ in range(4):
-        node.clock.now += 15
-        scrape = node.scrape()
+    scrape = node.scrape_every(15, times=4)
     assert scrape.downs == {}
     assert scrape.value(TENSOR, gpu="0") is not None
     assert scrape.value("DCGM_FI_PROF_GR_ENGINE_ACTIVE", gpu="1", GPU_I_ID="7") == 0.8
@@ -136,24 +126,19 @@ def test_samples_of_an_earlier_connection_are_not_given_back_to_another(make_nod
 
 
 def test_pair_from_before_a_loss_is_not_used(make_node: Any) -> None:
-    node = make_node(count=1, still=True)
-    node.scrape()
+    node = make_node(count=1, still=True, scraped=True)
     node.gpus[0].lose()
-    node.clock.now += 15
-    node.scrape()
+    node.scrape_every(15)
     node.gpus[0].recover()
-    node.clock.now += 15
-    scrape = node.scrape()
+    scrape = node.scrape_every(15)
     assert scrape.value("pyrometer_gpu_up") == 1
     assert scrape.value(TENSOR) is None
 
 
 @pytest.mark.parametrize("model", ["NVIDIA A100-SXM4-80GB", "NVIDIA L40S", "Tesla V100-SXM2-32GB"])
 def test_gpus_before_hopper_have_no_profiling_and_all_the_rest(make_node: Any, model: str) -> None:
-    node = make_node(count=1, still=True, setup=of_model(model))
-    node.scrape()
-    node.clock.now += 15
-    scrape = node.scrape()
+    node = make_node(count=1, still=True, setup=of_model(model), scraped=True)
+    scrape = node.scrape_every(15)
     assert not any(name.startswith("DCGM_FI_PROF") for name in scrape.names_of("0"))
     assert scrape.value("DCGM_FI_DEV_SM_CLOCK") is not None
     assert "nvmlGpmSampleGet" not in node.library.calls
@@ -163,9 +148,7 @@ def test_gpus_before_hopper_have_no_profiling_and_all_the_rest(make_node: Any, m
 def test_library_without_gpm_costs_only_the_profiling(make_node: Any, missing: str) -> None:
     node = make_node(count=1, still=True)
     node.library.remove_function(missing)
-    for _ in range(3):
-        node.clock.now += 15
-        scrape = node.scrape()
+    scrape = node.scrape_every(15, times=3)
     assert scrape.value("pyrometer_gpu_up") == 1
     assert scrape.value(TENSOR) is None
 
@@ -177,8 +160,7 @@ def test_metric_that_cannot_be_true_is_left_out_alone(
     node = make_node(count=1, still=True)
     node.gpus[0].set(gpm={"5": given, "10": 40.0})
     node.scrape()
-    node.clock.now += 15
-    scrape = node.scrape()
+    scrape = node.scrape_every(15)
     assert scrape.value(TENSOR) == expected
     assert scrape.value("DCGM_FI_PROF_DRAM_ACTIVE") == 0.4
 
@@ -186,9 +168,7 @@ def test_metric_that_cannot_be_true_is_left_out_alone(
 def test_profiling_without_permission_costs_only_the_profiling(make_node: Any) -> None:
     node = make_node(count=1, still=True)
     node.gpus[0].set(errors={"nvmlGpmSampleGet": 4})
-    for _ in range(3):
-        node.clock.now += 15
-        scrape = node.scrape()
+    scrape = node.scrape_every(15, times=3)
     assert (scrape.value("pyrometer_gpu_up"), scrape.value(TENSOR)) == (1, None)
     assert samples_alive(node) <= 3
 
@@ -222,10 +202,8 @@ def test_older_drivers_are_not_asked_for_counters_that_they_lack(
         return real(request)
 
     monkeypatch.setattr(pynvml, "nvmlGpmMetricsGet", spy)
-    node = make_node(count=1, still=True, driver="590.48.01")
-    node.scrape()
-    node.clock.now += 15
-    assert not node.scrape().values("pyrometer_gpu_sm_cycles_total")
+    node = make_node(count=1, still=True, driver="590.48.01", scraped=True)
+    assert not node.scrape_every(15).values("pyrometer_gpu_sm_cycles_total")
     assert max(asked) < 210
 
 
@@ -241,9 +219,7 @@ def test_driver_that_refuses_the_counters_still_gives_the_averages(
 
     monkeypatch.setattr(pynvml, "nvmlGpmMetricsGet", refuse)
     node = make_node(count=1, still=True, driver="595.45.04")
-    for _ in range(3):
-        node.clock.now += 15
-        scrape = node.scrape()
+    scrape = node.scrape_every(15, times=3)
     assert scrape.value(TENSOR) is not None
     assert not scrape.values("pyrometer_gpu_sm_cycles_total")
 
@@ -253,14 +229,11 @@ def test_a_request_that_fails_once_costs_that_scrape_and_no_counter_for_good(
 ) -> None:
     node = make_node(count=1, still=True, driver="595.45.04")
     for _ in range(2):
-        node.clock.now += 15
-        before = node.scrape()
+        before = node.scrape_every(15)
     with monkeypatch.context() as patched:
         patched.setattr(pynvml, "nvmlGpmMetricsGet", _refuse)
-        node.clock.now += 15
-        assert node.scrape().values("pyrometer_gpu_sm_cycles_total") == {}
-    node.clock.now += 15
-    assert node.scrape().names_of("0") >= before.names_of("0") >= {
+        assert node.scrape_every(15).values("pyrometer_gpu_sm_cycles_total") == {}
+    assert node.scrape_every(15).names_of("0") >= before.names_of("0") >= {
         "pyrometer_gpu_sm_cycles_total", "pyrometer_gpu_pcie_transmitted_bytes_total"
     }  # fmt: skip
 
@@ -278,8 +251,7 @@ def test_old_binding_with_room_for_fewer_metrics_gives_the_first_ones(
         ]
 
     monkeypatch.setattr(pynvml, "c_nvmlGpmMetricsGet_t", Small)
-    node = make_node(count=1, still=True)
-    node.scrape()
+    node = make_node(count=1, still=True, scraped=True)
     node.clock.now += 15
     served = {name for name in node.scrape().names_of("0") if name.startswith("DCGM_FI_PROF")}
     assert len(served) == 4

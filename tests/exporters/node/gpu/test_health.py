@@ -275,23 +275,19 @@ def test_older_drivers_lack_what_they_do_not_know_and_nothing_else(
 
 
 def test_what_changes_rarely_is_read_once_a_minute_and_never_older(make_node: Any) -> None:
-    node = make_node(count=1, still=True)
-    node.scrape()
+    node = make_node(count=1, still=True, scraped=True)
     node.gpus[0].set(spare_banks=[2559, 1, 0, 0, 0], nvlinks_down=[1], remapped={"pending": 1})
     calls = node.library.calls["nvmlDeviceGetRowRemapperHistogram"]
-    node.clock.now += 59
-    scrape = node.scrape()
+    scrape = node.scrape_every(59)
     assert node.library.calls["nvmlDeviceGetRowRemapperHistogram"] == calls
     assert scrape.value("DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_HIGH") == 0
     assert scrape.value("DCGM_FI_DEV_ROW_REMAP_PENDING") == 1  # this is read every time
     assert scrape.value("pyrometer_gpu_nvlink_up", link="1") == 0
-    node.clock.now += 1
-    assert node.scrape().value("DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_HIGH") == 1
+    assert node.scrape_every(1).value("DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_HIGH") == 1
 
 
 def test_a_gpu_that_comes_back_is_read_anew(make_node: Any) -> None:
-    node = make_node(count=1, still=True)
-    node.scrape()
+    node = make_node(count=1, still=True, scraped=True)
     node.gpus[0].lose()
     assert node.scrape().values("DCGM_FI_DEV_BANKS_REMAP_ROWS_AVAIL_HIGH") == {}
     node.gpus[0].recover()

@@ -25,8 +25,7 @@ def _up(scrape: Any) -> dict[str, float]:
 def _scraped_for(node: Any, seconds: float) -> Any:
     """Scrapes every 15 s of the node's clock, all GPUs but the missing ones well in each."""
     for _ in range(int(seconds / 15)):
-        node.clock.now += 15
-        scrape = node.scrape()
+        scrape = node.scrape_every(15)
         assert scrape.value("DCGM_FI_DEV_SM_CLOCK", gpu="0") == 345
     return scrape
 
@@ -87,8 +86,7 @@ def test_a_driver_that_let_go_and_took_again_between_two_scrapes_costs_no_sample
 
 
 def test_a_gpu_that_answers_is_none_that_came_whatever_sysfs_looks_like(make_node: Any, hands_of: Any) -> None:
-    node = make_node(still=True)
-    node.scrape()
+    node = make_node(still=True, scraped=True)
     for _ in range(3):
         hands_of(node).bind_only_in_sysfs(1)
         assert _scraped_for(node, 30).downs == {}
@@ -132,8 +130,7 @@ def test_a_gpu_that_nvml_never_presents_is_tried_ever_less_often_and_then_no_mor
 
 
 def test_a_container_that_is_given_fewer_gpus_than_its_bus_has_is_connected_once(make_node: Any) -> None:
-    node = make_node(still=True, setup=lambda gpus: gpus[2].hide())
-    node.scrape()
+    node = make_node(still=True, setup=lambda gpus: gpus[2].hide(), scraped=True)
     _scraped_for(node, 1200)
     assert _inits(node) == 1
 
@@ -164,8 +161,7 @@ def test_a_gpu_that_comes_while_a_neighbour_hangs_waits_for_it_and_the_others_do
 
 @pytest.mark.parametrize("illness", ["lose", "require_reset", "lie", "hang"])
 def test_a_gpu_that_is_ill_is_none_that_came(make_node: Any, illness: str) -> None:
-    node = make_node(still=True)
-    node.scrape()
+    node = make_node(still=True, scraped=True)
     getattr(node.gpus[1], illness)()
     node.scrape(0.5)
     for _ in range(20):
@@ -273,8 +269,7 @@ def test_a_gpu_that_a_driver_takes_ends_the_pause_before_the_next_try(
     node.gpus.fail_init(0)
     for index in range(3):
         hands_of(node).bind_only_in_sysfs(index)
-    node.clock.now += 1
-    assert node.scrape().downs == {}
+    assert node.scrape_every(1).downs == {}
     assert _inits(node) == tries + 1
 
 
@@ -286,8 +281,7 @@ def test_a_connection_that_fails_when_it_is_made_anew_is_tried_again(make_node: 
     _scraped_for(node, 15)
     node.gpus.fail_init(999)
     hands.take_back(1)
-    node.clock.now += 15
-    assert node.scrape().downs == {"nvml": "unknown_error", **dict.fromkeys("02", "unknown_error")}
+    assert node.scrape_every(15).downs == {"nvml": "unknown_error", **dict.fromkeys("02", "unknown_error")}
     node.gpus.fail_init(0)
     scrape = _scraped_for(node, 15)
     assert scrape.downs == {}

@@ -15,8 +15,7 @@ def _inits(node: Any) -> int:
 
 
 def _later(node: Any) -> Any:
-    node.clock.now += 15
-    return node.scrape()
+    return node.scrape_every(15)
 
 
 def test_a_divided_neighbour_keeps_its_instances_and_one_comes_back_divided(make_node: Any, hands_of: Any) -> None:

@@ -50,8 +50,7 @@ def test_each_instance_has_its_own_profiling(node: Any) -> None:
     second = {**INSTANCES[2], "gpm": {"1": 0.0}}
     node.gpus[1].set(mig=[first, None, second])
     assert node.scrape().values("DCGM_FI_PROF_GR_ENGINE_ACTIVE", GPU_I_ID="7") == {}  # nothing to compare with yet
-    node.clock.now += 15
-    scrape = node.scrape()
+    scrape = node.scrape_every(15)
     assert scrape.value("DCGM_FI_PROF_GR_ENGINE_ACTIVE", gpu="1", GPU_I_ID="7", GPU_I_PROFILE="1g.10gb") == 0.8
     assert scrape.value("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", gpu="1", GPU_I_ID="7") == 0.4
     assert scrape.value("DCGM_FI_PROF_GR_ENGINE_ACTIVE", gpu="1", GPU_I_ID="5") == 0
@@ -60,8 +59,7 @@ def test_each_instance_has_its_own_profiling(node: Any) -> None:
 def test_an_instance_without_profiling_keeps_its_memory(node: Any) -> None:
     node.gpus[1].set(errors={"nvmlGpmMigSampleGet": 3})
     node.scrape()
-    node.clock.now += 15
-    scrape = node.scrape()
+    scrape = node.scrape_every(15)
     assert scrape.downs == {}
     assert scrape.values("DCGM_FI_PROF_GR_ENGINE_ACTIVE", gpu="1", GPU_I_ID="7") == {}
     assert scrape.value("DCGM_FI_DEV_FB_USED", gpu="1", GPU_I_ID="7") == 1200
@@ -82,8 +80,7 @@ def test_a_gpu_that_cannot_be_divided_has_no_mode(make_node: Any) -> None:
 def test_an_instance_that_is_destroyed_goes_without_its_neighbours(node: Any) -> None:
     node.scrape()
     node.gpus[1].set(mig=[None, None, INSTANCES[2]])
-    node.clock.now += 5
-    scrape = node.scrape()
+    scrape = node.scrape_every(5)
     assert scrape.downs == {}
     assert scrape.values("DCGM_FI_DEV_FB_USED", gpu="1", GPU_I_ID="7") == {}
     assert scrape.value("DCGM_FI_DEV_FB_USED", gpu="1", GPU_I_ID="5") == 30
@@ -95,8 +92,7 @@ def test_a_gpu_divided_anew_serves_its_new_instances_and_nothing_of_the_old_ones
     assert node.scrape().values("DCGM_FI_DEV_FB_USED", GPU_I_ID="7", GPU_I_PROFILE="1g.10gb")
     # The new instance has the old one's place among the GPU's, and so perhaps its handle.
     node.gpus[0].set(mig=[{"id": 1, "profile": "3g.40gb", "used_mib": 30_000, "total_mib": 40_000}])
-    node.clock.now += 15
-    scrape = node.scrape()
+    scrape = node.scrape_every(15)
     assert scrape.value("DCGM_FI_DEV_FB_USED", GPU_I_ID="1", GPU_I_PROFILE="3g.40gb") == 30_000
     assert scrape.values("DCGM_FI_DEV_FB_USED", GPU_I_ID="7") == {}
 
@@ -105,13 +101,11 @@ def test_a_gpu_that_is_divided_or_made_whole_shows_it_at_the_next_scrape(make_no
     node = make_node(count=1, still=True)
     assert node.scrape().value("DCGM_FI_DEV_MIG_MODE") == 0
     node.gpus[0].set(mig=INSTANCES)
-    node.clock.now += 5
-    scrape = node.scrape()
+    scrape = node.scrape_every(5)
     assert scrape.value("DCGM_FI_DEV_MIG_MODE") == 1
     assert len(scrape.values("pyrometer_gpu_mig_instance_info")) == 2
     node.gpus[0].set(mig=None)
-    node.clock.now += 5
-    scrape = node.scrape()
+    scrape = node.scrape_every(5)
     assert scrape.value("DCGM_FI_DEV_MIG_MODE") == 0
     assert scrape.values("pyrometer_gpu_mig_instance_info") == {}
     assert scrape.downs == {}
@@ -123,20 +117,17 @@ def test_a_new_instance_is_seen_at_the_next_scrape_and_its_neighbours_go_on(node
     node.gpus[1].set(mig=gpm)
     node.scrape()
     node.gpus[1].set(mig=[gpm[0], {"id": 9, "profile": "1g.10gb", "gpm": {"1": 60.0}}, gpm[2]])
-    node.clock.now += 5
-    scrape = node.scrape()
+    scrape = node.scrape_every(5)
     assert scrape.value("DCGM_FI_DEV_FB_USED", gpu="1", GPU_I_ID="9") == 12
     assert scrape.value("pyrometer_gpu_mig_instance_info", gpu="1", GPU_I_ID="9") == 1
     assert scrape.value("DCGM_FI_PROF_GR_ENGINE_ACTIVE", gpu="1", GPU_I_ID="7") == 0.8
-    node.clock.now += 5
-    assert node.scrape().value("DCGM_FI_PROF_GR_ENGINE_ACTIVE", gpu="1", GPU_I_ID="9") == 0.6
+    assert node.scrape_every(5).value("DCGM_FI_PROF_GR_ENGINE_ACTIVE", gpu="1", GPU_I_ID="9") == 0.6
 
 
 def test_an_instance_that_was_destroyed_and_made_anew_between_two_scrapes_is_another(node: Any) -> None:
     node.scrape()
     node.gpus[1].set(mig=[{**INSTANCES[0], "profile": "2g.20gb", "used_mib": 7}, None, INSTANCES[2]])
-    node.clock.now += 5
-    scrape = node.scrape()
+    scrape = node.scrape_every(5)
     assert scrape.value("DCGM_FI_DEV_FB_USED", gpu="1", GPU_I_ID="7", GPU_I_PROFILE="2g.20gb") == 7
     assert len(scrape.values("pyrometer_gpu_mig_instance_info", gpu="1", GPU_I_ID="7")) == 1
 
@@ -148,8 +139,7 @@ def test_one_compute_instance_of_a_gpu_instance_may_go_and_the_gpu_instance_stay
     assert len(scrape.values("pyrometer_gpu_mig_instance_info", gpu="1")) == 2
     assert scrape.value("DCGM_FI_DEV_FB_USED", gpu="1", GPU_I_ID="5") == 30
     node.gpus[1].set(mig=[None, both])
-    node.clock.now += 5
-    scrape = node.scrape()
+    scrape = node.scrape_every(5)
     assert len(scrape.values("pyrometer_gpu_mig_instance_info", gpu="1")) == 1
     assert scrape.value("DCGM_FI_DEV_FB_USED", gpu="1", GPU_I_ID="5") == 30
 
@@ -158,8 +148,7 @@ def test_what_does_not_change_is_not_asked_again(node: Any) -> None:
     node.scrape()
     before = dict(node.library.calls)
     for _ in range(4):
-        node.clock.now += 5
-        node.scrape()
+        node.scrape_every(5)
     asked = {name: node.library.calls[name] - before.get(name, 0) for name in node.library.calls}
     # The whole GPU's mode, of both; the instances' places, names and ids once at most, as everything is once a minute.
     assert asked["nvmlDeviceGetMigMode"] == 2 * 4

@@ -18,8 +18,7 @@ def _calls(node: Any) -> int:
 
 
 def test_links_are_asked_one_by_one_only_to_compare_once_a_minute(make_node: Any) -> None:
-    node = make_node(count=1, still=True)
-    node.scrape()
+    node = make_node(count=1, still=True, scraped=True)
     assert _calls(node) == 18
     node.clock.now += 15
     node.gpus[0].set(nvlinks_down=[3])
@@ -41,16 +40,14 @@ def test_where_the_field_says_something_else_than_the_call_the_call_counts(make_
 
 
 def test_a_field_that_stops_to_tell_is_replaced_by_the_call_at_once(make_node: Any) -> None:
-    node = make_node(count=1, still=True)
-    node.scrape()
+    node = make_node(count=1, still=True, scraped=True)
     node.gpus[0].set(nvlinks_down=[3], nvlink_state_field=None)
     node.clock.now += 15
     assert _down(node) == {"3"}
 
 
 def test_a_field_that_freezes_is_found_out_within_a_minute(make_node: Any) -> None:
-    node = make_node(count=1, still=True)
-    node.scrape()
+    node = make_node(count=1, still=True, scraped=True)
     node.gpus[0].set(nvlinks_down=[3], nvlink_state_field=1)
     for _ in range(2):
         node.clock.now += 60

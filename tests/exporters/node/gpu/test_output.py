@@ -24,8 +24,7 @@ def text(make_node: Any) -> str:
     node = make_node(count=2, still=True)
     node.gpus[0].load()
     node.gpus[1].throttle("hw_thermal", sm_clock=1200, temperature=91)
-    node.clock.now += 10
-    return Renderer().text(node.scrape().samples).decode()
+    return Renderer().text(node.scrape_every(10).samples).decode()
 
 
 def test_output_is_the_golden_one(text: str, golden: Callable[[str, str], None]) -> None:
@@ -82,8 +81,7 @@ def test_host_label_can_be_spelled_as_the_newer_dcgm_exporter_does(make_node: An
 def test_dcgm_units(make_node: Any) -> None:
     node = make_node(count=1, still=True)
     node.gpus[0].load(power_watts=500, memory_used_mib=1024)
-    node.clock.now += 2
-    scrape = node.scrape()
+    scrape = node.scrape_every(2)
     assert scrape.value("DCGM_FI_DEV_POWER_USAGE") == 500
     assert scrape.value("DCGM_FI_DEV_FB_USED") == 1024
     assert scrape.value("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION") == 1_000_000
@@ -112,11 +110,9 @@ def test_every_reason_has_a_value_and_one_method_from_first_sight_on(make_node: 
 def test_thermal_times_are_right_on_every_driver_and_say_their_method(
     make_node: Any, driver: str, sampled: set[str]
 ) -> None:
-    node = make_node(count=1, driver=driver, still=True)
-    node.scrape()
+    node = make_node(count=1, driver=driver, still=True, scraped=True)
     node.gpus[0].throttle("hw_thermal")
-    node.clock.now += 3
-    scrape = node.scrape()
+    scrape = node.scrape_every(3)
     methods = {labels[2]: labels[3] for labels in scrape.values("pyrometer_gpu_clock_event_method_info")}
     always = {"gpu_idle", "clocks_setting", "hw_slowdown", "display_clocks"}
     assert {reason for reason, method in methods.items() if method == "sampled"} == sampled | always
@@ -133,8 +129,7 @@ def test_reasons_that_an_old_bitmask_cannot_show_are_absent_without_their_counte
 
 
 def test_field_values_are_read_in_one_call_per_gpu(make_node: Any) -> None:
-    node = make_node(count=2)
-    node.scrape()
+    node = make_node(count=2, scraped=True)
     before = node.library.calls["nvmlDeviceGetFieldValues"]
     node.scrape()
     assert node.library.calls["nvmlDeviceGetFieldValues"] - before == 2
@@ -142,19 +137,15 @@ def test_field_values_are_read_in_one_call_per_gpu(make_node: Any) -> None:
 
 def test_after_a_reload_the_method_is_the_new_drivers(make_node: Any) -> None:
     # Kept to the sampler of the old driver, a restart of the exporter would look like minutes of heat at once.
-    node = make_node(count=1, driver="570.86.15", still=True)
-    node.scrape()
+    node = make_node(count=1, driver="570.86.15", still=True, scraped=True)
     node.gpus.reload_driver("590.48.01")
-    for _ in range(3):
-        node.clock.now += 60
-        scrape = node.scrape()
+    scrape = node.scrape_every(60, times=3)
     methods = {labels[2]: labels[3] for labels in scrape.values("pyrometer_gpu_clock_event_method_info")}
     assert (methods["hw_thermal"], methods["hw_slowdown"]) == ("counter", "sampled")
 
 
 def test_after_a_restart_the_drivers_counters_go_on_and_the_samplers_begin_at_0(make_node: Any) -> None:
-    node = make_node(count=1, still=True)
-    node.scrape()
+    node = make_node(count=1, still=True, scraped=True)
     node.gpus[0].throttle("hw_thermal")
     node.clock.now += 30
     restarted = node.restarted().scrape()

@@ -13,10 +13,7 @@ from pyrometer_simulator.nvml.pci_bus import PciBus
 
 def _reloaded(node: Any) -> Any:
     node.gpus.reload_driver()
-    for _ in range(3):
-        node.clock.now += 60
-        scrape = node.scrape()
-    return scrape
+    return node.scrape_every(60, times=3)
 
 
 def _numbers(node: Any, scrape: Any) -> dict[int, str]:
@@ -88,8 +85,7 @@ def _give(sysfs: Path, gpu: Any, driver: str) -> None:
 def test_a_gpu_given_to_a_virtual_machine_is_no_lost_one_and_is_served_again_after_it(
     make_node: Any, sysfs: Path
 ) -> None:
-    node = make_node(still=True)
-    node.scrape()
+    node = make_node(still=True, scraped=True)
     node.log.write(f"NVRM: Xid (PCI:{node.gpus[1].pci_bus_id[4:]}): 48, pid=1, name=x, DBE")
     _give(sysfs, node.gpus[1], "vfio-pci")
     node.gpus[1].lose()
@@ -111,8 +107,7 @@ def test_a_gpu_given_to_a_virtual_machine_is_no_lost_one_and_is_served_again_aft
 
 
 def test_an_excluded_gpu_stays_closed_when_the_driver_comes_back(make_node: Any) -> None:
-    node = make_node("--collector.gpu.device-exclude=0000:2a:00.0", still=True)
-    node.scrape()
+    node = make_node("--collector.gpu.device-exclude=0000:2a:00.0", still=True, scraped=True)
     _reloaded(node)
     assert node.gpus[1].opened == 0
 

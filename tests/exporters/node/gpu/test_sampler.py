@@ -142,8 +142,7 @@ def _counted(is_on: Callable[[float], bool], end: float) -> tuple[float, list[fl
 
 
 def test_a_pulse_of_200_ms_between_two_scrapes_is_visible_afterwards_by_either_way(make_node: Any) -> None:
-    node = make_node(count=1)
-    node.scrape()
+    node = make_node(count=1, scraped=True)
     for pulses in range(1, 6):  # a machine under load may keep the sampler from its reads: not five times in a row
         node.gpus[0].pulse("hw_thermal", seconds=0.2, delay=0.1)
         _until_over(time.monotonic() + 0.3)
@@ -172,8 +171,7 @@ def test_a_slowdown_that_only_the_driver_counted_makes_the_sampler_look_often(ma
 
 
 def test_a_power_cap_that_the_driver_counts_leaves_the_sampler_at_rest(make_node: Any) -> None:
-    node = make_node(count=1, driver="595.45.04")
-    node.scrape()
+    node = make_node(count=1, driver="595.45.04", scraped=True)
     node.gpus[0].pulse("power_cap", seconds=0.05)
     _until_over(time.monotonic() + 0.1)
     scrape = node.scrape()

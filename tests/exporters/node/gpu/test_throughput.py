@@ -44,9 +44,7 @@ def test_nvlink_bandwidth_is_in_the_unit_of_dcgm(make_node: Any) -> None:
 
 def test_gpu_without_nvlink_has_no_nvlink_series(make_node: Any) -> None:
     node = make_node(count=1, still=True, setup=of_model("NVIDIA H100 PCIe"))
-    for _ in range(2):
-        node.clock.now += 15
-        scrape = node.scrape()
+    scrape = node.scrape_every(15, times=2)
     assert not {SENT, RECEIVED, DCGM_TOTAL, DCGM_L0} & scrape.names_of("0")
 
 
@@ -56,9 +54,7 @@ def test_driver_reload_starts_nvlink_anew_without_a_negative_rate(make_node: Any
     node.scrape()
     node.gpus.reload_driver()
     node.gpus[0].set(nvlink_bytes=[1024, 1024])
-    for _ in range(3):
-        node.clock.now += 15
-        scrape = node.scrape()
+    scrape = node.scrape_every(15, times=3)
     assert scrape.value(SENT) == 1024
     assert scrape.value(DCGM_TOTAL) == 0
 
@@ -103,11 +99,9 @@ def test_pcie_counters_come_from_gpm_where_it_has_them_and_from_nowhere_else(mak
     node = make_node(count=1, still=True, driver="595.45.04")
     node.gpus[0].set(pcie_bytes=[5 * GIB, 6 * GIB])
     assert node.scrape().value("pyrometer_gpu_pcie_transmitted_bytes_total") is None  # GPM needs two samples
-    node.clock.now += 15
-    assert node.scrape().value("pyrometer_gpu_pcie_transmitted_bytes_total") == 5 * GIB
+    assert node.scrape_every(15).value("pyrometer_gpu_pcie_transmitted_bytes_total") == 5 * GIB
     node.gpus[0].set(pcie_bytes=[GIB, GIB])  # small, yet believed
-    node.clock.now += 15
-    assert node.scrape().value("pyrometer_gpu_pcie_received_bytes_total") == GIB
+    assert node.scrape_every(15).value("pyrometer_gpu_pcie_received_bytes_total") == GIB
 
 
 def test_pcie_counters_of_gpus_without_gpm_come_from_field_values_on_new_drivers_too(make_node: Any) -> None:
@@ -117,6 +111,5 @@ def test_pcie_counters_of_gpus_without_gpm_come_from_field_values_on_new_drivers
 
 
 def test_slow_call_for_pcie_throughput_is_never_made(make_node: Any) -> None:
-    node = make_node(count=1)
-    node.scrape()
+    node = make_node(count=1, scraped=True)
     assert "nvmlDeviceGetPcieThroughput" not in node.library.calls

@@ -28,9 +28,7 @@ def node(make_node: Any, tmp_path: Path) -> Any:
     """Two GPUs, scraped once, and an exporter that keeps state."""
     state = tmp_path / "state"
     state.mkdir()
-    made = make_node(count=2, state=state)
-    made.scrape()
-    return made
+    return make_node(count=2, state=state, scraped=True)
 
 
 def _until(node: Any, gpu: str, expected: dict[str, float]) -> Any:
@@ -178,11 +176,9 @@ def test_a_gpu_that_refuses_to_record_for_no_reason_is_served_and_asked_again(ma
         assert node.scrape().downs == {}
     assert node.library.calls["nvmlDeviceRegisterEvents"] == 1
     node.gpus[0].set(errors={})
-    node.clock.now += 60
-    node.scrape()
+    node.scrape_every(60)
     report_xid(node.gpus[0], 48)
-    node.clock.now += 15
-    assert node.scrape().value(ERRORS, gpu="0", xid="48") == 1
+    assert node.scrape_every(15).value(ERRORS, gpu="0", xid="48") == 1
     calls = node.library.calls
     assert calls["nvmlEventSetCreate"] - calls["nvmlEventSetFree"] == 1
 
@@ -356,8 +352,7 @@ def test_a_gpu_that_nvml_never_presented_has_its_address_and_its_critical_codes_
 
 
 def test_an_xid_of_a_gpu_that_only_the_log_knows_is_kept(make_node: Any) -> None:
-    node = make_node(count=1)
-    node.scrape()
+    node = make_node(count=1, scraped=True)
     node.log.xid("0000:99:00.0", 79, "GPU has fallen off the bus.")
     end = time.monotonic() + 30
     while not node.scrape().value(ERRORS, gpu="0000:99:00.0", uuid="", xid="79"):
@@ -376,8 +371,7 @@ def test_an_excluded_gpu_that_nvml_never_presented_stays_out(make_node: Any, fla
 
 
 def test_xids_of_an_excluded_gpu_are_not_served(make_node: Any) -> None:
-    node = make_node("--collector.gpu.device-exclude=1", count=2)
-    node.scrape()
+    node = make_node("--collector.gpu.device-exclude=1", count=2, scraped=True)
     node.log.xid(node.gpus[1].pci_bus_id, 79, "GPU has fallen off the bus.")
     node.log.xid(node.gpus[0].pci_bus_id, 31, "MMU Fault")
     scrape = _until(node, "0", {"31": 1})
