@@ -87,11 +87,11 @@ class LedgerCollector:
             self._state_error = error
 
     def _publish(self) -> None:
-        found = [
+        samples = [
             sample for run, book in self._ledger.books.items() for sample in book_samples(run, book, self._targets)
         ]
         with self._lock:
-            self._served = found
+            self._served = samples
 
 
 def targets(given: Iterable[str]) -> dict[str, float]:
@@ -100,16 +100,16 @@ def targets(given: Iterable[str]) -> dict[str, float]:
     Raises:
         UsageError: An item has another form, or names a run twice.
     """
-    found: dict[str, float] = {}
+    tokens_of: dict[str, float] = {}
     for item in given:
         run, _, text = item.rpartition("=")
         tokens = _number(text)
-        if not run or run in found or not 0 < tokens < 1e30:
+        if not run or run in tokens_of or not 0 < tokens < 1e30:
             raise UsageError(
                 f"--collector.ledger.target={item}: give each run once, as RUN=TOKENS, such as llama-8b=15e12"
             )
-        found[run] = tokens
-    return found
+        tokens_of[run] = tokens
+    return tokens_of
 
 
 def _number(text: str) -> float:
@@ -121,8 +121,8 @@ def _number(text: str) -> float:
 
 def _matcher(text: str) -> str:
     """Return a flag's label matchers, ready to append to others; checked, as a wrong one could query anything."""
-    one = r'[a-zA-Z_][a-zA-Z0-9_]*(=|!=|=~|!~)"(?:[^"\\]|\\.)*"'
-    if text and not re.fullmatch(rf"{one}(,{one})*", text):
+    matcher = r'[a-zA-Z_][a-zA-Z0-9_]*(=|!=|=~|!~)"(?:[^"\\]|\\.)*"'
+    if text and not re.fullmatch(rf"{matcher}(,{matcher})*", text):
         raise UsageError(f'--collector.ledger.match={text}: not label matchers such as cluster="c1"')
     return f",{text}" if text else ""
 

@@ -135,17 +135,17 @@ def facts_of(series: Iterable[Series], worlds: Mapping[str, float]) -> dict[str,
     for item in series:
         kind = batches if item.labels.get("__name__", "").startswith("pyrometer_train_batch_") else ranks
         kind.setdefault(item.labels.get("run", ""), []).append(item)
-    found = {}
+    by_run = {}
     for run in batches.keys() | ranks.keys():
-        facts = found[run] = Facts(steps=sorted(_steps(batches.get(run, []))))
-        for own in _by_process(ranks.get(run, [])).values():
-            _add_process(facts, own, worlds.get(run))
+        facts = by_run[run] = Facts(steps=sorted(_steps(batches.get(run, []))))
+        for process in _by_process(ranks.get(run, [])).values():
+            _add_process(facts, process, worlds.get(run))
         facts.births.sort()
         facts.statuses.sort(key=lambda seen: seen.at)
         facts.parts.sort()
         facts.doing.sort()
         facts.tokens.sort()
-    return found
+    return by_run
 
 
 def milliseconds(seconds: float) -> int:
@@ -180,19 +180,19 @@ Process = dict[str, list[Series]]
 
 
 def _by_process(series: Iterable[Series]) -> dict[tuple[str, str, str], Process]:
-    found: dict[tuple[str, str, str], Process] = {}
+    processes: dict[tuple[str, str, str], Process] = {}
     for item in series:
         labels = item.labels
         where = (labels.get("attempt", ""), labels.get("node", ""), labels.get("instance", ""))
-        found.setdefault(where, {}).setdefault(labels["__name__"], []).append(item)
-    return found
+        processes.setdefault(where, {}).setdefault(labels["__name__"], []).append(item)
+    return processes
 
 
-def _add_process(facts: Facts, own: Process, world: float | None) -> None:
-    starts = _values(own, "pyrometer_train_rank_start_timestamp_seconds")
-    up = _values(own, "pyrometer_train_rank_up")
-    steps = _values(own, "pyrometer_train_steps_total")
-    attempt = next((item.labels.get("attempt", "") for items in own.values() for item in items), "")
+def _add_process(facts: Facts, process: Process, world: float | None) -> None:
+    starts = _values(process, "pyrometer_train_rank_start_timestamp_seconds")
+    up = _values(process, "pyrometer_train_rank_up")
+    steps = _values(process, "pyrometer_train_steps_total")
+    attempt = next((item.labels.get("attempt", "") for items in process.values() for item in items), "")
     latest: int | None = None
     for at in sorted(starts):
         life = milliseconds(starts[at])
@@ -202,15 +202,15 @@ def _add_process(facts: Facts, own: Process, world: float | None) -> None:
     for at in sorted(steps):
         life_then = milliseconds(starts[at]) if at in starts else None
         facts.statuses.append(RankStatus(at, _status(up.get(at), known=life_then is not None), life_then))
-    for part in own.get("pyrometer_train_step_part_seconds_total", []):
+    for part in process.get("pyrometer_train_step_part_seconds_total", []):
         if part.labels.get("part") in ("checkpoint", "eval"):
             key = "/".join(part.labels.get(name, "") for name in ("attempt", "node", "instance", "part"))
             samples = ((milliseconds(at), milliseconds(value)) for at, value in part.points)
             facts.parts += [PartSample(at, key, part.labels["part"], value) for at, value in samples]
-    for doing in own.get("pyrometer_train_current_part_seconds", []):
+    for doing in process.get("pyrometer_train_current_part_seconds", []):
         facts.doing += [(milliseconds(at), doing.labels.get("part", "")) for at, _ in doing.points]
     if world is not None:
-        facts.tokens += _tokens_per_step(steps, _values(own, "pyrometer_train_tokens_total"), world)
+        facts.tokens += _tokens_per_step(steps, _values(process, "pyrometer_train_tokens_total"), world)
 
 
 def _status(up: float | None, *, known: bool) -> Status:
@@ -219,8 +219,8 @@ def _status(up: float | None, *, known: bool) -> Status:
     return "alive" if up else "dead"
 
 
-def _values(own: Process, name: str) -> dict[int, float]:
-    return {milliseconds(at): value for item in own.get(name, []) for at, value in item.points}
+def _values(process: Process, name: str) -> dict[int, float]:
+    return {milliseconds(at): value for item in process.get(name, []) for at, value in item.points}
 
 
 def _tokens_per_step(

@@ -73,8 +73,8 @@ class Ledger:
         if newest is None or newest - LAG_MS <= since:
             return
         facts, settled = read(prometheus, since, until, match), newest - LAG_MS
-        for run, known in facts.items():
-            if run not in self.books and (begun := begin(known, since, settled)) is not None:
+        for run, facts_of_run in facts.items():
+            if run not in self.books and (begun := begin(facts_of_run, since, settled)) is not None:
                 self.books[run] = begun
         for run, book in self.books.items():
             settle(book, facts.get(run, Facts()), settled)
@@ -107,8 +107,8 @@ def newest_scrape(prometheus: Prometheus, at: int, match: str) -> int | None:
     Raises:
         PartError: Prometheus failed.
     """
-    found = prometheus.instant(NEWEST.replace("MATCH", match), at / 1000)
-    return milliseconds(found[0].points[0][1]) if found else None
+    series = prometheus.instant(NEWEST.replace("MATCH", match), at / 1000)
+    return milliseconds(series[0].points[0][1]) if series else None
 
 
 def read(prometheus: Prometheus, since: int, until: int, match: str) -> dict[str, Facts]:
@@ -126,9 +126,9 @@ def read(prometheus: Prometheus, since: int, until: int, match: str) -> dict[str
         worlds[item.labels.get("run", "")] = float(item.labels.get("world_size") or 0)
     facts = facts_of(series, worlds)
     for item in prometheus.range(ANY_ALIVE.replace("MATCH", match), since / 1000, until / 1000, ANY_STEP_MS / 1000):
-        own = facts.get(item.labels.get("run", ""))
-        if own is not None:
-            _add_hearsay(own, [milliseconds(at) for at, value in item.points if value == 0])
+        facts_of_run = facts.get(item.labels.get("run", ""))
+        if facts_of_run is not None:
+            _add_hearsay(facts_of_run, [milliseconds(at) for at, value in item.points if value == 0])
     return facts
 
 

@@ -43,13 +43,13 @@ class SlurmCollector:
             return getattr(context.flags, f"collector.slurm.{name}")
 
         self._watched = watched_runs(flag("run") or ())
-        asked = slurm or SlurmCommands(
+        commands = slurm or SlurmCommands(
             flag("squeue"), flag("sinfo"), flag("partitions"), flag("users"), flag("timeout")
         )
         pace = flag("interval"), flag("timeout")
         names = [run.job_name for run in self._watched if run.job_name]
-        self._squeue = _Command("squeue", *pace, lambda: _queue(asked, names), context.clock)
-        self._sinfo = _Command("sinfo", *pace, lambda: nodes_of(asked.nodes()), context.clock)
+        self._squeue = _Command("squeue", *pace, lambda: _queue(commands, names), context.clock)
+        self._sinfo = _Command("sinfo", *pace, lambda: nodes_of(commands.nodes()), context.clock)
 
     def collect(self, until: float) -> Iterable[Sample | Down]:
         """See :class:`~pyrometer_exporters.framework.collector.Collector`."""
@@ -84,23 +84,23 @@ class _Command(Generic[T]):
         yield from samples
 
 
-def _queue(asked: Slurm, names: Sequence[str]) -> Queue:
+def _queue(commands: Slurm, names: Sequence[str]) -> Queue:
     """Return the whole queue, or, where that is too long for one answer, the jobs of these names.
 
     Raises:
         PartError: Neither could be read.
     """
     try:
-        return Queue(_jobs(asked))
+        return Queue(_jobs(commands))
     except PartError as error:
         if not names or error.reason not in _TOO_LONG:
             raise
-        return Queue(_jobs(asked, names), error)
+        return Queue(_jobs(commands, names), error)
 
 
-def _jobs(asked: Slurm, names: Sequence[str] = ()) -> list[Job]:
+def _jobs(commands: Slurm, names: Sequence[str] = ()) -> list[Job]:
     reader = JobReader()
-    asked.jobs(reader.feed, names)
+    commands.jobs(reader.feed, names)
     return reader.finish()
 
 
@@ -110,18 +110,18 @@ def watched_runs(given: Iterable[str]) -> list[WatchedRun]:
     Raises:
         UsageError: An item has no name, an invalid expression, or a name that was given before.
     """
-    found: dict[str, WatchedRun] = {}
+    runs: dict[str, WatchedRun] = {}
     for item in given:
         run, _, pattern = item.partition("=")
-        if not run or run in found:
-            why = "is given twice" if run in found else "has no name"
+        if not run or run in runs:
+            why = "is given twice" if run in runs else "has no name"
             msg = f"--collector.slurm.run={item}: the run {why}; give each as NAME or NAME=REGEXP of its jobs' names"
             raise UsageError(msg)
         if pattern:
-            found[run] = WatchedRun(run, _pattern(item, pattern))
+            runs[run] = WatchedRun(run, _pattern(item, pattern))
         else:  # squeue takes a comma for the end of a name
-            found[run] = WatchedRun(run, re.compile(f"^{re.escape(run)}$"), "" if "," in run else run)
-    return list(found.values())
+            runs[run] = WatchedRun(run, re.compile(f"^{re.escape(run)}$"), "" if "," in run else run)
+    return list(runs.values())
 
 
 def _pattern(item: str, pattern: str) -> re.Pattern[str]:

@@ -61,11 +61,11 @@ def queue_samples(queue: Queue, watched: Iterable[WatchedRun]) -> Iterator[Sampl
 def run_samples(jobs: Sequence[Job], watched: Iterable[WatchedRun]) -> Iterator[Sample]:
     """Return the samples of watched runs; each has every state, 0 included."""
     for run in watched:
-        own = run.of(jobs)
-        counts = Counter(job.state for job in own)
+        jobs_of_run = run.of(jobs)
+        counts = Counter(job.state for job in jobs_of_run)
         for state in job_states.STATES:
             yield RUN_JOBS.sample(counts[state], run.run, state)
-        for job in own[:MAX_LISTED_JOBS]:
+        for job in jobs_of_run[:MAX_LISTED_JOBS]:
             reason = job.reason[:MAX_REASON]
             yield RUN_JOB_INFO.sample(1, run.run, job.job_id, job.name, job.user, job.partition, job.state, reason)
 

@@ -52,13 +52,13 @@ def nodes_of(data: bytes) -> list[Node]:
     Raises:
         PartError: The answer is no such document, see :func:`document`.
     """
-    found: dict[str, Node] = {}
+    nodes: dict[str, Node] = {}
     for entry in document(data, "sinfo", "nodes", "statistics"):
         for node in _nodes(entry):
-            known = found.get(node.name)
-            more = () if known is None else tuple(p for p in known.partitions if p not in node.partitions)
-            found[node.name] = replace(node, partitions=(*more, *node.partitions))
-    return list(found.values())
+            before = nodes.get(node.name)
+            more = () if before is None else tuple(p for p in before.partitions if p not in node.partitions)
+            nodes[node.name] = replace(node, partitions=(*more, *node.partitions))
+    return list(nodes.values())
 
 
 def state_of(flags: frozenset[str]) -> str | None:

@@ -27,19 +27,19 @@ def document(data: bytes, *keys: str) -> list[Mapping[str, Any]]:
             not look like an empty queue.
     """
     try:
-        found = json.loads(data)
+        content = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise PartError("bad_answer", f"not JSON: {error}") from None
-    return checked(found, *keys)
+    return checked(content, *keys)
 
 
-def checked(found: object, *keys: str) -> list[Mapping[str, Any]]:
+def checked(content: object, *keys: str) -> list[Mapping[str, Any]]:
     """Return the entries of a document that was read; raises as :func:`document` does."""
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise PartError("bad_answer", "JSON, but not an object")
-    if found.get("errors"):
-        raise PartError("refused", _first_error(found["errors"]))
-    entries = next((found[key] for key in keys if isinstance(found.get(key), list)), None)
+    if content.get("errors"):
+        raise PartError("refused", _first_error(content["errors"]))
+    entries = next((content[key] for key in keys if isinstance(content.get(key), list)), None)
     if entries is None:
         raise PartError("bad_answer", f"no list named {' or '.join(keys)}")
     return [entry for entry in entries if isinstance(entry, dict)]
@@ -70,8 +70,8 @@ def text(value: object) -> str:
     """Return a text, a number as its digits, or an empty text for anything else."""
     if isinstance(value, str):
         return value.strip()
-    found = number(value)
-    return "" if found is None else f"{found:.0f}"
+    digits = number(value)
+    return "" if digits is None else f"{digits:.0f}"
 
 
 def names(value: object) -> Iterator[str]:
@@ -89,16 +89,16 @@ def names(value: object) -> Iterator[str]:
 
 
 def _written_out(item: str, most: int) -> Iterator[str]:
-    found = _BRACKET.match(item)
-    if found is None:
+    match = _BRACKET.match(item)
+    if match is None:
         yield item
         return
-    for part in found["ranges"].split(","):
+    for part in match["ranges"].split(","):
         first, _, last = part.partition("-")
         if first.isdecimal() and (last or first).isdecimal():
             for index in range(int(first), min(int(last or first), int(first) + most) + 1):
                 # Only the first bracket: a second stays as it is, and still tells such nodes apart.
-                yield f"{found['head']}{index:0{len(first)}d}{found['tail']}"
+                yield f"{match['head']}{index:0{len(first)}d}{match['tail']}"
 
 
 def _first_error(errors: object) -> str:

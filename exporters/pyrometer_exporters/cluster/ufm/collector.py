@@ -43,10 +43,10 @@ class UfmCollector:
         self._clock = context.clock
         self._reader = Reader(self._path, zone, StateFile(context.state, "ufm.json", version=1))
         self._counter_init = CounterInit(self._counted_before())
-        asked = prometheus or HttpPrometheus(getattr(context.flags, "prometheus.url"))
+        source = prometheus or HttpPrometheus(getattr(context.flags, "prometheus.url"))
         self._log = Poller("ufm-log", LOOK_SECONDS, READ_SECONDS, self._reader.turn, context.clock)
         self._ports = Poller(
-            "ufm-ports", PORTS_SECONDS, QUERY_SECONDS, lambda: host_ports(asked, context.clock.wall()), context.clock
+            "ufm-ports", PORTS_SECONDS, QUERY_SECONDS, lambda: host_ports(source, context.clock.wall()), context.clock
         )
         self._log.start()
         self._ports.start()

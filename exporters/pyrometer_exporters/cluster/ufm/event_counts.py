@@ -71,19 +71,19 @@ class EventCounts:
         if event.number == SUPPRESSION:
             self.suppressed_at = self.last_event
             self.suppressing = not any(word in event.message.lower() for word in _OVER)
-        found = [self._normal(end) for end in ends(event)]
+        link_ends = [self._normal(end) for end in ends(event)]
         if event.number in (LINK_UP, LINK_DOWN):
-            self._link(found, cable(event))
-        return found
+            self._link(link_ends, cable(event))
+        return link_ends
 
     def count(self, event: Event, zone: tzinfo | None) -> None:
         """Count an event, once, where it happened."""
-        found = self.learn(event, zone)
+        link_ends = self.learn(event, zone)
         self._add(self.numbers, event.number, MAX_NUMBERS, "number")
         if event.number not in PLACED:
             return
         reason = unhealthy_reason(event.message) if event.number == UNHEALTHY else ""
-        for place in _places(event.number, reason, found):
+        for place in _places(event.number, reason, link_ends):
             self._add(self.places, place, MAX_PLACES, "place")
         serial = cable(event)
         if serial:
@@ -118,16 +118,16 @@ class EventCounts:
             return replace(end, port=labelled(end.port))
         return end
 
-    def _link(self, found: list[LinkEnd], serial: str) -> None:
-        hosts, switches = [end for end in found if end.node], [end for end in found if end.switch]
+    def _link(self, link_ends: list[LinkEnd], serial: str) -> None:
+        hosts, switches = [end for end in link_ends if end.node], [end for end in link_ends if end.switch]
         if len(hosts) == len(switches) == 1:
             if hosts[0] not in self.links and len(self.links) >= MAX_LINKS:
                 self.left_out["link"] += 1
                 return
-            known = self.links.get(hosts[0])
-            same_place = known is not None and known[:2] == (switches[0].switch, switches[0].port)
+            before = self.links.get(hosts[0])
+            same_place = before is not None and before[:2] == (switches[0].switch, switches[0].port)
             # An event without a serial leaves the cable; one at another port means that it was moved.
-            kept = known.cable if known is not None and same_place and not serial else serial
+            kept = before.cable if before is not None and same_place and not serial else serial
             self.links[hosts[0]] = Link(switches[0].switch, switches[0].port, kept)
 
 
@@ -153,9 +153,9 @@ def decoded(data: Mapping[str, Any]) -> EventCounts:
     )
 
 
-def _places(number: int, reason: str, found: list[LinkEnd]) -> list[EventPlace]:
+def _places(number: int, reason: str, link_ends: list[LinkEnd]) -> list[EventPlace]:
     """Return one place for a host's link, with both ends, or one for each end of a link between switches."""
-    hosts, switches = [end for end in found if end.node], [end for end in found if end.switch]
+    hosts, switches = [end for end in link_ends if end.node], [end for end in link_ends if end.switch]
     if hosts and switches:
         pairs = [(switches[0], hosts[0])]
     else:

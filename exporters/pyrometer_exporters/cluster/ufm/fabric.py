@@ -52,14 +52,14 @@ def host_ports(prometheus: Prometheus, at: float) -> list[HostPort]:
     Raises:
         PartError: Prometheus failed.
     """
-    found: dict[tuple[str, str, str], HostPort] = {}
+    ports: dict[tuple[str, str, str], HostPort] = {}
     for query in (f"last_over_time(pyrometer_nic_info[{REMEMBERED}])", "pyrometer_nic_info"):
         for series in prometheus.instant(query, at):
             node, device, port = (series.labels.get(name, "") for name in ("node", "device", "port"))
             guid = plain_guid(series.labels.get("guid", ""))
             if node and port:  # without a port it is no RDMA device; present ports come last, and win
-                found[node, device, port] = HostPort(node, device, port, guid)
-    return list(found.values())
+                ports[node, device, port] = HostPort(node, device, port, guid)
+    return list(ports.values())
 
 
 def rails(ports: Iterable[HostPort]) -> dict[HostPort, str]:
@@ -71,13 +71,13 @@ def rails(ports: Iterable[HostPort]) -> dict[HostPort, str]:
     by_node: dict[str, dict[Place, HostPort]] = {}
     for port in ports:
         by_node.setdefault(port.node, {})[port.device, port.port] = port
-    layouts = Counter(tuple(sorted(own, key=_in_order)) for own in by_node.values())
+    layouts = Counter(tuple(sorted(ports_of_node, key=_in_order)) for ports_of_node in by_node.values())
     by_size = sorted(layouts, key=lambda layout: (-layouts[layout], layout))
-    found = {}
-    for own in by_node.values():
-        layout = _layout_of(own.keys(), layouts, by_size)
-        found.update({port: str(layout.index(place)) for place, port in own.items()})
-    return found
+    rail_of = {}
+    for ports_of_node in by_node.values():
+        layout = _layout_of(ports_of_node.keys(), layouts, by_size)
+        rail_of.update({port: str(layout.index(place)) for place, port in ports_of_node.items()})
+    return rail_of
 
 
 def _layout_of(places: Collection[Place], layouts: Mapping[Layout, int], most_first: Sequence[Layout]) -> Layout:
@@ -93,11 +93,11 @@ def _in_order(place: Place) -> tuple[object, object]:
 
 def fabric_samples(ports: Iterable[HostPort], links: Mapping[LinkEnd, Link]) -> Iterator[Sample]:
     """Return a sample for each port, and for each host end in the log that no node reports."""
-    known = _Links(links)
+    by_end = _Links(links)
     for port, rail in rails(ports).items():
-        link = known.of(port)
+        link = by_end.of(port)
         yield PORT_INFO.sample(1, port.node, port.device, port.port, rail, *link)
-    for end, link in known.left_over():
+    for end, link in by_end.left_over():
         yield PORT_INFO.sample(1, end.node, end.device, end.port or "1", "", *link)
 
 

@@ -84,8 +84,8 @@ class CounterInit:
     ``increase()`` ignores the first value of a series, and would miss the first event.
     """
 
-    def __init__(self, known: Iterable[tuple[str, tuple[str, ...]]] = ()) -> None:
-        self._served = set(known)
+    def __init__(self, served: Iterable[tuple[str, tuple[str, ...]]] = ()) -> None:
+        self._served = set(served)
 
     def served(
         self, samples: Iterable[Sample], zeros: Iterable[tuple[Family, tuple[str, ...]]] = ()

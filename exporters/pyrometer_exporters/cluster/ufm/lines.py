@@ -54,21 +54,21 @@ def begins(line: str) -> bool:
 
 def event(line: str) -> Event | None:
     """Return the event that a line begins, or None if it begins none."""
-    found = _EVENT.match(line[:MAX_EVENT])
-    if found is None:
+    match = _EVENT.match(line[:MAX_EVENT])
+    if match is None:
         return None
     try:
-        stamp = datetime.fromisoformat(_six_digits(found["stamp"].replace(",", ".")))
+        stamp = datetime.fromisoformat(_six_digits(match["stamp"].replace(",", ".")))
     except ValueError:  # the 31st of February
         return None
     return Event(
         stamp,
-        int(found["number"]),
-        found["severity"],
-        found["kind"],
-        found["object"],
-        found["dev_id"] or "",
-        found["message"],
+        int(match["number"]),
+        match["severity"],
+        match["kind"],
+        match["object"],
+        match["dev_id"] or "",
+        match["message"],
     )
 
 

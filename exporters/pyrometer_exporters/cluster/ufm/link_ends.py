@@ -45,24 +45,24 @@ class LinkEnd:
 def ends(event: Event) -> list[LinkEnd]:
     """Return the ends that the event names, at most two; the first is the one that it was logged for."""
     paired = [_end(m["kind"], m["name"], m["guid"] or "", m["number"] or "") for m in _PAIRED.finditer(event.message)]
-    found = [end for end in paired if end is not None][:2]
-    if not found:
+    link_ends = [end for end in paired if end is not None][:2]
+    if not link_ends:
         named = [_OBJECT.search(event.object), _PEER.search(event.message)]
-        found = [end for m in named if m is not None and (end := _end(m["kind"], m["name"])) is not None]
-        found += _peer_port(event.message)
-    return list(dict.fromkeys(found))[:2]
+        link_ends = [end for m in named if m is not None and (end := _end(m["kind"], m["name"])) is not None]
+        link_ends += _peer_port(event.message)
+    return list(dict.fromkeys(link_ends))[:2]
 
 
 def cable(event: Event) -> str:
     """Return the serial number of the cable that the event names, or an empty text."""
-    found = _CABLE.search(event.message) or _CABLE.search(event.object)
-    return "" if found is None or found["serial"].upper() in ("NONE", "UNKNOWN", "N/A") else found["serial"]
+    match = _CABLE.search(event.message) or _CABLE.search(event.object)
+    return "" if match is None or match["serial"].upper() in ("NONE", "UNKNOWN", "N/A") else match["serial"]
 
 
 def unhealthy_reason(message: str) -> str:
     """Return why a port was declared unhealthy: flapping, unresponsive, noisy, manual; empty if not named."""
-    found = _UNHEALTHY.search(message)
-    return found["why"].lower() if found else ""
+    match = _UNHEALTHY.search(message)
+    return match["why"].lower() if match else ""
 
 
 def switch_port(text: str) -> str:
@@ -113,9 +113,9 @@ def _host_end(name: str, guid: str, number: str) -> LinkEnd:
 
 
 def _peer_port(message: str) -> list[LinkEnd]:
-    found = _PEER_PORT.search(message)
-    if found is None:
+    match = _PEER_PORT.search(message)
+    if match is None:
         return []
-    kind = "Switch" if re.search(r":\d+(?:/\d+){0,2}$", found["name"]) else "Computer"
-    end = _end(kind, found["name"])
+    kind = "Switch" if re.search(r":\d+(?:/\d+){0,2}$", match["name"]) else "Computer"
+    end = _end(kind, match["name"])
     return [] if end is None else [end]

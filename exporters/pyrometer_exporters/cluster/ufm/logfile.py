@@ -91,8 +91,8 @@ class LogFile:
 
     def place(self) -> LogPosition | None:
         """Return the position up to which lines were returned; None before the first file was open."""
-        found = self._open
-        return None if found is None else LogPosition(found.inode, found.settled, *self._mark)
+        file = self._open
+        return None if file is None else LogPosition(file.inode, file.settled, *self._mark)
 
     def lines(self) -> Iterator[str]:
         """Return the lines written since, at most TURN_BYTES.
@@ -117,14 +117,14 @@ class LogFile:
         while left > 0:
             if self._open is None:
                 self._switch_to(self.path)
-            found = self._open
-            if found is None:
+            file = self._open
+            if file is None:
                 return
-            self._check_beginning(found)
-            for line, size in self._drain(found, left):
+            self._check_beginning(file)
+            for line, size in self._drain(file, left):
                 left -= size
                 yield line
-            if left <= 0 or not self._next(found):
+            if left <= 0 or not self._next(file):
                 break
         self._measure()
 
@@ -134,42 +134,42 @@ class LogFile:
             os.close(self._open.descriptor)
             self._open = None
 
-    def _drain(self, found: _Open, most: int) -> Iterator[tuple[str, int]]:
+    def _drain(self, file: _Open, most: int) -> Iterator[tuple[str, int]]:
         while most > 0:
-            data = os.pread(found.descriptor, min(_CHUNK, most), found.offset)
+            data = os.pread(file.descriptor, min(_CHUNK, most), file.offset)
             if not data:
                 return
             most -= len(data)
-            found.offset += len(data)
-            *lines, found.rest = (found.rest + data).split(b"\n")
-            self._mark_beginning(found)
-            start = found.settled - sum(map(len, lines)) - len(lines)
+            file.offset += len(data)
+            *lines, file.rest = (file.rest + data).split(b"\n")
+            self._mark_beginning(file)
+            start = file.settled - sum(map(len, lines)) - len(lines)
             for line in lines:
-                self.line_place = LogPosition(found.inode, start, *self._mark)
+                self.line_place = LogPosition(file.inode, start, *self._mark)
                 start += len(line) + 1
-                if not found.cut:
+                if not file.cut:
                     yield line.decode(errors="replace").rstrip("\r"), len(line) + 1
-                found.cut = False
-            if len(found.rest) > MAX_LINE:  # its beginning counts as a line; the rest is skipped
-                yield found.rest.decode(errors="replace"), len(found.rest)
-                found.rest, found.cut = b"", True
+                file.cut = False
+            if len(file.rest) > MAX_LINE:  # its beginning counts as a line; the rest is skipped
+                yield file.rest.decode(errors="replace"), len(file.rest)
+                file.rest, file.cut = b"", True
 
-    def _next(self, found: _Open) -> bool:
+    def _next(self, file: _Open) -> bool:
         """Return whether another file, or the same from its beginning, must be read after the end of this one."""
-        if self._check_beginning(found):
+        if self._check_beginning(file):
             return True
         try:
             now = os.stat(self.path)  # noqa: PTH116  as cheap as it gets
         except FileNotFoundError:
             return False  # between the two steps of a rotation
-        if now.st_ino == found.inode:
+        if now.st_ino == file.inode:
             return False
-        following = self._after(found.inode)
+        following = self._after(file.inode)
         # While the new file is empty the writer may still use the old one.
         if following == self.path and not now.st_size:
             return False
         # Lines between our last read and the rotation are read first.
-        if os.fstat(found.descriptor).st_size <= found.offset:
+        if os.fstat(file.descriptor).st_size <= file.offset:
             self._switch_to(following)
         return True
 
@@ -180,13 +180,13 @@ class LogFile:
         older = files[numbers.index(inode) + 1 :] if inode in numbers else []
         return older[0] if older else self.path
 
-    def _check_beginning(self, found: _Open) -> bool:
+    def _check_beginning(self, file: _Open) -> bool:
         """Restart in a truncated file, which is shorter than before or begins differently; return whether it is one."""
         length, mark = self._mark
-        shorter = os.fstat(found.descriptor).st_size < found.offset
-        if not shorter and _hash(os.pread(found.descriptor, length, 0)) == mark:
+        shorter = os.fstat(file.descriptor).st_size < file.offset
+        if not shorter and _hash(os.pread(file.descriptor, length, 0)) == mark:
             return False
-        found.offset, found.rest, found.cut, self._mark = 0, b"", False, (0, _hash(b""))
+        file.offset, file.rest, file.cut, self._mark = 0, b"", False, (0, _hash(b""))
         return True
 
     def _switch_to(self, path: Path, offset: int = 0) -> None:
@@ -205,23 +205,23 @@ class LogFile:
         self._mark = (0, _hash(b""))
         self._mark_beginning(self._open)
 
-    def _mark_beginning(self, found: _Open) -> None:
+    def _mark_beginning(self, file: _Open) -> None:
         if self._mark[0] < _MARK_BYTES:
-            beginning = os.pread(found.descriptor, min(_MARK_BYTES, found.settled), 0) if found.settled else b""
+            beginning = os.pread(file.descriptor, min(_MARK_BYTES, file.settled), 0) if file.settled else b""
             self._mark = (len(beginning), _hash(beginning))
 
     def _files(self) -> list[Path]:
         """Return the log and its rotated files, the latest written last."""
-        found = []
+        files = []
         for path in self.path.parent.glob(f"{self.path.name}*"):
             with contextlib.suppress(OSError):
                 if path.is_file() and not path.name.endswith(_COMPRESSED):
-                    found.append((path.stat().st_mtime_ns, path))
-        return [path for _, path in sorted(found)]
+                    files.append((path.stat().st_mtime_ns, path))
+        return [path for _, path in sorted(files)]
 
     def _measure(self) -> None:
-        found = self._open
-        self.unread = 0 if found is None else max(0, os.fstat(found.descriptor).st_size - found.offset)
+        file = self._open
+        self.unread = 0 if file is None else max(0, os.fstat(file.descriptor).st_size - file.offset)
 
 
 def _is(path: Path, place: LogPosition) -> bool:

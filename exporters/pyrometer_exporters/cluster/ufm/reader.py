@@ -75,26 +75,26 @@ class Reader:
         else:
             # Events before our start may have been counted before a restart whose state was lost: don't count them.
             self._log.begin(LEARNED_BYTES)
-            for found in self._old_events():
+            for old_event in self._old_events():
                 with self.lock:
-                    self.counts.learn(found, self._zone)
+                    self.counts.learn(old_event, self._zone)
             self._changed = True
         self._began = True
 
     def _old_events(self) -> Iterator[Event]:
         while True:
             for line in self._log.lines():
-                found = event(line)
-                if found is not None:
-                    yield found
+                old_event = event(line)
+                if old_event is not None:
+                    yield old_event
             if not self._log.unread:
                 return
 
     def _take(self, line: str) -> None:
-        found = event(line)
-        if found is not None:
+        new_event = event(line)
+        if new_event is not None:
             self._finish()
-            self._open, self._open_place, self._open_more = found, self._log.line_place, 0
+            self._open, self._open_place, self._open_more = new_event, self._log.line_place, 0
         elif self._open is not None and not begins(line):
             self._open, self._open_more = self._open.and_more(line), self._open_more + 1
         else:

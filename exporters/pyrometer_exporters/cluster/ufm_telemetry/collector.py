@@ -48,20 +48,20 @@ class UfmTelemetryCollector:
     def __init__(self, context: Context, prometheus: Prometheus | None = None) -> None:
         urls: Sequence[str] = getattr(context.flags, "collector.ufm-telemetry.url") or ()
         interval: float = getattr(context.flags, "collector.ufm-telemetry.interval")
-        asked = prometheus or HttpPrometheus(getattr(context.flags, "prometheus.url"))
-        self._sources = [_Source(url, interval, asked, context.clock) for url in dict.fromkeys(urls)]
+        ports = prometheus or HttpPrometheus(getattr(context.flags, "prometheus.url"))
+        self._sources = [_Source(url, interval, ports, context.clock) for url in dict.fromkeys(urls)]
 
     def collect(self, until: float) -> Iterable[Sample | Down]:
         """See :class:`~pyrometer_exporters.framework.collector.Collector`."""
         first = min(until, time.monotonic() + FIRST_SECONDS)
         answers: list[Temperatures] = []
         for source in self._sources:
-            found = source.poller.latest(first - time.monotonic())
-            if found.value is None:
-                yield Down(source.name, found.reason or "", found.detail)
+            outcome = source.poller.latest(first - time.monotonic())
+            if outcome.value is None:
+                yield Down(source.name, outcome.reason or "", outcome.detail)
                 continue
-            yield from source.remarks(found.value)
-            answers.append(found.value)
+            yield from source.remarks(outcome.value)
+            answers.append(outcome.value)
         yield from temperature_samples(answers)
 
     def close(self) -> None:
@@ -93,11 +93,11 @@ class _Source:
         except HttpError as error:
             raise PartError(f"http_{error.status}" if error.status else "no_answer", str(error)) from None
         now = self._clock.wall()
-        found = temperatures(rows(body), self._hosts(now), now)
-        if not (found.modules or found.sensors or found.newest or found.stale):
+        answer = temperatures(rows(body), self._hosts(now), now)
+        if not (answer.modules or answer.sensors or answer.newest or answer.stale):
             detail = f"{self.name}: no table of ports or switches (the address of a CSV, as csv/xcset/low_freq_debug?)"
             raise PartError("no_table", detail)
-        return found
+        return answer
 
     def _hosts(self, now: float) -> dict[str, HostPort]:
         """Return the hosts' ports by GUID; a GUID on two devices (bonded ports) is nobody's."""
@@ -105,24 +105,24 @@ class _Source:
         devices = Counter(port.guid for port in ports if port.guid)
         return {port.guid: port for port in ports if devices[port.guid] == 1}
 
-    def remarks(self, found: Temperatures) -> Iterator[Sample | Down]:
+    def remarks(self, answer: Temperatures) -> Iterator[Sample | Down]:
         """Yield the time of the newest row, and what is left out."""
-        if found.newest:
-            yield NEWEST.sample(found.newest, self.name)
-        if found.stale and not (found.modules or found.sensors):
-            age = f"{self._clock.wall() - found.newest:.0f} s old"
-            yield Down(self.name, "stale", f"its newest row is {age if found.newest else 'of the future: its clock?'}")
-        if found.left_out:
-            yield Down(self.name, "too_many", f"{found.left_out} ports or sensors beyond the limit were left out")
+        if answer.newest:
+            yield NEWEST.sample(answer.newest, self.name)
+        if answer.stale and not (answer.modules or answer.sensors):
+            age = f"{self._clock.wall() - answer.newest:.0f} s old"
+            yield Down(self.name, "stale", f"its newest row is {age if answer.newest else 'of the future: its clock?'}")
+        if answer.left_out:
+            yield Down(self.name, "too_many", f"{answer.left_out} ports or sensors beyond the limit were left out")
 
 
 def temperature_samples(answers: Iterable[Temperatures]) -> Iterator[Sample]:
     """Yield the temperatures of several answers; of what two of them have, the later one's."""
     modules: dict[tuple[str, ...], float] = {}
     sensors: dict[tuple[str, ...], float] = {}
-    for found in answers:
-        modules.update(found.modules.items())
-        sensors.update(found.sensors.items())
+    for answer in answers:
+        modules.update(answer.modules.items())
+        sensors.update(answer.sensors.items())
     for family, values in ((MODULE, modules), (SENSOR, sensors)):
         yield from (family.sample(value, *labels) for labels, value in values.items())
 

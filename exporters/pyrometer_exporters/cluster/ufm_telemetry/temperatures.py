@@ -95,18 +95,18 @@ class Temperatures:
     """Unix time of the newest row; 0 where rows have none."""
 
 
-def temperatures(found: Iterable[Row], hosts: Mapping[str, HostPort], now: float) -> Temperatures:
+def temperatures(table: Iterable[Row], hosts: Mapping[str, HostPort], now: float) -> Temperatures:
     """Return the temperatures of an answer's rows.
 
     Args:
-        found: the rows of all tables of the answer.
+        table: the rows of all tables of the answer.
         hosts: the ports that node exporters report, by GUID in plain lower-case hexadecimal.
         now: unix time; rows that are older than STALE_SECONDS are left out.
     """
     result = Temperatures()
     names: dict[str, str] = {}
     sensors: dict[tuple[str, str], float] = {}
-    for row in found:
+    for row in table:
         if not _is_fresh(row, now, result):
             continue
         guid = _guid(row, GUID)
@@ -126,8 +126,8 @@ def celsius_of(text: str) -> float | None:
     >>> celsius_of("54C"), celsius_of("61"), celsius_of("0C"), celsius_of("N/A")
     (54.0, 61.0, None, None)
     """
-    found = _CELSIUS.fullmatch(text.strip())
-    value = float(found[1]) if found else 0.0
+    match = _CELSIUS.fullmatch(text.strip())
+    value = float(match[1]) if match else 0.0
     return value or None
 
 

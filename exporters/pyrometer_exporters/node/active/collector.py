@@ -52,21 +52,21 @@ class ActiveCollector:
         if self._state is None:
             return None
         try:
-            found = (self._state / kept.FILE).stat()
+            stat = (self._state / kept.FILE).stat()
         except PermissionError:
             raise
         except OSError:
             return None
-        return found.st_ctime_ns, found.st_ino  # the time of a chmod too
+        return stat.st_ctime_ns, stat.st_ino  # the time of a chmod too
 
     def _read(self) -> Iterable[Sample | Down]:
         values = {}
         try:
-            found = kept.load(self._state)
+            runs = kept.load(self._state)
         except PermissionError as error:
             yield _down(error)
             return
-        for (name, peer), tried in found.items():
+        for (name, peer), tried in runs.items():
             if tried.ok is not None:
                 yield OK.sample(int(tried.ok), name, peer)
             yield LAST_RUN.sample(tried.at, name, peer)

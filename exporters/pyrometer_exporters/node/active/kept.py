@@ -54,10 +54,10 @@ def load(folder: Path | None) -> Mapping[Key, Tried]:
         PermissionError: There is a file that this user may not read.
     """
     file = StateFile(folder, FILE, version=1)
-    found = file.load(_decoded)
+    runs = file.load(_decoded)
     if file.denied:
         raise PermissionError(errno.EACCES, f"{FILE} can't be read by this user")
-    return found or {}
+    return runs or {}
 
 
 def added(tried: Mapping[Key, Tried], name: str, new: Tried) -> Mapping[Key, Tried]:
@@ -66,9 +66,9 @@ def added(tried: Mapping[Key, Tried], name: str, new: Tried) -> Mapping[Key, Tri
     >>> sorted(added({("ib", ""): Tried(True, "", 1.0)}, "ib", Tried(True, "", 2.0, (), "gpu-002")))
     [('ib', 'gpu-002')]
     """
-    same = [each for each in tried.items() if each[0][0] == name and each[0][1] not in ("", new.peer)]
-    latest = sorted(same, key=lambda each: each[1].at)[-(MOST_PEERS - 1) :] if new.peer else []
-    others = {key: each for key, each in tried.items() if key[0] != name}
+    same = [run for run in tried.items() if run[0][0] == name and run[0][1] not in ("", new.peer)]
+    latest = sorted(same, key=lambda run: run[1].at)[-(MOST_PEERS - 1) :] if new.peer else []
+    others = {key: run for key, run in tried.items() if key[0] != name}
     return {**others, **dict(latest), (name, new.peer): new}
 
 
@@ -80,17 +80,17 @@ def save(folder: Path, tried: Mapping[Key, Tried]) -> None:
     """
     data = {
         " ".join(filter(None, key)): {
-            "ok": each.ok, "reason": each.reason, "at": each.at, "results": [list(one) for one in each.results],
-            "name": key[0], "peer": each.peer,
+            "ok": run.ok, "reason": run.reason, "at": run.at, "results": [list(result) for result in run.results],
+            "name": key[0], "peer": run.peer,
         }
-        for key, each in tried.items()
+        for key, run in tried.items()
     }  # fmt: skip
     StateFile(folder, FILE, version=1, mode=MODE).save({"tests": data})
 
 
 def _decoded(data: Mapping[str, Any]) -> Mapping[Key, Tried]:
-    found = {str(key): _tried(each) for key, each in data["tests"].items()}
-    return {(str(data["tests"][key].get("name", key)), each.peer): each for key, each in found.items()}
+    runs = {str(key): _tried(run) for key, run in data["tests"].items()}
+    return {(str(data["tests"][key].get("name", key)), run.peer): run for key, run in runs.items()}
 
 
 def _tried(data: Mapping[str, Any]) -> Tried:

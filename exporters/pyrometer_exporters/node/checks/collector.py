@@ -128,14 +128,14 @@ def _spread() -> float:
     return 1 - SPREAD + 2 * SPREAD * int.from_bytes(os.urandom(2), "big") / 0xFFFF
 
 
-def _answers(told: Mapping[str, Any]) -> Iterable[Checked]:
-    for note in told["notes"]:
+def _answers(report: Mapping[str, Any]) -> Iterable[Checked]:
+    for note in report["notes"]:
         log.warning("checks: %s", note)
-    at = float(told["at"])
-    for each in told["checks"]:
-        if each["state"] != "absent":
-            reason = str(each["reason"]).replace("\n", " ")[:MOST_REASON_CHARACTERS]
-            yield Checked(str(each["check"]), str(each["state"]), reason, at)
+    at = float(report["at"])
+    for check in report["checks"]:
+        if check["state"] != "absent":
+            reason = str(check["reason"]).replace("\n", " ")[:MOST_REASON_CHARACTERS]
+            yield Checked(str(check["check"]), str(check["state"]), reason, at)
 
 
 class Asker:
@@ -171,11 +171,11 @@ class Asker:
                 process.communicate(timeout=1)
             raise PartError(LATE, f"no answer in {self._deadline:.0f} s") from None
         try:
-            told: Mapping[str, Any] = json.loads(out)
+            report: Mapping[str, Any] = json.loads(out)
         except ValueError:
             words = err.decode(errors="replace").strip().splitlines()
             raise PartError("failed", words[-1] if words else f"ended with status {process.returncode}") from None
-        return told
+        return report
 
 
 def arguments_of(context: Context) -> list[str]:
@@ -186,29 +186,29 @@ def arguments_of(context: Context) -> list[str]:
     """
     flags = context.flags
     paths = {"sysfs": context.sysfs, "procfs": context.procfs, "kmsg": context.kmsg, "state": context.state}
-    found = ["--json", "--keep", *(f"--path.{name}={path}" for name, path in paths.items() if path is not None)]
+    arguments = ["--json", "--keep", *(f"--path.{name}={path}" for name, path in paths.items() if path is not None)]
     rootfs: Path = getattr(flags, ROOTFS_FLAG)
-    found.append(f"--path.rootfs={rootfs}")
+    arguments.append(f"--path.rootfs={rootfs}")
     config = chosen_file(getattr(flags, CONFIG_FLAG))
     if config is not None:
         _refuse_mistakes(config)
-        found.append(f"--config.file={config}")
+        arguments.append(f"--config.file={config}")
     for flag in _PASSED_ON:
         pattern: re.Pattern[str] | None = getattr(flags, flag, None)
         if pattern is not None:
-            found.append(f"--{flag}={pattern.pattern}")
-    return found
+            arguments.append(f"--{flag}={pattern.pattern}")
+    return arguments
 
 
 def _refuse_mistakes(config: Path) -> None:
     """Read the configuration once, in another process: what reads YAML need not stay in this one's memory."""
     check = [*COMMAND, f"--config.file={config}", "--only=uptime", "--json"]
     try:
-        done = subprocess.run(check, capture_output=True, text=True, timeout=DEADLINE_SECONDS, check=False)
+        trial = subprocess.run(check, capture_output=True, text=True, timeout=DEADLINE_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired):  # each look will say so
         return
-    if not done.stdout and done.stderr:
-        raise UsageError(f"--{CONFIG_FLAG}: {done.stderr.strip().splitlines()[-1].partition(': ')[2]}")
+    if not trial.stdout and trial.stderr:
+        raise UsageError(f"--{CONFIG_FLAG}: {trial.stderr.strip().splitlines()[-1].partition(': ')[2]}")
 
 
 def _add_flags(group: FlagGroup) -> None:

@@ -66,7 +66,7 @@ def load(path: Path | None, node: str, checks: Sequence[Check]) -> Settings:
         for name, setting in (layer["checks"].fields(enabled) if "checks" in layer else {}).items():
             _apply(name, setting, enabled, severities, limits[name])
     for _, layer in classes:  # a mistake in a class of other nodes too: one file goes to all of them
-        if not any(layer is each for each in wanted):
+        if not any(layer is applied for applied in wanted):
             _refuse_mistakes(layer, checks)
     return Settings(tuple(check for check in checks if enabled[check.name]), severities, limits, expect)
 
@@ -81,12 +81,12 @@ def _read(path: Path | None) -> tuple[_Layer, list[tuple[re.Pattern[str], _Layer
     from pyrometer_kit import yamlfile  # noqa: PLC0415  PyYAML, which a node without this file need not load
 
     root = yamlfile.read(path)
-    known = ("expect", "checks", "classes")
+    settings = ("expect", "checks", "classes")
     for name, setting in root.items():
-        if name not in known:
-            raise UsageError(f"{setting.place}: unknown setting {name}; known are {', '.join(known)}")
+        if name not in settings:
+            raise UsageError(f"{setting.place}: unknown setting {name}; known are {', '.join(settings)}")
     root = {name: setting for name, setting in root.items() if setting.value != ""}
-    return root, [_class(each) for each in root["classes"].items()] if "classes" in root else []
+    return root, [_class(entry) for entry in root["classes"].items()] if "classes" in root else []
 
 
 def _class(setting: Setting) -> tuple[re.Pattern[str], _Layer]:
@@ -131,9 +131,9 @@ def _switch(name: str, setting: Setting) -> bool:
     return _SWITCH[text]
 
 
-def _one_of(name: str, setting: Setting, known: Sequence[str]) -> str:
-    if setting.text() not in known:
-        raise UsageError(f"{setting.place}: {name} is {setting.text()!r}; known are {', '.join(known)}")
+def _one_of(name: str, setting: Setting, words: Sequence[str]) -> str:
+    if setting.text() not in words:
+        raise UsageError(f"{setting.place}: {name} is {setting.text()!r}; known are {', '.join(words)}")
     return setting.text()
 
 
@@ -161,7 +161,7 @@ def _plain(name: str, setting: Setting) -> str:
 
 
 def _texts(name: str, setting: Setting) -> list[str]:
-    return [_plain(name, each) for each in setting.items()]
+    return [_plain(name, item) for item in setting.items()]
 
 
 def _expected_switch(name: str, setting: Setting) -> bool:

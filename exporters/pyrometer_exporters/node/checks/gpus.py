@@ -108,7 +108,7 @@ class DriverAsker:
         """Return what the driver says; within twice the patience, whatever hangs."""
         addresses = PciBus(node.paths.sysfs).gpus()
         if addresses is not None:
-            addresses = [each for each in addresses if not self._selection.refuses(each, None)]
+            addresses = [address for address in addresses if not self._selection.refuses(address, None)]
         view = GpuView(addresses, left_alone=self._left_alone())
         if view.left_alone:
             return view
@@ -129,18 +129,18 @@ class DriverAsker:
         return view
 
     def _began(self, view: GpuView) -> int:
-        found: list[int] = []
-        thread = self._thread(self._begin, view, found)
+        counted: list[int] = []
+        thread = self._thread(self._begin, view, counted)
         thread.join(self._patience)
         if thread.is_alive():
             view.problem = f"nvmlInit has not returned within {self._patience:.0f} s: the driver hangs"
-        return found[0] if found else 0
+        return counted[0] if counted else 0
 
-    def _begin(self, view: GpuView, found: list[int]) -> None:
+    def _begin(self, view: GpuView, counted: list[int]) -> None:
         try:
             self._nvml.init()
             view.driver = self._nvml.driver_version()
-            found.append(self._nvml.device_count())
+            counted.append(self._nvml.device_count())
         except PartError as error:
             view.problem = f"{error.reason}: {error}"
         with contextlib.suppress(NvmlError):
@@ -181,31 +181,31 @@ class DriverAsker:
         gpu.persistence = None if mode is None else bool(mode)
         self._read_fabric(gpu, handle)
         running = optional(partial(self._nvml.ask, "nvmlDeviceGetComputeRunningProcesses", handle))
-        gpu.processes = tuple(int(each.pid) for each in running or ())
+        gpu.processes = tuple(int(process.pid) for process in running or ())
 
     def _links(self, handle: Handle, fields: Mapping[Any, float]) -> dict[int, bool]:
         """Return which links are up, from field 165 (Hopper and newer) or the call that is older."""
         count = min(int(fields.get(LINK_COUNT, 0)), MOST_LINKS)
-        told = {link: fields[LINK_STATE, link] != 0 for link in range(count) if (LINK_STATE, link) in fields}
-        if told or not count:
-            return told
+        by_field = {link: fields[LINK_STATE, link] != 0 for link in range(count) if (LINK_STATE, link) in fields}
+        if by_field or not count:
+            return by_field
         ask = partial(self._nvml.ask, "nvmlDeviceGetNvLinkState", handle)
-        asked = {link: optional(partial(ask, link)) for link in range(count)}
-        return {link: bool(state) for link, state in asked.items() if state is not None}
+        by_call = {link: optional(partial(ask, link)) for link in range(count)}
+        return {link: bool(state) for link, state in by_call.items() if state is not None}
 
     def _pair(self, handle: Handle, now: str, most: str) -> tuple[int, int] | None:
         values = [optional(partial(self._nvml.ask, name, handle)) for name in (now, most)]
         # 0 and -1 in an unsigned: the driver doesn't know.
-        known = [int(value) for value in values if value is not None and 0 < value < 64]
-        return (known[0], known[1]) if len(known) == 2 else None
+        plausible = [int(value) for value in values if value is not None and 0 < value < 64]
+        return (plausible[0], plausible[1]) if len(plausible) == 2 else None
 
     def _read_fabric(self, gpu: GpuFacts, handle: Handle) -> None:
         for name in ("c_nvmlGpuFabricInfo_v3_t", "c_nvmlGpuFabricInfo_v2_t"):
             info = optional(partial(self._nvml.ask, name))
             if info is None:  # a release of the binding without it
                 continue
-            found = optional(partial(self._nvml.ask, "nvmlDeviceGetGpuFabricInfoV", handle, ctypes.byref(info)))
-            if found is not None:
+            answer = optional(partial(self._nvml.ask, "nvmlDeviceGetGpuFabricInfoV", handle, ctypes.byref(info)))
+            if answer is not None:
                 if info.state:  # 0: not supported
                     gpu.fabric_state, gpu.fabric_status = int(info.state), int(info.status)
                     gpu.fabric_spans_nodes = any(bytes(info.clusterUuid))

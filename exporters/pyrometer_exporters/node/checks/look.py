@@ -49,8 +49,8 @@ class Look:
 
     def of(self, state: str) -> list[Result]:
         """Return the results of a state, critical ones first."""
-        found = [result for result in self.results if result.verdict.state == state]
-        return sorted(found, key=lambda result: result.severity != "critical")
+        results = [result for result in self.results if result.verdict.state == state]
+        return sorted(results, key=lambda result: result.severity != "critical")
 
     @property
     def healthy(self) -> bool:

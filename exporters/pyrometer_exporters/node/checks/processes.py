@@ -26,8 +26,8 @@ class Process(ProcStat):
 
 def read_processes(procfs: Path) -> tuple[Process, ...]:
     """Return all processes; those that end meanwhile are left out. Raises ``OSError`` where there is no procfs."""
-    found = (_read(procfs, name) for name in os.listdir(procfs) if name.isdecimal())  # noqa: PTH208  thousands of names
-    return tuple(process for process in found if process is not None)
+    processes = (_read(procfs, name) for name in os.listdir(procfs) if name.isdecimal())  # noqa: PTH208  thousands of names
+    return tuple(process for process in processes if process is not None)
 
 
 def _read(procfs: Path, pid: str) -> Process | None:

@@ -225,9 +225,11 @@ def _left_behind(node: Node) -> Mapping[str, float]:
         real = processes if node.paths.procfs == _PROC else read_processes(_PROC)
     except OSError:
         return {}
-    found = [each for each in real if each.name.startswith(MARK) and each.state != "Z" and _is_ours(each.pid)]
+    workers = [
+        process for process in real if process.name.startswith(MARK) and process.state != "Z" and _is_ours(process.pid)
+    ]
     now, ticks = time.clock_gettime(time.CLOCK_BOOTTIME), os.sysconf("SC_CLK_TCK")
-    ages = {each.name: now - each.started / ticks for each in found}
+    ages = {process.name: now - process.started / ticks for process in workers}
     return {name: age for name, age in ages.items() if age > ABANDONED_SECONDS}
 
 

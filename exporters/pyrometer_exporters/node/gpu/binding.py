@@ -89,8 +89,10 @@ class Pynvml:
 
     def pci_bus_id(self, handle: Handle) -> str:
         """nvmlDeviceGetPciInfo_v3."""
-        found = _call(pynvml.nvmlDeviceGetPciInfo, handle).busId
-        return found.decode() if isinstance(found, bytes) else str(found)  # bytes in older releases of the binding
+        address = _call(pynvml.nvmlDeviceGetPciInfo, handle).busId
+        return (
+            address.decode() if isinstance(address, bytes) else str(address)
+        )  # bytes in older releases of the binding
 
     def numbers(self, handle: Handle, calls: Sequence[NumberCall]) -> Callable[[], list[int | NvmlError]]:
         """Bind the calls to the library; see NumberCalls."""
@@ -105,9 +107,9 @@ class Pynvml:
 
     def memory(self, handle: Handle) -> Memory:
         """nvmlDeviceGetMemoryInfo_v2: version 1 counts what is reserved as used."""
-        found = pynvml.c_nvmlMemory_v2_t.from_buffer_copy(_MEMORY.pack(pynvml.nvmlMemory_v2, 0, 0, 0, 0))
-        _call_directly("nvmlDeviceGetMemoryInfo_v2", handle, ctypes.byref(found))
-        return Memory(*_MEMORY.unpack(found)[1:])
+        sizes = pynvml.c_nvmlMemory_v2_t.from_buffer_copy(_MEMORY.pack(pynvml.nvmlMemory_v2, 0, 0, 0, 0))
+        _call_directly("nvmlDeviceGetMemoryInfo_v2", handle, ctypes.byref(sizes))
+        return Memory(*_MEMORY.unpack(sizes)[1:])
 
     def clock_event_reader(self, handle: Handle) -> Callable[[], int]:
         """Return a reader that makes these calls on one reused number: the binding makes two objects for each call."""
@@ -142,18 +144,18 @@ class Pynvml:
         if function in _PAIRS:
             return _pair(function, *arguments)
         try:
-            found = getattr(pynvml, function)
+            call = getattr(pynvml, function)
         except AttributeError:
             raise NvmlError(Code.FUNCTION_NOT_FOUND, function) from None
-        return _call(found, *arguments)
+        return _call(call, *arguments)
 
     def fields(self, handle: Handle, keys: Sequence[FieldKey]) -> dict[FieldKey, float]:
         """nvmlDeviceGetFieldValues: one call, and a return code of its own in every entry."""
         function = getattr(pynvml.nvmlLib, "nvmlDeviceGetFieldValues", missing)
-        code, found = self._requests.ask(tuple(keys), partial(function, handle))
+        code, values = self._requests.ask(tuple(keys), partial(function, handle))
         if code != pynvml.NVML_SUCCESS and code not in ABOUT_ONE_VALUE:
             raise NvmlError(code, "nvmlDeviceGetFieldValues")
-        return found
+        return values
 
 
 def _number(function: str, *arguments: object) -> int:

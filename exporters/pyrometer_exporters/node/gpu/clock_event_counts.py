@@ -79,15 +79,15 @@ class ClockEventCounts:
     ) -> Mapping[str, int]:
         """Return the counts by reason, for the reasons of ``events``; ``mask`` was read after their counters."""
         mask &= KNOWN_BITS
-        found = {}
+        counts = {}
         for event in events:
             reason, bit = event.reason, _BITS[event.reason]
             if event.method == "counter":
                 self._close_window(event, bit, mask if reason in samplable else None, now)
             else:
                 self._windows.pop(reason, None)
-            found[reason] = self._rises.counts[bit] + self._unseen[reason]
-        return found
+            counts[reason] = self._rises.counts[bit] + self._unseen[reason]
+        return counts
 
     def _close_window(self, event: ClockEvent, bit: int, mask: int | None, now: float) -> None:
         window = self._windows.get(event.reason)

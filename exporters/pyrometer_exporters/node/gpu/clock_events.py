@@ -92,13 +92,13 @@ def sampled_reasons(driver: str) -> frozenset[str]:
 
 def seconds_by_reason(seconds_by_mask: Mapping[int, float]) -> dict[str, float]:
     """Return seconds per reason from seconds per bitmask; all eleven reasons, 0 for those never seen."""
-    found = dict.fromkeys(_NAMES, 0.0)
+    seconds_of = dict.fromkeys(_NAMES, 0.0)
     for mask, seconds in seconds_by_mask.items():
         if mask:
             for reason in REASONS:
                 if mask & reason.bit:
-                    found[reason.name] += seconds
-    return found
+                    seconds_of[reason.name] += seconds
+    return seconds_of
 
 
 class ClockEvent(NamedTuple):

@@ -78,7 +78,7 @@ class GpuCollector:
         outcomes = _awaited(jobs, min(start + 0.8 * (until - start), start + LONGEST_SECONDS))
         result = visit.outcome(min(until, max(start + SHORTEST_SECONDS, time.monotonic())))
         # One list, not a chain of generators, as a node has thousands of samples.
-        found = [
+        items = [
             *self._present(on_bus),
             *self._versions.samples(),
             release.RELEASED.sample(int(self._release.released)),
@@ -86,9 +86,9 @@ class GpuCollector:
         ]
         for gpu, outcome in outcomes.items():
             if gpu.is_served:
-                _add_gpu(gpu, outcome, found)
-        found.extend(self._xids(on_bus, until))
-        return found
+                _add_gpu(gpu, outcome, items)
+        items.extend(self._xids(on_bus, until))
+        return items
 
     def close(self) -> None:
         """Stop sampling; workers end once their present call is done."""
@@ -170,12 +170,12 @@ def _result_items(part: str, outcome: Outcome[Items]) -> Sequence[Item]:
     return (outcome.value or ()) if outcome.reason is None else (Down(part, outcome.reason, outcome.detail),)
 
 
-def _add_gpu(gpu: Gpu, outcome: Outcome[Items], found: Items) -> None:
+def _add_gpu(gpu: Gpu, outcome: Outcome[Items], items: Items) -> None:
     if outcome.reason not in (RELEASED, RELEASING):  # not queried: report neither up nor down
-        found.append(families.UP.sample(1 if outcome.reason is None else 0, *gpu.identity.labels()))
+        items.append(families.UP.sample(1 if outcome.reason is None else 0, *gpu.identity.labels()))
     if gpu.is_known:
-        found.append(gpu.identity.info())
-    found.extend(_result_items(gpu.part, outcome))
+        items.append(gpu.identity.info())
+    items.extend(_result_items(gpu.part, outcome))
 
 
 HOSTNAME_FLAG: Final = "gpu.hostname-label"
@@ -291,8 +291,8 @@ def _renamed(labels: Iterable[str], hostname_label: str) -> tuple[str, ...]:
 def all_families() -> tuple[Family, ...]:
     """Return the families of the collector and of all its subjects."""
     of_subjects = [family for spec in subject.discover() for family in spec.families]
-    own = (*families.FAMILIES, *driver_versions.FAMILIES, release.RELEASED)
-    return (*own, *of_subjects, *xid_watch.FAMILIES)
+    of_node = (*families.FAMILIES, *driver_versions.FAMILIES, release.RELEASED)
+    return (*of_node, *of_subjects, *xid_watch.FAMILIES)
 
 
 COLLECTOR = CollectorSpec(

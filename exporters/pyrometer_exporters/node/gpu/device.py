@@ -239,7 +239,9 @@ class Gpu:
     def _open_subjects(self, gpu: OpenGpu) -> None:
         self._broken = {}
         subjects = self._subjects.items()
-        self._usable = [(name, each) for name, each in subjects if self._isolated(name, partial(each.open, gpu))]
+        self._usable = [
+            (name, subject) for name, subject in subjects if self._isolated(name, partial(subject.open, gpu))
+        ]
         self._isolated("xid", lambda: self._shared.xids.opened(gpu.handle, gpu.identity))
 
     def _subject_samples(self, readings: Readings) -> list[Item]:
@@ -275,9 +277,9 @@ class Gpu:
 
     def _note_load(self, readings: Readings) -> None:
         self._shared.context.models.note(self.identity.uuid, self.identity.model)
-        found = [readings.by_family.get(family) for family in _LOAD]
-        if None not in found:
-            percent, watts, limit = (float(value or 0) for value in found)
+        load = [readings.by_family.get(family) for family in _LOAD]
+        if None not in load:
+            percent, watts, limit = (float(value or 0) for value in load)
             now = self._shared.context.clock.monotonic()
             self._shared.context.loads.note(self.part, percent, watts, limit, now)
 

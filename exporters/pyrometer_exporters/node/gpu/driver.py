@@ -226,13 +226,13 @@ class Driver:
         self._retry_at = now + self._retry_seconds
         self._retry_seconds = min(2 * self._retry_seconds, LONGEST_RETRY_SECONDS)
         try:
-            found = self._attach()
+            answers = self._attach()
         except NvmlError as error:
             self.error = error
             raise
         finally:
             self._leave()
-        self._begin(*found, held)
+        self._begin(*answers, held)
 
     def _attach(self) -> tuple[str, int]:
         if self._attached:

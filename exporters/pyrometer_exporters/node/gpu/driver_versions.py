@@ -41,8 +41,8 @@ def kernel_module_version(procfs: Path) -> str:
         text = (procfs / "driver/nvidia/version").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return ""
-    found = _MODULE.search(text)
-    return found.group(1) if found else ""
+    version = _MODULE.search(text)
+    return version.group(1) if version else ""
 
 
 def library_folder(procfs: Path) -> Path | None:
@@ -51,8 +51,8 @@ def library_folder(procfs: Path) -> Path | None:
         text = (procfs / "self/maps").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-    found = _MAPPED.search(text)
-    return Path(found.group(1)) if found else None
+    folder = _MAPPED.search(text)
+    return Path(folder.group(1)) if folder else None
 
 
 def installed_library(folder: Path) -> str:

@@ -117,8 +117,8 @@ class FieldSubject:
 def _bound(gpu: OpenGpu, defined: Iterable[FieldSample]) -> dict[FieldKey, Sample]:
     """Bind the fields that this driver has to this GPU's labels."""
     driver = version_numbers(gpu.identity.driver)
-    known = [entry for entry in defined if driver >= entry.since_driver]
+    usable = [entry for entry in defined if driver >= entry.since_driver]
     return {
         entry.key: (gpu.dcgm if entry.family in gpu.context.dcgm else gpu.own)(entry.family, 0, *entry.labels)
-        for entry in known
+        for entry in usable
     }

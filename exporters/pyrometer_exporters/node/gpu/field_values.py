@@ -54,21 +54,21 @@ class _Plan:
             elif code == pynvml.NVML_SUCCESS and kind < len(_FORMATS):
                 by_format["Q" if field in _ECC_COUNTER_FIELDS else _FORMATS[kind]].add(index)
         # The formats in the answer, each with whether an entry has it.
-        self._columns = [(form, [n in found for n in range(len(keys))]) for form, found in by_format.items()]
+        self._columns = [(form, [n in entries for n in range(len(keys))]) for form, entries in by_format.items()]
 
     def read(self, answer: bytearray) -> dict[FieldKey, float]:
         """Return the values of an answer by key."""
-        found: dict[FieldKey, float] = {}
+        values_by_key: dict[FieldKey, float] = {}
         for form, has in self._columns:
             column = memoryview(answer).cast(form)  # type: ignore[call-overload]
             width = _ENTRY.size // column.itemsize
             values = column[32 // column.itemsize :: width].tolist()
-            found.update(compress(zip(self._keys, values, strict=True), has))
+            values_by_key.update(compress(zip(self._keys, values, strict=True), has))
         for index in self._doubles:
             value = _double(answer, index)
             if value is not None:
-                found[self._keys[index]] = value
-        return found
+                values_by_key[self._keys[index]] = value
+        return values_by_key
 
 
 class FieldRequests:

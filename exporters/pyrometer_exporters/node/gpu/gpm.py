@@ -59,8 +59,8 @@ class Gpm:
         self.release(gpu.generation)
         nvml, handle = gpu.nvml, gpu.handle
         self._nvml, self._handle, self._instance, self._generation = nvml, handle, instance, gpu.generation
-        found = optional(lambda: nvml.ask("nvmlGpmQueryDeviceSupport", handle))
-        self._supported = found is not None and bool(found.isSupportedDevice)
+        support = optional(lambda: nvml.ask("nvmlGpmQueryDeviceSupport", handle))
+        self._supported = support is not None and bool(support.isSupportedDevice)
         return self._supported
 
     def release(self, generation: int) -> None:
@@ -89,12 +89,12 @@ class Gpm:
         if sample is None:
             return None
         before = self._samples.before(now)
-        found = None if before is None else self._between(nvml, before[1], sample, metrics) or {}
+        metrics_now = None if before is None else self._between(nvml, before[1], sample, metrics) or {}
         unneeded = self._samples.keep(now, sample)
         if unneeded is not None:
             self._spare.append(unneeded)
-        self._last = found
-        return found
+        self._last = metrics_now
+        return metrics_now
 
     def _taken(self, nvml: Nvml) -> Any:  # noqa: ANN401  an opaque pointer
         sample = self._spare.pop() if self._spare else nvml.ask("nvmlGpmSampleAlloc")
@@ -129,10 +129,10 @@ class Gpm:
             split = [struct.unpack("=II", struct.pack("=Q", head)) for head in heads]
             self._metrics, self._good = [metric for metric, _ in split], [code == 0 for _, code in split]
         values: Sequence[float] = answered.cast("d")[1 :: _ENTRY.size // 8].tolist()
-        found: dict[int, float] = dict(compress(zip(self._metrics, values, strict=True), self._good))
+        by_metric: dict[int, float] = dict(compress(zip(self._metrics, values, strict=True), self._good))
         # A metric that is not a number (unequal to itself, as the sum then is) is one that wasn't counted.
-        total = sum(found.values())
-        return found if total == total else {m: value for m, value in found.items() if value == value}  # noqa: PLR0124
+        total = sum(by_metric.values())
+        return by_metric if total == total else {m: value for m, value in by_metric.items() if value == value}  # noqa: PLR0124
 
     def _free(self, sample: Any) -> None:  # noqa: ANN401
         with contextlib.suppress(NvmlError):  # the memory is the library's; there is nothing else to be done with it

@@ -78,9 +78,9 @@ class Hotplug:
             answered: those of them that the present connection can read.
         """
         self._presented.update((address, self._held[address]) for address in answered)
-        found = [*(address for address in came if address not in answered), *self._due()]
-        self._asked, self._asked_at = {address: self._held[address] for address in found}, self._monotonic()
-        return found
+        addresses = [*(address for address in came if address not in answered), *self._due()]
+        self._asked, self._asked_at = {address: self._held[address] for address in addresses}, self._monotonic()
+        return addresses
 
     @property
     def awaited(self) -> Collection[str]:

@@ -49,14 +49,14 @@ class Identity:
         return families.INFO.sample(1, *self.labels(), pci, self.model, self.serial, self.vbios, self.driver)
 
 
-def read_identity(nvml: Nvml, handle: Handle, driver: str, known: Identity | None, number: int | None) -> Identity:
+def read_identity(nvml: Nvml, handle: Handle, driver: str, before: Identity | None, number: int | None) -> Identity:
     """Read the identity of the GPU under ``handle``.
 
     Args:
         nvml: the driver's library.
         handle: the GPU.
         driver: the driver's version.
-        known: the identity that it had before; returned again unless the GPU was exchanged.
+        before: the identity that it had before; returned again unless the GPU was exchanged.
         number: the number to serve the GPU under; None for NVML's index.
 
     Raises:
@@ -64,8 +64,8 @@ def read_identity(nvml: Nvml, handle: Handle, driver: str, known: Identity | Non
     """
     uuid = nvml.text(handle, "UUID")
     index = nvml.index(handle) if number is None else number
-    if known is not None and known.uuid == uuid and known.driver == driver and known.model:
-        return replace(known, index=index) if known.index != index else known
+    if before is not None and before.uuid == uuid and before.driver == driver and before.model:
+        return replace(before, index=index) if before.index != index else before
     return Identity(
         index=index,
         uuid=uuid,

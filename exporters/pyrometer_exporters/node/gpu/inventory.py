@@ -124,8 +124,8 @@ class PciBus:
         self.held = {address: number for address, (_, number) in self._taken.items()}
 
     def _known_or_read(self, address: str) -> bool:
-        known = self._is_gpu.get(address)
-        return known if known is not None else _is_nvidia_gpu(self._folder / address)
+        is_gpu = self._is_gpu.get(address)
+        return is_gpu if is_gpu is not None else _is_nvidia_gpu(self._folder / address)
 
 
 def _is_nvidia_gpu(device: Path) -> bool:
@@ -165,5 +165,5 @@ def uuid_from_proc(procfs: Path, address: str) -> str | None:
         text = (procfs / "driver/nvidia/gpus" / address / "information").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-    found = re.search(r"^GPU UUID:\s*(GPU-[0-9a-fA-F-]+)\s*$", text, re.MULTILINE)
-    return found.group(1) if found else None
+    uuid = re.search(r"^GPU UUID:\s*(GPU-[0-9a-fA-F-]+)\s*$", text, re.MULTILINE)
+    return uuid.group(1) if uuid else None

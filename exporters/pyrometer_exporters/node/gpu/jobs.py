@@ -99,18 +99,18 @@ class Jobs:
         return job
 
     def _look_up_late(self, pid: int) -> Job | None:
-        found = self.of(pid)
-        if found is not None or self.visible(pid):  # the number was given to another
-            return found
+        present = self.of(pid)
+        if present is not None or self.visible(pid):  # the number was given to another
+            return present
         at, job = self._seen.get(pid, (0.0, None))
         return job if job is not None and self._monotonic() - at <= REMEMBER_SECONDS else None
 
     def _user(self, pid: int) -> str:
         try:
-            found = _UID.search((self._procfs / str(pid) / "status").read_text(errors="replace"))
+            uid = _UID.search((self._procfs / str(pid) / "status").read_text(errors="replace"))
         except OSError:
             return ""
-        return self._users.name(int(found[1])) if found else ""
+        return self._users.name(int(uid[1])) if uid else ""
 
     def _remember(self, pid: int, job: Job) -> None:
         now = self._monotonic()
@@ -163,8 +163,8 @@ def job_of_cgroup(text: str) -> str | None:
     if slurm := _SLURM.search(text):
         return slurm[1]
     for pattern in (_PBS, _LSF):
-        if found := pattern.search(text):
-            return found[1]
+        if batch := pattern.search(text):
+            return batch[1]
     if flux := _FLUX.search(text):
         return f"f{flux[1]}"
     if pod := _POD.search(text):

@@ -81,9 +81,9 @@ def missing(*_arguments: object) -> int:
 
 def _structure(name: str, version: str) -> Callable[[], Any]:
     def make() -> Any:  # noqa: ANN401  pynvml is untyped
-        made = getattr(pynvml, name)()
-        made.version = getattr(pynvml, version)
-        return made
+        structure = getattr(pynvml, name)()
+        structure.version = getattr(pynvml, version)
+        return structure
 
     return make
 

@@ -73,9 +73,9 @@ class Pods:
 
     def of(self, uid: str) -> Pod:
         """Return a pod, or one without names while it isn't known."""
-        found = self._known.get(uid)
-        if found is not None:
-            return found
+        pod = self._known.get(uid)
+        if pod is not None:
+            return pod
         now = self._monotonic()
         if self._asked is None or now - self._asked >= RETRY_SECONDS:
             self._asked = now

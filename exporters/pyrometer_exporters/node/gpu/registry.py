@@ -43,14 +43,14 @@ class GpuRegistry:
 
     def lacks(self, address: str) -> bool:
         """See hotplug.KnownGpus: for a GPU in here once it was asked for, for any other once all were opened."""
-        known = [gpu.is_absent for gpu in self._all if gpu.address == address]
-        return all(known) if known else self.addressed
+        absences = [gpu.is_absent for gpu in self._all if gpu.address == address]
+        return all(absences) if absences else self.addressed
 
     def leaves_out(self, address: str) -> bool:
         """See hotplug.KnownGpus."""
-        known = [not gpu.is_read for gpu in self._all if gpu.address == address]
-        if known:
-            return all(known)
+        refusals = [not gpu.is_read for gpu in self._all if gpu.address == address]
+        if refusals:
+            return all(refusals)
         return self._shared.selection.refuses(address, inventory.uuid_from_proc(self._procfs, address))
 
     def without(self, given_away: Collection[str]) -> None:
@@ -73,28 +73,28 @@ class GpuRegistry:
             return
         self._generation = link.generation
         self._all = [gpu for gpu in self._all if gpu.state is not State.DUPLICATE and not gpu.is_phantom]
-        found = inventory.candidates(link.count, on_bus, self._procfs)
+        presented = inventory.candidates(link.count, on_bus, self._procfs)
         if not self._all:
-            self._all = [Gpu(candidate, self._shared, None) for candidate in found]
-        elif all(candidate.pci_bus_id for candidate in found):
-            self._merge(found)
+            self._all = [Gpu(candidate, self._shared, None) for candidate in presented]
+        elif all(candidate.pci_bus_id for candidate in presented):
+            self._merge(presented)
         else:
             self._keep_numbers()
             if link.count > len(self._all):  # who is new shows only when they are open
-                self._all += [Gpu(candidate, self._shared, number) for candidate, number in self._numbered(found)]
+                self._all += [Gpu(candidate, self._shared, number) for candidate, number in self._numbered(presented)]
             else:  # one may be lost to the driver and another have come
                 self._try(link, came)
         for gpu in self._all:
             gpu.numbered_for = link.generation
             gpu.timeout = AdaptiveTimeout()  # it may have to be woken again
 
-    def _merge(self, found: list[Candidate]) -> None:
-        present = {candidate.pci_bus_id for candidate in found}
+    def _merge(self, presented: list[Candidate]) -> None:
+        present = {candidate.pci_bus_id for candidate in presented}
         # One that was never open nor known by its address can't be told from the rest: it is among those found.
         self._all = [gpu for gpu in self._all if gpu.address is not None]
-        known = {gpu.address for gpu in self._all}
-        newcomers = [candidate for candidate in found if candidate.pci_bus_id not in known]
-        if known <= present:
+        addresses = {gpu.address for gpu in self._all}
+        newcomers = [candidate for candidate in presented if candidate.pci_bus_id not in addresses]
+        if addresses <= present:
             for gpu in self._all:
                 gpu.number = None
             self._all += [Gpu(candidate, self._shared, None) for candidate in newcomers]
@@ -104,9 +104,9 @@ class GpuRegistry:
 
     def _try(self, link: Link, came: Collection[str]) -> None:
         """Add the GPUs that came, on trial: they are asked for by their addresses."""
-        known = {gpu.address for gpu in self._all}
+        addresses = {gpu.address for gpu in self._all}
         held = sorted(link.held or ())
-        candidates = [Candidate(held.index(address), address) for address in came if address not in known]
+        candidates = [Candidate(held.index(address), address) for address in came if address not in addresses]
         for candidate, number in self._numbered(candidates):
             self._all.append(Gpu(candidate, self._shared, number, trial=True))
 

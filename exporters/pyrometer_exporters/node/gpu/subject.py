@@ -85,10 +85,10 @@ class BoundSamples:
         """Return the samples whose number is there and lies between the least and the most that can be true."""
         least, most = self._least, self._most
         values = tuple(map(numbers.get, self._keys))
-        found = Columns(self._bound.families, self._bound.labels, cast("tuple[float, ...]", values))
-        if values and None not in values and min(found.values) >= least and max(found.values) <= most:
-            return found
-        return found.selected([value is not None and least <= value <= most for value in values])
+        columns = Columns(self._bound.families, self._bound.labels, cast("tuple[float, ...]", values))
+        if values and None not in values and min(columns.values) >= least and max(columns.values) <= most:
+            return columns
+        return columns.selected([value is not None and least <= value <= most for value in values])
 
 
 class Subject(Protocol):
@@ -124,5 +124,5 @@ def discover() -> tuple[SubjectSpec, ...]:
     from pyrometer_exporters.node.gpu import subjects  # noqa: PLC0415  its modules import this one
 
     names = [module.name for module in pkgutil.iter_modules(subjects.__path__, f"{subjects.__name__}.")]
-    found = [importlib.import_module(name).SUBJECT for name in names]
-    return tuple(sorted(found, key=lambda spec: spec.name))
+    specs = [importlib.import_module(name).SUBJECT for name in names]
+    return tuple(sorted(specs, key=lambda spec: spec.name))

@@ -89,11 +89,11 @@ def part_of(kind: str, text: str) -> str:
     >>> part_of("oom_kill", "Out of memory: Killed process 4711 (python) total-vm:1kB")
     'python[4711]'
     """
-    found = _PART[kind].search(text) if kind in _PART else None
-    if found is None:
+    match = _PART[kind].search(text) if kind in _PART else None
+    if match is None:
         return ""
-    number = found.groupdict().get("number")
-    return f"{found['name']}[{number}]" if number else found["name"]
+    number = match.groupdict().get("number")
+    return f"{match['name']}[{number}]" if number else match["name"]
 
 
 def is_uncorrected(kind: str, text: str) -> bool:
@@ -103,11 +103,11 @@ def is_uncorrected(kind: str, text: str) -> bool:
 
 def sxid(text: str) -> Sxid | None:
     """Parse the NVSwitch error that a line begins; None for all other lines."""
-    found = _SXID.match(text)
-    if found is None:
+    match = _SXID.match(text)
+    if match is None:
         return None
-    fatal = found["severity"] == "Fatal"
-    return Sxid(found["switch"], found["pci"].lower(), found["code"], fatal, link_number(found["link"] or ""))
+    fatal = match["severity"] == "Fatal"
+    return Sxid(match["switch"], match["pci"].lower(), match["code"], fatal, link_number(match["link"] or ""))
 
 
 def link_number(text: str) -> str:
@@ -125,7 +125,7 @@ def kind_of(record: Record) -> str | None:
     A record that matches no pattern is ``other`` if its level is critical or worse. The NVIDIA driver's Xids are no
     kernel events: the GPU collector counts them.
     """
-    found = _KIND.match(record.text)
-    if found is not None:
-        return found.lastgroup
+    match = _KIND.match(record.text)
+    if match is not None:
+        return match.lastgroup
     return "other" if record.level <= CRITICAL_LEVEL and not record.text.startswith("NVRM:") else None

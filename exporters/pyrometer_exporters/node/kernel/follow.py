@@ -185,11 +185,11 @@ class Follower:
             now = os.stat(self._path)  # noqa: PTH116  as cheap as it gets
         except FileNotFoundError:
             return False  # between the two steps of a rotation
-        own = os.fstat(descriptor)
-        if (now.st_ino, now.st_dev) != (own.st_ino, own.st_dev):
+        opened = os.fstat(descriptor)
+        if (now.st_ino, now.st_dev) != (opened.st_ino, opened.st_dev):
             return True
         with contextlib.suppress(OSError):
-            if own.st_size < os.lseek(descriptor, 0, os.SEEK_CUR):
+            if opened.st_size < os.lseek(descriptor, 0, os.SEEK_CUR):
                 os.lseek(descriptor, 0, os.SEEK_SET)
                 self._rest = b""
         return False

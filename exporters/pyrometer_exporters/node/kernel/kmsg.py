@@ -33,10 +33,10 @@ def parse(line: bytes) -> Record | None:
 
     A message of several lines comes as one, with its line ends and other odd bytes written as ``\x0a``.
     """
-    found = _RECORD.match(line)
-    if found is None:
+    match = _RECORD.match(line)
+    if match is None:
         return None
-    priority, sequence, microseconds, text = found.groups()
+    priority, sequence, microseconds, text = match.groups()
     return Record(int(priority) & 7, int(sequence), int(microseconds) / 1e6, _unescaped(text))
 
 

@@ -115,10 +115,10 @@ def _answers(_node: Node, view: GpuView) -> Verdict:
 
 
 def _recovery(_node: Node, gpus: list[GpuFacts]) -> Verdict:
-    asked = [(gpu, int(gpu.fields[RECOVERY_ACTION])) for gpu in gpus if RECOVERY_ACTION in gpu.fields]
-    if not asked:
+    actions = [(gpu, int(gpu.fields[RECOVERY_ACTION])) for gpu in gpus if RECOVERY_ACTION in gpu.fields]
+    if not actions:
         return absent("the driver doesn't report it (570 and newer do)")
-    return judged([f"{name_of(gpu)} needs {_ACTIONS.get(action, action)}" for gpu, action in asked if action])
+    return judged([f"{name_of(gpu)} needs {_ACTIONS.get(action, action)}" for gpu, action in actions if action])
 
 
 def _model(node: Node, gpus: list[GpuFacts]) -> Verdict:
@@ -127,12 +127,12 @@ def _model(node: Node, gpus: list[GpuFacts]) -> Verdict:
 
 
 def _vbios(node: Node, gpus: list[GpuFacts]) -> Verdict:
-    known = [gpu for gpu in gpus if gpu.vbios]
-    if not known:
+    reporting = [gpu for gpu in gpus if gpu.vbios]
+    if not reporting:
         return absent("the boards don't report it")
     problems = []
-    for gpu in known:
-        peers = [other.vbios for other in known if other.model == gpu.model]
+    for gpu in reporting:
+        peers = [other.vbios for other in reporting if other.model == gpu.model]
         wanted = node.expected.get("vbios") or _usual(peers)
         if gpu.vbios != wanted:
             problems.append(f"{name_of(gpu)} has VBIOS {gpu.vbios}, not {wanted}")
@@ -145,24 +145,24 @@ def _usual(values: list[str]) -> str:
 
 
 def _persistence(_node: Node, gpus: list[GpuFacts]) -> Verdict:
-    known = [gpu for gpu in gpus if gpu.persistence is not None]
-    if not known:
+    reporting = [gpu for gpu in gpus if gpu.persistence is not None]
+    if not reporting:
         return absent("the driver doesn't report it")
-    return judged([f"{name_of(gpu)} has persistence mode off" for gpu in known if not gpu.persistence])
+    return judged([f"{name_of(gpu)} has persistence mode off" for gpu in reporting if not gpu.persistence])
 
 
 def _pcie(_node: Node, gpus: list[GpuFacts]) -> Verdict:
     problems = []
-    known = 0
+    links = 0
     for gpu in gpus:
         if gpu.width is not None:
-            known += 1
+            links += 1
             if gpu.width[0] < gpu.width[1]:
                 problems.append(f"{name_of(gpu)} has {gpu.width[0]} of {gpu.width[1]} PCIe lanes")
         # At rest a link slows down to save power: that is no fault.
         if gpu.generation is not None and gpu.utilisation and gpu.generation[0] < gpu.generation[1]:
             problems.append(f"{name_of(gpu)} under load has PCIe {gpu.generation[0]} of {gpu.generation[1]}")
-    return judged(problems) if known else absent("these boards have no PCIe link that the driver knows")
+    return judged(problems) if links else absent("these boards have no PCIe link that the driver knows")
 
 
 def _zombies(node: Node, gpus: list[GpuFacts]) -> Verdict:

@@ -16,18 +16,18 @@ from pyrometer_exporters.node.checks.subjects.gpu import name_of, over_gpus
 
 
 def _ecc_mode(_node: Node, gpus: list[GpuFacts]) -> Verdict:
-    known = [gpu for gpu in gpus if ECC_MODE in gpu.fields]
-    if not known:
+    reporting = [gpu for gpu in gpus if ECC_MODE in gpu.fields]
+    if not reporting:
         return absent("these boards have no ECC")
-    return judged([f"{name_of(gpu)} has ECC off" for gpu in known if not gpu.fields[ECC_MODE]])
+    return judged([f"{name_of(gpu)} has ECC off" for gpu in reporting if not gpu.fields[ECC_MODE]])
 
 
 def _uncorrected(node: Node, gpus: list[GpuFacts]) -> Verdict:
-    known = [(gpu, int(gpu.fields[ECC_UNCORRECTED])) for gpu in gpus if ECC_UNCORRECTED in gpu.fields]
-    if not known:
+    counts = [(gpu, int(gpu.fields[ECC_UNCORRECTED])) for gpu in gpus if ECC_UNCORRECTED in gpu.fields]
+    if not counts:
         return absent("these boards count no ECC errors")
     limit = node.limit("gpu_ecc_uncorrected", "errors")
-    return judged([f"{name_of(gpu)} has {count} uncorrected ECC errors" for gpu, count in known if count > limit])
+    return judged([f"{name_of(gpu)} has {count} uncorrected ECC errors" for gpu, count in counts if count > limit])
 
 
 def _remap(_node: Node, gpus: list[GpuFacts]) -> Verdict:
@@ -43,8 +43,8 @@ def _remap(_node: Node, gpus: list[GpuFacts]) -> Verdict:
 
 def _with(gpus: list[GpuFacts], field: int) -> list[GpuFacts] | None:
     """Return the GPUs on which a field is set; None if none has it."""
-    known = [gpu for gpu in gpus if field in gpu.fields]
-    return [gpu for gpu in known if gpu.fields[field]] if known else None
+    reporting = [gpu for gpu in gpus if field in gpu.fields]
+    return [gpu for gpu in reporting if gpu.fields[field]] if reporting else None
 
 
 CHECKS = (

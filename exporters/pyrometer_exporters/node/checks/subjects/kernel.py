@@ -57,8 +57,8 @@ def _errors(node: Node) -> Verdict:
         recent = [record for record in _records(node) if record.seconds >= oldest]
     except OSError as error:
         return unknown(f"the kernel's log can't be read: {error.strerror}")
-    found = Counter(what for record in recent if (what := _error(record, xids, classes)))
-    return judged([f"{count} x {what}" if count > 1 else what for what, count in found.most_common()])
+    errors = Counter(what for record in recent if (what := _error(record, xids, classes)))
+    return judged([f"{count} x {what}" if count > 1 else what for what, count in errors.most_common()])
 
 
 def _error(record: Record, xids: LineParser, classes: Classes) -> str:

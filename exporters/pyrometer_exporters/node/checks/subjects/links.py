@@ -30,8 +30,8 @@ class Port:
 
 def ports(node: Node) -> list[Port]:
     """Return the ports for training: those of InfiniBand, or all of RDMA where there is no InfiniBand."""
-    found = list(_ports(node))
-    return [port for port in found if port.layer == "InfiniBand"] or found
+    hca_ports = list(_ports(node))
+    return [port for port in hca_ports if port.layer == "InfiniBand"] or hca_ports
 
 
 def _ports(node: Node) -> Iterator[Port]:
@@ -49,24 +49,24 @@ def _ports(node: Node) -> Iterator[Port]:
 
 
 def _count(node: Node) -> Verdict:
-    found = {port.device for port in ports(node)}
+    devices = {port.device for port in ports(node)}
     before = node.expected.learned.get("hca_ports")
     wanted = node.expected.stated.get("hcas")
-    if not found and not wanted and not before:
+    if not devices and not wanted and not before:
         return absent("no RDMA device on this node")
     if wanted is not None:
-        missing = [f"{len(found)} of {wanted} HCAs: {', '.join(sorted(found)) or 'none'}"]
-        return judged(missing if len(found) < wanted else [])
-    gone = sorted({name.partition("/")[0] for name in before or ()} - found)
+        missing = [f"{len(devices)} of {wanted} HCAs: {', '.join(sorted(devices)) or 'none'}"]
+        return judged(missing if len(devices) < wanted else [])
+    gone = sorted({name.partition("/")[0] for name in before or ()} - devices)
     return judged([f"{name} is missing (present on the last healthy day)" for name in gone])
 
 
 def _links(node: Node) -> Verdict:
-    found = ports(node)
-    if not found:
+    hca_ports = ports(node)
+    if not hca_ports:
         return absent("no RDMA device on this node; hca_count checks whether there should be one")
     wanted, before = node.expected.stated.get("hcas"), node.expected.learned.get("hca_ports")
-    up, down = [port for port in found if port.up], [port for port in found if not port.up]
+    up, down = [port for port in hca_ports if port.up], [port for port in hca_ports if not port.up]
     facts: dict[str, Any] = {"hca_ports": {port.name: port.rate for port in up}}
     if wanted is not None:
         named = "; ".join(f"{port.name} {port.words}" for port in down)

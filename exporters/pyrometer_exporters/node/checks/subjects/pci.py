@@ -22,7 +22,7 @@ MOST_CAPABILITIES: Final = 64
 
 def _hca_pcie(node: Node) -> Verdict:
     devices = node.paths.sysfs / "class/infiniband"
-    problems, known = [], 0
+    problems, links = [], 0
     for name in node.names(devices):
         path = os.path.realpath(devices / name / "device")
         chain = functions(path)
@@ -33,12 +33,12 @@ def _hca_pcie(node: Node) -> Verdict:
             now = _first_number(node, Path(path) / f"current_link_{what}")
             most = [_first_number(node, Path(end) / f"max_link_{what}") for end in (path, above)]
             # The weaker of both ends: a slot with 8 lanes is no fault of the card.
-            limits = [each for each in most if each]
+            limits = [limit for limit in most if limit]
             if now and limits:
-                known += 1
+                links += 1
                 if now < min(limits):
                     problems.append(f"{name} has {now:g} of {min(limits):g} PCIe {unit}")
-    return judged(problems) if known else absent("no RDMA device with a PCIe link")
+    return judged(problems) if links else absent("no RDMA device with a PCIe link")
 
 
 def _first_number(node: Node, path: Path) -> float | None:
@@ -62,15 +62,15 @@ def _acs(node: Node) -> Verdict:
     bridges = _bridges(node)
     if not bridges:
         return absent("no GPU below a PCIe port")
-    problems, known = [], 0
+    problems, readable = [], 0
     for folder in sorted(bridges):
         control = _acs_control(folder)
         if control is None:
             continue
-        known += 1
+        readable += 1
         if control & ACS_REDIRECTS:
             problems.append(f"{folder.rpartition('/')[2]} redirects (ACS control {control:#06x})")
-    if not known:
+    if not readable:
         return unknown("the ports' configuration beyond 256 bytes can only be read by root")
     return judged(problems)
 

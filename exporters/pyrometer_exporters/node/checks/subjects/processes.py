@@ -48,9 +48,9 @@ def _running(node: Node) -> set[str]:
     return {process.name for process in node.processes if process.state not in "ZX"}
 
 
-def _kind(node: Node, key: str, known: tuple[str, ...], what: str) -> Verdict:
+def _kind(node: Node, key: str, names: tuple[str, ...], what: str) -> Verdict:
     """Judge programs of a kind: those that ran on the last healthy day have to run."""
-    running = sorted(_running(node) & set(known))
+    running = sorted(_running(node) & set(names))
     before = node.expected.learned.get(key) or []
     gone = [name for name in before if name not in running]
     if not running and not gone:

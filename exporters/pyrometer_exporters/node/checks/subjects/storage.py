@@ -51,8 +51,8 @@ def mounts(node: Node) -> list[Mount] | None:
     for process in ("1", "self"):
         text = node.text(node.paths.procfs / process / "mountinfo")
         if text:
-            found = {mount.point: mount for line in text.splitlines() if (mount := _parsed(line)) is not None}
-            return list(found.values())  # of several at one place the last one is seen
+            by_point = {mount.point: mount for line in text.splitlines() if (mount := _parsed(line)) is not None}
+            return list(by_point.values())  # of several at one place the last one is seen
     return None
 
 
@@ -60,8 +60,8 @@ def over_mounts(judge: Callable[[Node, list[Mount]], Verdict]) -> Callable[[Node
     """Make a check of the mounted file systems: unknown where they can't be listed."""
 
     def run(node: Node) -> Verdict:
-        found = mounts(node)
-        return unknown("the mounts can't be listed") if found is None else judge(node, found)
+        mounted = mounts(node)
+        return unknown("the mounts can't be listed") if mounted is None else judge(node, mounted)
 
     return run
 
@@ -107,24 +107,24 @@ def _asked(node: Node, point: str) -> _Answer:
         return _Answer(None, error.strerror or str(error))
 
 
-def _used(node: Node, found: list[Mount], check: str) -> Verdict:
-    points = [mount.point for mount in found if mount.kind in LOCAL and not mount.read_only]
+def _used(node: Node, mounted: list[Mount], check: str) -> Verdict:
+    points = [mount.point for mount in mounted if mount.kind in LOCAL and not mount.read_only]
     limit = node.limit(check, "used")
-    problems, known = [], 0
+    problems, answered = [], 0
     for point, answer in ask(node, points).items():
         if answer is None and check == "filesystem_full":  # once is enough
             problems.append(f"{point} {HANGS}")
-            known += 1
+            answered += 1
         if answer is None or answer.sizes is None:
             continue
         total, free = _total_and_free(answer.sizes, check)
         if total:
-            known += 1
+            answered += 1
             used = 1 - free / total
             if used >= limit:
                 what = "inodes are used" if check == "inodes" else "full"
                 problems.append(f"{point} is {used:.1%} full" if what == "full" else f"{used:.1%} of {point}'s {what}")
-    return judged(problems) if known else absent("no writable local file system")
+    return judged(problems) if answered else absent("no writable local file system")
 
 
 def _total_and_free(sizes: StatFs, check: str) -> tuple[int, int]:
@@ -134,13 +134,13 @@ def _total_and_free(sizes: StatFs, check: str) -> tuple[int, int]:
     return sizes.f_blocks - sizes.f_bfree + sizes.f_bavail, sizes.f_bavail
 
 
-def _read_only(_node: Node, found: list[Mount]) -> Verdict:
-    local = [mount for mount in found if mount.kind in LOCAL]
+def _read_only(_node: Node, mounted: list[Mount]) -> Verdict:
+    local = [mount for mount in mounted if mount.kind in LOCAL]
     return judged([f"{mount.point} ({mount.kind}) is read-only" for mount in local if mount.read_only])
 
 
-def _network(node: Node, found: list[Mount]) -> Verdict:
-    points = [mount.point for mount in found if mount.kind in NETWORK]
+def _network(node: Node, mounted: list[Mount]) -> Verdict:
+    points = [mount.point for mount in mounted if mount.kind in NETWORK]
     wanted = node.expected.get("mounts") or []
     missing = [f"{point} is not mounted ({node.expected.how('mounts')})" for point in wanted if point not in points]
     if not points and not missing:
@@ -151,8 +151,8 @@ def _network(node: Node, found: list[Mount]) -> Verdict:
     return judged(problems + missing, mounts=sorted(points))
 
 
-def _shared_memory(node: Node, found: list[Mount]) -> Verdict:
-    if not any(mount.point == SHARED_MEMORY and mount.kind == "tmpfs" for mount in found):
+def _shared_memory(node: Node, mounted: list[Mount]) -> Verdict:
+    if not any(mount.point == SHARED_MEMORY and mount.kind == "tmpfs" for mount in mounted):
         return failed(f"{SHARED_MEMORY} is not a tmpfs: NCCL and data loaders need it")
     answer = ask(node, [SHARED_MEMORY]).get(SHARED_MEMORY)
     sizes = answer.sizes if answer is not None else None

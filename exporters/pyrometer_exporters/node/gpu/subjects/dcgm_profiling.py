@@ -201,34 +201,34 @@ class Profiling:
         gpu = self._gpu
         if gpu is None:
             return
-        found = self._gpm.read(gpu.context.clock.monotonic(), self._metrics)
-        if found is not None:
+        metrics = self._gpm.read(gpu.context.clock.monotonic(), self._metrics)
+        if metrics is not None:
             if self._pcie_from_gpm is None:
-                if not found:  # refused from the first: not again with what few drivers know
+                if not metrics:  # refused from the first: not again with what few drivers know
                     self._metrics = _AVERAGES
-                self._pcie_from_gpm = _PCIE_TX in found and _PCIE_RX in found
-            yield columns_of(self._averages(found))
-            yield self._totals.read(found)
-        traffic = self._pcie.read(fields) if self._pcie_from_gpm is False else _pcie_of(found or {})
+                self._pcie_from_gpm = _PCIE_TX in metrics and _PCIE_RX in metrics
+            yield columns_of(self._averages(metrics))
+            yield self._totals.read(metrics)
+        traffic = self._pcie.read(fields) if self._pcie_from_gpm is False else _pcie_of(metrics or {})
         if traffic is not None:
             yield PCIE_TRANSMITTED.sample(traffic.transmitted, *gpu.labels)
             yield PCIE_RECEIVED.sample(traffic.received, *gpu.labels)
 
-    def _averages(self, found: Mapping[int, float]) -> Iterable[Row]:
+    def _averages(self, metrics: Mapping[int, float]) -> Iterable[Row]:
         worked = self._worked
-        worked.update(metric for metric in ENGINES if found.get(metric, 0) > 0)
+        worked.update(metric for metric in ENGINES if metrics.get(metric, 0) > 0)
         engines = (engine for engine in self._engines if engine.metric in worked)
         for metric, family, labels in (*self._ratios, *engines):
-            ratio = found.get(metric, -1) / 100
+            ratio = metrics.get(metric, -1) / 100
             if 0 <= ratio <= _MOST_RATIO:
                 yield family, labels, ratio
         for metric, family, labels in self._rates:
-            if found.get(metric, -1) >= 0:
-                yield family, labels, int(found[metric] * BYTES_PER_MIB)
+            if metrics.get(metric, -1) >= 0:
+                yield family, labels, int(metrics[metric] * BYTES_PER_MIB)
 
 
-def _pcie_of(found: Mapping[int, float]) -> Traffic | None:
-    return Traffic(found[_PCIE_TX], found[_PCIE_RX]) if _PCIE_TX in found and _PCIE_RX in found else None
+def _pcie_of(metrics: Mapping[int, float]) -> Traffic | None:
+    return Traffic(metrics[_PCIE_TX], metrics[_PCIE_RX]) if _PCIE_TX in metrics and _PCIE_RX in metrics else None
 
 
 SUBJECT = SubjectSpec("dcgm_profiling", (*_DCGM, *_ROWS), Profiling)

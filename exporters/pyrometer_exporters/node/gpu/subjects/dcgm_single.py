@@ -116,8 +116,8 @@ class SingleValues:
     def open(self, gpu: OpenGpu) -> None:
         """Read what never changes."""
         self._gpu = gpu
-        self._numbers = gpu.nvml.numbers(gpu.handle, [each.call for each in _CALLS])
-        constants = gpu.nvml.numbers(gpu.handle, [each.call for each in _CONSTANTS])()
+        self._numbers = gpu.nvml.numbers(gpu.handle, [row.call for row in _CALLS])
+        constants = gpu.nvml.numbers(gpu.handle, [row.call for row in _CONSTANTS])()
         self._constants = list(_plausible(gpu, _CONSTANTS, constants))
 
     def fields(self) -> Sequence[FieldKey]:
@@ -131,9 +131,9 @@ class SingleValues:
             return
         rows = [*self._constants, *_plausible(gpu, _CALLS, self._numbers())]
         for field in _FIELDS:
-            found = fields[field.key] if field.key in fields else _by_call(gpu, field)
-            if found is not None and 0 <= found / field.scale <= field.most:
-                rows.append(gpu.dcgm(field.family, found / field.scale))
+            number = fields[field.key] if field.key in fields else _by_call(gpu, field)
+            if number is not None and 0 <= number / field.scale <= field.most:
+                rows.append(gpu.dcgm(field.family, number / field.scale))
         yield columns_of(rows)
 
 
@@ -147,10 +147,10 @@ def _plausible(gpu: OpenGpu, calls: Iterable[_Call], numbers: Iterable[int | Nvm
 def _by_call(gpu: OpenGpu, field: _Field) -> float | None:
     if not field.call:
         return None
-    found = optional(lambda: gpu.nvml.ask(field.call, gpu.handle))
-    if found is None:
+    answer = optional(lambda: gpu.nvml.ask(field.call, gpu.handle))
+    if answer is None:
         return None
-    return float(found if field.part is None else found[field.part])
+    return float(answer if field.part is None else answer[field.part])
 
 
 SUBJECT = SubjectSpec(

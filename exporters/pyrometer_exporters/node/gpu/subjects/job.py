@@ -51,7 +51,7 @@ class _Job(FieldSubject):
             return
         jobs: set[tuple[Job, str]] = set()
         attributions = Counter(_attribution(gpu, pid, instances, jobs) for pid, instances in running.items())
-        for job, instance in sorted(jobs, key=lambda found: (found[0].job_id, found[0].user, found[1])):
+        for job, instance in sorted(jobs, key=lambda held: (held[0].job_id, held[0].user, held[1])):
             pod = gpu.context.pods.of(job.job_id) if gpu.context.pods is not None else UNKNOWN
             names = pod.workload, pod.namespace, pod.name
             yield INFO.sample(1, *gpu.labels, job.job_id, job.user, *names, instance)
@@ -62,13 +62,13 @@ class _Job(FieldSubject):
 def _running(gpu: OpenGpu) -> dict[int, set[str]] | None:
     """Return the GPU instances of each process, empty text without MIG; None if the list is unavailable."""
     try:
-        found = optional(lambda: gpu.nvml.ask("nvmlDeviceGetComputeRunningProcesses_v3", gpu.handle))
+        processes = optional(lambda: gpu.nvml.ask("nvmlDeviceGetComputeRunningProcesses_v3", gpu.handle))
     except (IndexError, MemoryError):  # the driver called the list longer than the room that it had asked for itself
         return None
-    if found is None:
+    if processes is None:
         return None
     running: dict[int, set[str]] = {}
-    for process in found:
+    for process in processes:
         number = getattr(process, "gpuInstanceId", NO_INSTANCE)
         running.setdefault(int(process.pid), set()).add("" if number == NO_INSTANCE else str(number))
     return running

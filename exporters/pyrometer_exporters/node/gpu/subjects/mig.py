@@ -83,32 +83,34 @@ class _Mig(FieldSubject):
         if mode is not None:
             yield self.gpu.dcgm(MODE, int(mode[0]))
         handles = self._handles() if divided else {}
-        self._known = {uuid: found for uuid, handle in handles.items() if (found := self._described(uuid, handle))}
+        self._known = {
+            uuid: instance for uuid, handle in handles.items() if (instance := self._described(uuid, handle))
+        }
         # An instance can hold several compute instances, each a device of its own, over one memory.
-        first = {found.id: found for found in reversed(self._known.values())}
+        first = {instance.id: instance for instance in reversed(self._known.values())}
         self._profile(first)
-        for found in self._known.values():
-            yield self.gpu.own(INFO, 1, found.id, found.profile, found.uuid)
-        for found in first.values():
-            yield from self._of(found, handles[found.uuid])
+        for instance in self._known.values():
+            yield self.gpu.own(INFO, 1, instance.id, instance.profile, instance.uuid)
+        for instance in first.values():
+            yield from self._of(instance, handles[instance.uuid])
 
     def _handles(self) -> dict[str, Handle]:
         """Return the handles of the present MIG devices, by UUID."""
         if not self._known or self.due:
             self._places = int(self.ask_number("nvmlDeviceGetMaxMigDeviceCount") or 0)
-        found: dict[str, Handle] = {}
+        handles: dict[str, Handle] = {}
         for place in range(self._places):
             handle = self.ask("nvmlDeviceGetMigDeviceHandleByIndex", place)  # NOT_FOUND where there is none
             if handle is None:
                 continue
             uuid = _there(partial(self.gpu.nvml.text, handle, "UUID"))
             if uuid is not None:
-                found[uuid] = handle
-        return found
+                handles[uuid] = handle
+        return handles
 
     def _described(self, uuid: str, handle: Handle) -> Instance | None:
-        known = None if self.due else self._known.get(uuid)  # old drivers make UUIDs of nothing but the two ids
-        return known or _there(lambda: self._asked(uuid, handle))
+        instance = None if self.due else self._known.get(uuid)  # old drivers make UUIDs of nothing but the two ids
+        return instance or _there(lambda: self._asked(uuid, handle))
 
     def _asked(self, uuid: str, handle: Handle) -> Instance:
         nvml = self.gpu.nvml
@@ -135,10 +137,10 @@ class _Mig(FieldSubject):
 
     def _profiled(self, instance: Instance) -> Iterable[Sample]:
         # Without a compute instance in it a GPU instance has no samples.
-        found = self._gpms[instance.uuid].read(self.gpu.context.clock.monotonic(), _METRICS) or {}
+        metrics = self._gpms[instance.uuid].read(self.gpu.context.clock.monotonic(), _METRICS) or {}
         for metric, family in RATIOS.items():
-            if 0 <= found.get(metric, -1) <= _MOST_PERCENT:
-                yield self.gpu.dcgm(family, found[metric] / 100, instance.profile, instance.id)
+            if 0 <= metrics.get(metric, -1) <= _MOST_PERCENT:
+                yield self.gpu.dcgm(family, metrics[metric] / 100, instance.profile, instance.id)
 
 
 def _there(read: Callable[[], T]) -> T | None:

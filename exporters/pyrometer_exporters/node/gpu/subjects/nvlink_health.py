@@ -98,8 +98,8 @@ class _NvlinkHealth(FieldSubject):
 
     def defined(self, gpu: OpenGpu) -> tuple[Sequence[FieldSample], Sequence[FieldSample]]:
         """Return none for a GPU without links."""
-        found = gpu.nvml.fields(gpu.handle, [LINK_COUNT_FIELD]).get(LINK_COUNT_FIELD, 0)
-        self._links = list(range(int(found))) if 0 <= found <= MOST_LINKS else []
+        count = gpu.nvml.fields(gpu.handle, [LINK_COUNT_FIELD]).get(LINK_COUNT_FIELD, 0)
+        self._links = list(range(int(count))) if 0 <= count <= MOST_LINKS else []
         self._link_fields = {**_HOPPER_LINK_ERRORS, **_newer(gpu.identity.driver)}
         self._states = [(STATE_FIELD, link) for link in self._links]
         self._shown = {}, NO_SAMPLES
@@ -122,21 +122,24 @@ class _NvlinkHealth(FieldSubject):
 
     def now(self, fields: Mapping[FieldKey, float]) -> Iterable[Columns]:
         """Which links are up."""
-        known = self._up(fields)
-        if known != self._shown[0]:
-            rows = [self.gpu.own(UP, int(up), str(link)) for link, up in known.items()]
-            self._shown = known, columns_of([*rows, *([self.gpu.own(LINKS_UP, sum(known.values()))] if known else [])])
+        states = self._up(fields)
+        if states != self._shown[0]:
+            rows = [self.gpu.own(UP, int(up), str(link)) for link, up in states.items()]
+            self._shown = (
+                states,
+                columns_of([*rows, *([self.gpu.own(LINKS_UP, sum(states.values()))] if states else [])]),
+            )
         return (self._shown[1],)
 
     def _up(self, fields: Mapping[FieldKey, float]) -> dict[int, bool]:
         """By link, as far as the driver says."""
-        told = {link: fields[key] != 0 for link, key in enumerate(self._states) if key in fields}
-        if self._believed and not self.due and len(told) == len(self._links):
-            return told
-        asked = {link: self.ask_number("nvmlDeviceGetNvLinkState", link) for link in self._links}
-        known = {link: state != 0 for link, state in asked.items() if state is not None}
-        self._believed = told == known
-        return known
+        by_field = {link: fields[key] != 0 for link, key in enumerate(self._states) if key in fields}
+        if self._believed and not self.due and len(by_field) == len(self._links):
+            return by_field
+        answers = {link: self.ask_number("nvmlDeviceGetNvLinkState", link) for link in self._links}
+        by_call = {link: state != 0 for link, state in answers.items() if state is not None}
+        self._believed = by_field == by_call
+        return by_call
 
 
 def _newer(driver: str) -> dict[int, str]:

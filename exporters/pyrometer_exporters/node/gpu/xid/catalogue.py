@@ -116,10 +116,10 @@ class Classes:
         """Return the class of an event; ``message`` is the rest of the kernel's line after number and process."""
         if code in self._overrides:
             return self._overrides[code]
-        known = _BY_CODE.get(code)
-        if known is None:
+        entry = _BY_CODE.get(code)
+        if entry is None:
             return UNKNOWN_CLASS
-        return _class_by_text(known, message) if known.by_text else known.xid_class
+        return _class_by_text(entry, message) if entry.by_text else entry.xid_class
 
     def needs_text(self, code: int) -> bool:
         """Return whether the class depends on the message, not the number alone."""
@@ -132,8 +132,8 @@ def meaning(code: int) -> str:
     >>> meaning(79)
     'GPU has fallen off the bus'
     """
-    known = _BY_CODE.get(code)
-    return known.meaning if known else "Unknown Error"
+    entry = _BY_CODE.get(code)
+    return entry.meaning if entry else "Unknown Error"
 
 
 def _class_by_text(xid: Xid, message: str) -> XidClass:
@@ -154,20 +154,20 @@ def load_overrides(path: Path) -> dict[int, XidClass]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: can't be read: {getattr(error, 'strerror', None) or error}") from None
-    found: dict[int, XidClass] = {}
+    classes: dict[int, XidClass] = {}
     for number, line in enumerate(lines, 1):
         if line.strip() and not line.lstrip().startswith(("#", "---")):
             code, xid_class = _override(line, f"{path}:{number}")
-            if code in found:
+            if code in classes:
                 raise UsageError(f"{path}:{number}: {code} was given before")
-            found[code] = xid_class
-    return found
+            classes[code] = xid_class
+    return classes
 
 
 def _override(line: str, where: str) -> tuple[int, XidClass]:
-    found = _OVERRIDE.fullmatch(line)
-    if found is None:
+    match = _OVERRIDE.fullmatch(line)
+    if match is None:
         raise UsageError(f"{where}: {line.strip()!r} is not a number and a class, such as 79: critical")
-    if found["class"] not in CLASSES:
-        raise UsageError(f"{where}: {found['class']} is not a class; known are {', '.join(CLASSES)}")
-    return int(found["code"]), cast(XidClass, found["class"])
+    if match["class"] not in CLASSES:
+        raise UsageError(f"{where}: {match['class']} is not a class; known are {', '.join(CLASSES)}")
+    return int(match["code"]), cast(XidClass, match["class"])

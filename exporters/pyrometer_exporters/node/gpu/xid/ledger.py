@@ -190,19 +190,19 @@ class Ledger:
 
     def critical(self) -> Counter[str]:
         """Return the number of critical events by PCI address."""
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for (key, xid_class), count in self.counts.items():
             if xid_class == "critical":
-                found[key.pci] += count
-        return found
+                counts[key.pci] += count
+        return counts
 
     def critical_at(self) -> dict[str, float]:
         """Return when the latest critical event came, by PCI address of the GPUs that had one."""
-        found: dict[str, float] = {}
+        times: dict[str, float] = {}
         for key, xid_class in self.counts:
             if xid_class == "critical" and key in self.at:
-                found[key.pci] = max(self.at[key], found.get(key.pci, 0.0))
-        return found
+                times[key.pci] = max(self.at[key], times.get(key.pci, 0.0))
+        return times
 
     def _known_gone(self, key: Key) -> bool:
         """Return whether a line without an Xid is a repetition: the driver prints one for each call on a lost GPU."""

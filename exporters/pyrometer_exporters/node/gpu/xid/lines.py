@@ -66,10 +66,10 @@ class LineParser:
         return _xid_event(text) or self._loss(text)
 
     def _loss(self, text: str) -> XidEvent | None:
-        if found := _LOST.match(text):
-            return _lost(found["pci"])
-        if found := _NAMED.match(text):
-            self._named = found["pci"]
+        if match := _LOST.match(text):
+            return _lost(match["pci"])
+        if match := _NAMED.match(text):
+            self._named = match["pci"]
         if self._named is None or _NOT_RESPONDING not in text:
             return None
         pci, self._named = self._named, None
@@ -92,20 +92,20 @@ def _lost(pci: str) -> XidEvent:
 
 
 def _xid_event(text: str) -> XidEvent | None:
-    found = _XID.match(text)
-    if found is None:
+    match = _XID.match(text)
+    if match is None:
         return None
-    rest = found["rest"] or ""
+    rest = match["rest"] or ""
     process = _PROCESS.match(rest)
     pid = process["pid"] if process else ""
     name = (process["name"] or "") if process else ""
     previous = _PREVIOUS.search(rest)
     return XidEvent(
-        pci=pci_key(found["pci"]),
-        xid=int(found["xid"]),
+        pci=pci_key(match["pci"]),
+        xid=int(match["xid"]),
         source="kernel_log",
-        gpu_instance=_number(found["gi"]),
-        compute_instance=_number(found["ci"]),
+        gpu_instance=_number(match["gi"]),
+        compute_instance=_number(match["ci"]),
         pid=pid if pid.isdecimal() else "",
         process="" if "unknown>" in name or name == "unknown" else name,
         caused_by=previous[1] if previous else "",

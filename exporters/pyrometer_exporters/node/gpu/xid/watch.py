@@ -137,8 +137,8 @@ class XidWatch:
         if self._served_at is None:
             self._served_at = self._clock.monotonic()
         with self._lock:
-            found = list(self._samples(gpus, dcgm))
-        yield from found
+            samples = list(self._samples(gpus, dcgm))
+        yield from samples
         yield from self._save(until)
 
     def close(self) -> None:
@@ -206,8 +206,8 @@ class XidWatch:
         for pci, last in ledger.last.items():
             if pci in labels:
                 event, owner = last.event, last.owner
-                told = event.caused_by, event.gpu_instance, event.compute_instance, event.pid, event.process
-                yield LAST_INFO.sample(1, *labels[pci], str(event.xid), *told, owner.job_id, owner.user)
+                details = event.caused_by, event.gpu_instance, event.compute_instance, event.pid, event.process
+                yield LAST_INFO.sample(1, *labels[pci], str(event.xid), *details, owner.job_id, owner.user)
         yield from self._dcgm(gpus.identities, dcgm)
 
     def _errors(self, labels: Mapping[str, tuple[str, str]]) -> Iterable[Item]:
@@ -226,8 +226,8 @@ class XidWatch:
     def _labels(self, gpus: Served) -> dict[str, tuple[str, str]]:
         """Return labels by PCI address; of a GPU that NVML has never presented, only the address is known."""
         labels = {kernel_pci_id(i.pci_bus_id): i.labels() for i, _ in gpus.identities if i.pci_bus_id}
-        known = {*gpus.on_bus, *(key.pci for key, _ in self._ledger.counts)}
-        return labels | {pci: (pci, "") for pci in sorted(known - labels.keys() - set(gpus.left_out))}
+        addresses = {*gpus.on_bus, *(key.pci for key, _ in self._ledger.counts)}
+        return labels | {pci: (pci, "") for pci in sorted(addresses - labels.keys() - set(gpus.left_out))}
 
     def _dcgm(self, identities: Sequence[tuple[Identity, tuple[str, ...] | None]], family: Family) -> Iterable[Sample]:
         for identity, labels in identities:
