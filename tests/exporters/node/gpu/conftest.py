@@ -157,6 +157,14 @@ def sysfs(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def state(tmp_path: Path) -> Path:
+    """The exporter's state folder."""
+    folder = tmp_path / "state"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
 def hands_of(sysfs: Path) -> Callable[[Node], Hands]:
     return lambda node: Hands(node, sysfs)
 
@@ -200,7 +208,10 @@ def make_node(tmp_path: Path, sysfs: Path, monkeypatch: pytest.MonkeyPatch) -> I
                 return collector
 
             steady = shortest == STEADY_SECONDS
-            return Node(gpus, library, rebuild(), clock, rebuild, log, context.gpu_loads, steady)
+            node = Node(gpus, library, rebuild(), clock, rebuild, log, context.gpu_loads, steady)
+            if scraped:
+                node.scrape()
+            return node
 
         yield make
 

@@ -185,12 +185,6 @@ def test_a_driver_that_was_reloaded_is_not_connected_to_under_a_call_that_hangs(
 class TestRelease:
     """The file gpu-release: made by whoever wants to reset a GPU."""
 
-    @pytest.fixture
-    def state(self, tmp_path: Path) -> Path:
-        folder = tmp_path / "state"
-        folder.mkdir()
-        return folder
-
     def test_gpus_are_let_go_on_request_and_taken_again_after_it(self, make_node: Any, state: Path) -> None:
         node = make_node(state=state)
         assert node.scrape().value("pyrometer_gpu_released") == 0

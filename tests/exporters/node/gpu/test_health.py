@@ -210,15 +210,11 @@ def test_the_fabric_and_its_problems(make_node: Any) -> None:
     assert [labels[2] for labels in info] == ["7a1f1a52-53c4-4b8f-9d5b-0f6f3c2b9e11"]
 
 
-def test_a_gpu_that_is_not_yet_in_the_fabric_has_a_state_and_nothing_else_of_it(make_node: Any) -> None:
-    scrape = _node(make_node, fabric={"state": 2}).scrape()
-    assert scrape.value("pyrometer_gpu_fabric_state", gpu="1") == 2
-    assert {name for name in scrape.names_of("1") if "fabric" in name} == {"pyrometer_gpu_fabric_state"}
-
-
-def test_a_gpu_without_a_fabric_has_nothing_of_it(make_node: Any) -> None:
-    names = _node(make_node, fabric={"state": 0}).scrape().names_of("1")
-    assert {name for name in names if "fabric" in name} == set()
+@pytest.mark.parametrize(("state", "families"), [(2, {"pyrometer_gpu_fabric_state"}), (0, set())])
+def test_a_gpu_that_is_not_in_a_fabric_has_at_most_its_state(make_node: Any, state: int, families: set[str]) -> None:
+    scrape = _node(make_node, fabric={"state": state}).scrape()
+    assert {name for name in scrape.names_of("1") if "fabric" in name} == families
+    assert scrape.value("pyrometer_gpu_fabric_state", gpu="1") == (state or None)
 
 
 @pytest.mark.parametrize(

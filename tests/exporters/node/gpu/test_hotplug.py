@@ -233,10 +233,8 @@ def test_a_gpu_that_is_left_out_is_not_connected_for_nor_opened(
 
 
 def test_while_the_gpus_are_let_go_nobody_connects_and_after_that_the_new_one_is_there(
-    make_node: Any, hands_of: Any, tmp_path: Path
+    make_node: Any, hands_of: Any, state: Path
 ) -> None:
-    state = tmp_path / "state"
-    state.mkdir()
     node = make_node(state=state)
     hands = hands_of(node)
     node.scrape()

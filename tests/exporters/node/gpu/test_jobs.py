@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.waiting import until
 
 from pyrometer_exporters.node.gpu import jobs
 from pyrometer_exporters.node.gpu.jobs import Job, Jobs, job_of_cgroup
@@ -144,9 +145,9 @@ def processes(tmp_path: Path) -> Processes:
 
 def test_a_process_has_a_job_and_a_user(processes: Processes) -> None:
     processes.slurm(7, 4711)
-    found = Jobs(processes.folder, name_of={1000: "alice"}.__getitem__)
-    assert found.of(7) == Job("4711", "alice")
-    assert found.of(8) is None
+    lookup = Jobs(processes.folder, name_of={1000: "alice"}.__getitem__)
+    assert lookup.of(7) == Job("4711", "alice")
+    assert lookup.of(8) is None
 
 
 @pytest.mark.parametrize(("uid", "user"), [(1000, "1000"), (None, "")])
@@ -172,66 +173,66 @@ def test_a_directory_of_users_that_hangs_is_asked_once_and_the_number_stands_for
         return "alice"
 
     processes.slurm(7, 4711)
-    found = Jobs(processes.folder, name_of=slow)
+    lookup = Jobs(processes.folder, name_of=slow)
     start = time.monotonic()
-    assert [found.of(7) for _ in range(5)] == [Job("4711", "1000")] * 5
+    assert [lookup.of(7) for _ in range(5)] == [Job("4711", "1000")] * 5
     assert time.monotonic() - start < 20
     assert calls == [1000]
     released.set()
-    end = time.monotonic() + 5
-    while found.of(7) != Job("4711", "alice"):
-        assert time.monotonic() < end
+    until(lambda: lookup.of(7) == Job("4711", "alice"))
 
 
 def test_the_job_of_a_process_that_ended_is_remembered_for_some_minutes(processes: Processes) -> None:
-    found = Jobs(processes.folder, lambda: processes.now)
+    lookup = Jobs(processes.folder, lambda: processes.now)
     processes.slurm(7, 4711)
-    assert found.of(7) == Job("4711", "1000")
+    assert lookup.of(7) == Job("4711", "1000")
     processes.remove(7)
-    assert found.of(7) is None
-    assert found.of_the_late(7) == Job("4711", "1000")
+    assert lookup.of(7) is None
+    assert lookup.of_the_late(7) == Job("4711", "1000")
     processes.now = jobs.REMEMBER_SECONDS + 1
-    assert found.of_the_late(7) is None
+    assert lookup.of_the_late(7) is None
 
 
 def test_a_number_given_to_another_process_is_not_the_late_ones(processes: Processes) -> None:
-    found = Jobs(processes.folder, lambda: processes.now)
+    lookup = Jobs(processes.folder, lambda: processes.now)
     processes.slurm(7, 4711)
-    found.of(7)
+    lookup.of(7)
     processes.remove(7)
     processes.add(7, "/system.slice/cron.service")
-    assert found.of_the_late(7) is None
+    assert lookup.of_the_late(7) is None
 
 
 def test_a_storm_looks_a_process_up_once_a_second(processes: Processes) -> None:
-    found = Jobs(processes.folder, lambda: processes.now)
+    lookup = Jobs(processes.folder, lambda: processes.now)
     processes.slurm(7, 4711)
-    assert found.of_the_late(7) == Job("4711", "1000")
+    assert lookup.of_the_late(7) == Job("4711", "1000")
     processes.remove(7)
     processes.slurm(7, 4712)
     processes.now += 0.9 * jobs.LATE_KEPT_SECONDS
-    assert found.of_the_late(7) == Job("4711", "1000")
+    assert lookup.of_the_late(7) == Job("4711", "1000")
     processes.now += 0.2 * jobs.LATE_KEPT_SECONDS
-    assert found.of_the_late(7) == Job("4712", "1000")
+    assert lookup.of_the_late(7) == Job("4712", "1000")
 
 
 def test_a_storm_of_many_processes_is_not_remembered(processes: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "MOST_REMEMBERED", 3)
-    found = Jobs(processes.folder, lambda: processes.now)
+    lookup = Jobs(processes.folder, lambda: processes.now)
     processes.slurm(1, 4711)
-    assert {pid: found.of_the_late(pid) for pid in range(1, 9)} == dict.fromkeys(range(1, 9)) | {1: Job("4711", "1000")}
+    assert {pid: lookup.of_the_late(pid) for pid in range(1, 9)} == dict.fromkeys(range(1, 9)) | {
+        1: Job("4711", "1000")
+    }
     processes.remove(1)
     processes.slurm(1, 4712)
-    assert found.of_the_late(1) == Job("4712", "1000"), "looked up again, as it is not remembered any more"
+    assert lookup.of_the_late(1) == Job("4712", "1000"), "looked up again, as it is not remembered any more"
 
 
 def test_memory_of_ended_processes_is_bounded(processes: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "MOST_REMEMBERED", 3)
-    found = Jobs(processes.folder, lambda: processes.now)
+    lookup = Jobs(processes.folder, lambda: processes.now)
     for pid in range(1, 10):
         processes.slurm(pid, pid)
-        found.of(pid)
-    assert len(found._seen) <= 3
+        lookup.of(pid)
+    assert len(lookup._seen) <= 3
 
 
 def _info(node: Any) -> set[tuple[str, ...]]:

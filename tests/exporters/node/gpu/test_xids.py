@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.waiting import until
 
 from pyrometer_exporters.node.gpu.xid.catalogue import Classes
 from pyrometer_exporters.node.kernel import follow
@@ -24,10 +25,8 @@ def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def node(make_node: Any, tmp_path: Path) -> Any:
+def node(make_node: Any, state: Path) -> Any:
     """Two GPUs, scraped once, and an exporter that keeps state."""
-    state = tmp_path / "state"
-    state.mkdir()
     return make_node(count=2, state=state, scraped=True)
 
 
@@ -133,26 +132,10 @@ def test_events_of_a_gpu_that_came_back_are_heard_again(node: Any) -> None:
 def test_events_are_heard_after_a_driver_reload_and_nothing_is_shut_down_under_them(node: Any) -> None:
     report_xid(node.gpus[0], 31)
     node.gpus.reload_driver()
-    _until_up(node)
+    until(lambda: node.scrape().value("pyrometer_gpu_up", gpu="0") == 1)
     report_xid(node.gpus[0], 43)
-    found = {labels[2]: value for labels, value in _scrape_with(node, "43").items() if value}
-    assert found["43"] == 1
+    until(lambda: node.scrape().value(ERRORS, gpu="0", xid="43") == 1)
     assert node.library.unsafe_shutdowns == 0
-
-
-def _until_up(node: Any) -> None:
-    end = time.monotonic() + 30
-    while node.scrape().value("pyrometer_gpu_up", gpu="0") != 1:
-        assert time.monotonic() < end
-
-
-def _scrape_with(node: Any, xid: str) -> dict[tuple[str, ...], float]:
-    end = time.monotonic() + 30
-    while True:
-        found: dict[tuple[str, ...], float] = node.scrape().values(ERRORS, gpu="0")
-        if any(labels[2] == xid and value for labels, value in found.items()):
-            return found
-        assert time.monotonic() < end
 
 
 def test_a_gpu_that_refuses_to_record_leaves_no_event_set_behind(make_node: Any) -> None:
@@ -198,13 +181,11 @@ def test_a_log_that_may_not_be_read_is_said_and_leaves_nvml(make_node: Any, monk
 
 
 def test_what_a_log_held_before_the_first_scrape_is_not_counted_as_new_once_it_can_be_read(
-    make_node: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    make_node: Any, monkeypatch: pytest.MonkeyPatch, state: Path
 ) -> None:
     def refuse(path: str, _flags: int) -> int:
         raise PermissionError(1, "Operation not permitted", path)
 
-    state = tmp_path / "state"
-    state.mkdir()
     with monkeypatch.context() as patched:
         patched.setattr(follow, "_without_blocking", refuse)
         node = make_node(count=1, state=state)
@@ -319,18 +300,14 @@ def test_an_event_told_by_nvml_before_a_restart_and_by_the_log_after_counts_once
     _until(restarted, "0", {"48": 1})
 
 
-def test_the_first_scrape_has_what_the_log_held_before(make_node: Any, tmp_path: Path) -> None:
+def test_the_first_scrape_has_what_the_log_held_before(make_node: Any, tmp_path: Path, state: Path) -> None:
     # Else the second would look like an Xid of now.
-    state = tmp_path / "state"
-    state.mkdir()
     (tmp_path / "kmsg").write_text("3,7,5000000,-;NVRM: Xid (PCI:0000:18:00): 62, PMU Halt\n")
     scrape = make_node(count=1, state=state).scrape()
     assert scrape.value(ERRORS, gpu="0", xid="62") == 1
 
 
-def test_a_damaged_state_file_costs_old_counts_and_nothing_else(make_node: Any, tmp_path: Path) -> None:
-    state = tmp_path / "state"
-    state.mkdir()
+def test_a_damaged_state_file_costs_old_counts_and_nothing_else(make_node: Any, state: Path) -> None:
     (state / "gpu_xid.json").write_text('{"version": 1, "counts": 7}')
     node = make_node(count=1, state=state)
     assert node.scrape().downs == {}
@@ -346,17 +323,13 @@ def test_a_gpu_that_nvml_never_presented_has_its_address_and_its_critical_codes_
     assert {int(labels[2]) for labels in first} == set(Classes().critical_codes())
     assert set(first.values()) == {0}
     node.log.xid(node.gpus[1].pci_bus_id, 143, "GPU initialization failure")
-    end = time.monotonic() + 30
-    while not node.scrape().value(ERRORS, gpu="0000:2a:00.0", uuid="", xid="143"):
-        assert time.monotonic() < end
+    until(lambda: node.scrape().value(ERRORS, gpu="0000:2a:00.0", uuid="", xid="143"))
 
 
 def test_an_xid_of_a_gpu_that_only_the_log_knows_is_kept(make_node: Any) -> None:
     node = make_node(count=1, scraped=True)
     node.log.xid("0000:99:00.0", 79, "GPU has fallen off the bus.")
-    end = time.monotonic() + 30
-    while not node.scrape().value(ERRORS, gpu="0000:99:00.0", uuid="", xid="79"):
-        assert time.monotonic() < end
+    until(lambda: node.scrape().value(ERRORS, gpu="0000:99:00.0", uuid="", xid="79"))
 
 
 def test_where_the_driver_does_not_start_its_gpus_have_their_codes_all_the_same(make_node: Any) -> None:
