@@ -94,35 +94,25 @@ def fit(begin: Begin, error: BaseException | None) -> tuple[str, str]:
     return paths[0], result
 
 
-def test_a_finish_without_an_error_is_a_good_end(begin: Begin, seen: ReadRing) -> None:
+@pytest.mark.parametrize(("exit_code", "end"), [(0, (True, "signal or os._exit")), (1, (False, "exit status 1"))])
+def test_a_finish_ends_the_run_by_its_exit_code(
+    begin: Begin, seen: ReadRing, exit_code: int, end: tuple[bool, str]
+) -> None:
     tracker, path = begin()
-    tracker.finish()
-    assert seen(path).header.closed
+    tracker.finish(exit_code=exit_code)
+    assert (seen(path).header.closed, seen(path).last_words) == end
 
 
-def test_a_finish_with_an_error_is_a_crash(begin: Begin, seen: ReadRing) -> None:
-    tracker, path = begin()
-    tracker.finish(exit_code=1)
-    ring = seen(path)
-    assert (ring.header.closed, ring.last_words) == (False, "exit status 1")
-
-
-def test_a_fit_that_raises_is_a_crash_although_its_tracker_finishes_well(begin: Begin, seen: ReadRing) -> None:
-    path, _ = fit(begin, RuntimeError("CUDA error"))
-    ring = seen(path)
-    assert not ring.header.closed
-    assert ring.last_words.startswith("RuntimeError")
-
-
-def test_a_fit_that_returns_is_a_good_end(begin: Begin, seen: ReadRing) -> None:
-    path, result = fit(begin, None)
-    assert result == "result"
-    assert seen(path).header.closed
-
-
-def test_ctrl_c_in_fit_is_a_good_end(begin: Begin, seen: ReadRing) -> None:
-    path, _ = fit(begin, KeyboardInterrupt())
-    assert seen(path).header.closed
+@pytest.mark.parametrize(
+    ("error", "closed", "result"),
+    [(None, True, "result"), (KeyboardInterrupt(), True, ""), (RuntimeError("CUDA error"), False, "")],
+)
+def test_a_fit_that_raises_is_a_crash_although_its_tracker_finishes_well(
+    begin: Begin, seen: ReadRing, error: BaseException | None, closed: bool, result: str
+) -> None:
+    path, returned = fit(begin, error)
+    assert (seen(path).header.closed, returned) == (closed, result)
+    assert seen(path).last_words.startswith("" if closed else "RuntimeError")
 
 
 def test_a_trainer_without_fit_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch, begin: Begin) -> None:
