@@ -6,7 +6,7 @@ import errno
 import math
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from io import FileIO
@@ -305,8 +305,8 @@ class Host:
         for nic in self.tree.nics:
             self.tree.reload_driver(nic.name)
 
-    def served(self) -> bytes | None:
-        """Return what ``/metrics`` answers now; None while the node is down."""
+    def served(self, wanted: Collection[str]) -> bytes | None:
+        """Return those metrics of ``/metrics`` that are wanted, as they are now; None while the node is down."""
         if not self.is_up:
             return None
         self._write_uptime()
@@ -315,7 +315,8 @@ class Host:
             self._asked.now()
             gathered = gatherer.gather(SCRAPE_SECONDS)
         about = BUILD_INFO.sample(1, NODE_EXPORTER.prog, "simulated")
-        return self._renderer.text([about, *gathered.samples])
+        samples = [sample for sample in (about, *gathered.samples) if sample.family.name in wanted]
+        return self._renderer.text(samples)
 
     def sample_clocks(self) -> None:
         """Let the sampler read why clocks are low, once."""

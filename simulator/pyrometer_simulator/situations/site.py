@@ -187,7 +187,7 @@ class Site:
         own = {"cluster": CLUSTER, "node": name}
         if index in self._racks:
             own["rack"] = self._racks[index]
-        answers = [("node", f"{name}:9935", node.served)] if self._hardware.ours else []
+        answers = [("node", f"{name}:9935", lambda: node.served(self._wanted))] if self._hardware.ours else []
         if self._hardware.node_exporter:
             answers.append(("hosts", f"{name}:9100", lambda: node_exporter_text(node)))
         if self._hardware.ours and "train" in self._hardware.collectors:
