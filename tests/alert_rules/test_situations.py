@@ -15,8 +15,8 @@ PAGE = Path(__file__).resolve().parents[2] / "docs/situations.md"
 EVERY = all_situations()
 # promtool's start is dear, and a failure should say which situations it is about.
 TOGETHER = 5
-# Each situation is played once here: at 15 s, Prometheus' own interval and ours, but for one in so many. Scrapes every 5 s
-# cost as much as all others together. `make situations` plays each at all intervals.
+# Each situation is played once here: at 15 s, Prometheus' own interval and ours, but for one in so many.
+# `make situations` plays each at all intervals; scrapes every 5 s cost as much as all others together.
 ONE_IN = {5: 32, 30: 6}
 
 
