@@ -21,9 +21,9 @@ from harness import exit_on_signals
 
 from pyrometer_simulator.demo.observe import Prometheus
 from pyrometer_simulator.demo.processes import Processes
-from pyrometer_simulator.demo.programs import project_folder
 from pyrometer_simulator.http_server import HttpServer, Response
 from pyrometer_simulator.ports import free_port
+from pyrometer_simulator.shipped import project_folder
 from pyrometer_simulator.stack import find_stack
 
 JOB = 'run="llama",job_id="77"'

@@ -1,19 +1,17 @@
-"""Alertmanager and Prometheus with the shipped configuration, and when each alert was told to have begun and ended."""
+"""Notifications of an Alertmanager to its webhook: when each alert began and ended."""
 
 from __future__ import annotations
 
 import json
-import shutil
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Sequence
 from pathlib import Path
 
 from pyrometer_simulator.demo.processes import Processes
-from pyrometer_simulator.demo.programs import project_folder
 from pyrometer_simulator.http_server import HttpServer, Request, Response
 from pyrometer_simulator.ports import free_port
+from pyrometer_simulator.shipped import start_alertmanager
 from pyrometer_simulator.stack import Stack
 
 
@@ -49,32 +47,9 @@ class Notifications:
         return Response(b"")
 
 
-def configure_prometheus(folder: Path, rules: Path, targets: Sequence[object], alertmanager: int) -> None:
-    """Write the shipped configuration into a new folder, with these rules, nodes and the port of an Alertmanager."""
-    shutil.copytree(project_folder() / "compose/prometheus", folder)
-    (folder / "rules").symlink_to(rules)
-    (folder / "targets").mkdir()
-    (folder / "targets/nodes.yaml").write_text(json.dumps(targets))
-    (folder / "targets/alertmanager.yaml").write_text(json.dumps([{"targets": [f"127.0.0.1:{alertmanager}"]}]))
-
-
-def prometheus_command(stack: Stack, port: int, *flags: str) -> list[str]:
-    """Return the command that starts Prometheus in such a folder."""
-    return [
-        str(stack.prometheus), "--config.file=prometheus.yaml", "--storage.tsdb.path=data",
-        f"--web.listen-address=127.0.0.1:{port}", "--rules.alert.resend-delay=15s", *flags,
-    ]  # fmt: skip
-
-
-def start_alertmanager(folder: Path, stack: Stack, processes: Processes, told: Notifications) -> int:
-    """Start an Alertmanager with the shipped configuration in a new folder; return its port. Raises DemoError."""
+def start_notifier(folder: Path, stack: Stack, processes: Processes, told: Notifications) -> int:
+    """Start an Alertmanager that tells ``told``, and wait until it answers; return its port. Raises DemoError."""
     port = free_port()
-    shutil.copytree(project_folder() / "compose/alertmanager", folder)
-    (folder / "alerting.url").write_text(told.url)
-    command = [
-        *stack.alertmanager_command, "--config.file=alertmanager.yaml", "--storage.path=data",
-        f"--web.listen-address=127.0.0.1:{port}", "--cluster.listen-address=",
-    ]  # fmt: skip
-    processes.start(folder.name, command, {"URL_FILE_BASE": str(folder)}, folder)
+    start_alertmanager(folder, stack, processes, told.url, port)
     processes.wait_until_ready({folder.name: f"http://127.0.0.1:{port}/-/ready"})
     return port

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pyrometer
-from pyrometer_simulator.demo.hardware import Node
+from pyrometer_simulator.demo.hardware import Node, exporter_flags
 from pyrometer_simulator.demo.processes import Processes
 from pyrometer_simulator.ports import free_port
+from pyrometer_simulator.shipped import target
 
 # A batch each 200 ms, and a second one right after it.
 STEP_SECONDS = 0.2
@@ -73,21 +74,14 @@ class TrainingNodes:
         self._processes = processes
         self.nodes = {node: Node(folder / node, number, GPUS) for number, node in enumerate(every, 1)}
         self.targets: list[dict[str, object]] = [
-            {
-                "targets": [f"127.0.0.1:{self._exporter(node)}"],
-                "labels": {"cluster": cluster, "node": node, "rack": "r01"},
-            }
-            for node in every
+            target(self._exporter(node), cluster=cluster, node=node, rack="r01") for node in every
         ]
         self.training = Training(folder, names)
 
     def _exporter(self, node: str) -> int:
         folder, port = self._folder / node, free_port()
         command = [
-            sys.executable, "-m", "pyrometer_simulator.node", f"--gpus={folder / 'gpus'}", "--",
-            f"--web.listen-address=127.0.0.1:{port}", f"--path.sysfs={folder / 'sys'}",
-            f"--path.procfs={folder / 'proc'}", f"--path.rings={folder / 'rings'}",
-            f"--path.state={folder / 'state'}", f"--path.kmsg={folder / 'kmsg'}",
+            sys.executable, "-m", "pyrometer_simulator.node", *exporter_flags(folder, f"127.0.0.1:{port}"),
             "--collector.checks.interval=3600", "--no-collector.nccl",
         ]  # fmt: skip
         self._processes.start(node, command, ONE_THREAD)

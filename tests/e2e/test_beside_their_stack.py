@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from pyrometer_simulator.demo.hardware import Node
+from pyrometer_simulator.demo.hardware import Node, exporter_flags
 from pyrometer_simulator.demo.observe import shown_text
 from pyrometer_simulator.demo.processes import Processes
 from pyrometer_simulator.http_server import HttpServer, Request, Response
@@ -142,12 +142,10 @@ def site(tmp_path: Path, stack: Stack) -> Iterator[Site]:
 
 def start_nodes(site: Site) -> None:
     for node in site.nodes:
-        folder = node.folder
-        places = {"sysfs": "sys", "procfs": "proc", "rings": "rings", "state": "state", "kmsg": "kmsg"}
-        flags = [f"--path.{name}={folder / place}" for name, place in places.items()]
-        command = [sys.executable, "-m", "pyrometer_simulator.node", f"--gpus={folder / 'gpus'}", "--", *flags]
-        command += [f"--web.listen-address={site.names[f'{folder.name}:9935']}", "--no-collector.checks"]
-        site.processes.start(folder.name, command)
+        name = node.folder.name
+        flags = exporter_flags(node.folder, site.names[f"{name}:9935"])
+        command = [sys.executable, "-m", "pyrometer_simulator.node", *flags, "--no-collector.checks"]
+        site.processes.start(name, command)
 
 
 def start_theirs(site: Site, stack: Stack) -> None:

@@ -11,7 +11,7 @@ from pyrometer_simulator.demo import grafana
 from pyrometer_simulator.demo.addresses import Addresses
 from pyrometer_simulator.demo.drawn.server import DrawnBoards
 from pyrometer_simulator.demo.processes import DemoError, Processes, answers
-from pyrometer_simulator.demo.programs import project_folder
+from pyrometer_simulator.shipped import project_folder
 
 KINDS = ("auto", "grafana", "drawn", "none")
 NAME = "grafana"

@@ -23,7 +23,7 @@ from pathlib import Path
 from pyrometer_simulator import node, slack
 from pyrometer_simulator.demo import nccl_job, programs, topology, trainer
 from pyrometer_simulator.demo.director import Director
-from pyrometer_simulator.demo.hardware import Node
+from pyrometer_simulator.demo.hardware import Node, exporter_flags
 from pyrometer_simulator.demo.main import tell
 from pyrometer_simulator.demo.observe import Prometheus, RemoteSlack
 from pyrometer_simulator.demo.processes import DemoError, Processes
@@ -125,9 +125,7 @@ def _parser() -> argparse.ArgumentParser:
 def _node(room: Room, name: str, listen: str) -> int:
     folder = room.wait() / name
     return node.main([
-        f"--gpus={folder / 'gpus'}", "--", f"--web.listen-address={listen}", f"--path.sysfs={folder / 'sys'}",
-        f"--path.procfs={folder / 'proc'}", f"--path.rings={folder / 'rings'}", f"--path.kmsg={folder / 'kmsg'}",
-        f"--path.state={room.state(name)}", f"--web.notice={programs.NODE_NOTICE}",
+        *exporter_flags(folder, listen, room.state(name)), f"--web.notice={programs.NODE_NOTICE}",
         *programs.nccl_flags(name, f"nccl-job:{RAS_PORT}"),
     ])  # fmt: skip
 

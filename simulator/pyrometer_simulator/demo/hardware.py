@@ -29,6 +29,14 @@ def node_address(number: int) -> str:
     return f"10.0.0.{number}"
 
 
+def exporter_flags(folder: Path, listen: str, state: Path | None = None) -> list[str]:
+    """Return the arguments of ``pyrometer_simulator.node`` for the node in a folder."""
+    places = {"sysfs": "sys", "procfs": "proc", "rings": "rings", "kmsg": "kmsg"}
+    paths = [f"--path.{name}={folder / place}" for name, place in places.items()]
+    listening = f"--web.listen-address={listen}"
+    return [f"--gpus={folder / 'gpus'}", "--", listening, *paths, f"--path.state={state or folder / 'state'}"]
+
+
 class Node:
     """A node as the director holds it: its GPUs and its links, at work."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 import socket
 import sys
 from collections.abc import Iterator, Mapping
@@ -11,10 +9,11 @@ from pathlib import Path
 
 from pyrometer_simulator.demo import nccl_job, own_machine, scenario
 from pyrometer_simulator.demo.addresses import Addresses
-from pyrometer_simulator.demo.hardware import FIRST_PID, Node
-from pyrometer_simulator.demo.processes import DemoError, Processes
+from pyrometer_simulator.demo.hardware import FIRST_PID, Node, exporter_flags
+from pyrometer_simulator.demo.processes import Processes
 from pyrometer_simulator.demo.topology import CHANNEL, CLUSTER, GPUS_PER_NODE, NCCL_NODES, NODES, RUN, TRAINING_NODES
 from pyrometer_simulator.demo.trainer import Settings
+from pyrometer_simulator.shipped import configure_prometheus, prometheus_command, start_alertmanager, target
 from pyrometer_simulator.slack import FakeSlack
 from pyrometer_simulator.stack import Stack
 
@@ -48,10 +47,11 @@ class Programs:
 
     def start_all(self) -> None:
         """Start everything and wait until it answers. Raises DemoError."""
-        self._write_configuration()
         self._start_nodes()
         self._start_alerting()
-        self._start_alertmanager()
+        webhook = f"{self.addresses.url(self.addresses.alerting)}/api/v1/alertmanager"
+        folder, port = self.folder / "alertmanager", self.addresses.alertmanager
+        start_alertmanager(folder, self._stack, self._processes, webhook, port)
         self._start_prometheus()
         self._processes.wait_until_ready(dict(self._ready_urls()))
 
@@ -68,37 +68,20 @@ class Programs:
         """Return the folder of a simulated node's driver state, sysfs and rings."""
         return self.folder / "nodes" / node
 
-    def _write_configuration(self) -> None:
-        """Copy the project's own configuration, and add what differs: rules, targets and the service's address."""
-        for name in ("prometheus", "alertmanager"):
-            shutil.copytree(project_folder() / "compose" / name, self.folder / name, dirs_exist_ok=True)
-        rules = self.folder / "prometheus" / "rules"
-        if not rules.exists():
-            rules.symlink_to(project_folder() / "alert_rules")
-        targets = self.folder / "prometheus" / "targets"
-        targets.mkdir(exist_ok=True)
-        for name, content in self._targets():
-            (targets / f"{name}.yaml").write_text(json.dumps(content))  # JSON is YAML
-        url = f"{self.addresses.url(self.addresses.alerting)}/api/v1/alertmanager"
-        (self.folder / "alertmanager" / "alerting.url").write_text(url)
-
     def _targets(self) -> Iterator[tuple[str, list[dict[str, object]]]]:
         where = self.addresses
-        nodes = [_target(port, cluster=CLUSTER, node=node, rack=_rack(node)) for node, port in where.nodes.items()]
-        own = _target(where.own_node, cluster=own_machine.CLUSTER, node=socket.gethostname())
+        nodes = [target(port, cluster=CLUSTER, node=node, rack=_rack(node)) for node, port in where.nodes.items()]
+        own = target(where.own_node, cluster=own_machine.CLUSTER, node=socket.gethostname())
         yield "nodes", [*nodes, own]
-        yield "alerting", [_target(where.alerting, cluster=CLUSTER)]
-        yield "prometheus", [_target(where.prometheus, cluster=CLUSTER)]
-        yield "alertmanager", [_target(where.alertmanager, cluster=CLUSTER)]
+        yield "alerting", [target(where.alerting, cluster=CLUSTER)]
+        yield "prometheus", [target(where.prometheus, cluster=CLUSTER)]
+        yield "alertmanager", [target(where.alertmanager, cluster=CLUSTER)]
 
     def _start_nodes(self) -> None:
         for node, port in self.addresses.nodes.items():
             folder = self.node_folder(node)
             command = [
-                sys.executable, "-m", "pyrometer_simulator.node", f"--gpus={folder / 'gpus'}", "--",
-                f"--web.listen-address=127.0.0.1:{port}", f"--path.sysfs={folder / 'sys'}",
-                f"--path.procfs={folder / 'proc'}", f"--path.rings={folder / 'rings'}",
-                f"--path.state={folder / 'state'}", f"--path.kmsg={folder / 'kmsg'}",
+                sys.executable, "-m", "pyrometer_simulator.node", *exporter_flags(folder, f"127.0.0.1:{port}"),
                 # Eight nodes share this machine: their checks run once.
                 "--collector.checks.interval=3600", f"--web.notice={NODE_NOTICE}",
                 *nccl_flags(node, f"127.0.0.1:{self.addresses.ras}"),
@@ -128,22 +111,10 @@ class Programs:
         ]  # fmt: skip
         self._processes.start("alerting", command, env=_ONE_THREAD)
 
-    def _start_alertmanager(self) -> None:
-        folder = self.folder / "alertmanager"
-        command = [
-            *self._stack.alertmanager_command, "--config.file=alertmanager.yaml", "--storage.path=data",
-            f"--web.listen-address=127.0.0.1:{self.addresses.alertmanager}", "--cluster.listen-address=",
-        ]  # fmt: skip
-        self._processes.start("alertmanager", command, env={"URL_FILE_BASE": str(folder)}, cwd=folder)
-
     def _start_prometheus(self) -> None:
-        command = [
-            str(self._stack.prometheus), "--config.file=prometheus.yaml", "--storage.tsdb.path=data",
-            f"--web.listen-address=127.0.0.1:{self.addresses.prometheus}", "--storage.tsdb.retention.time=6h",
-            # An alert that Alertmanager, still starting, could not take is sent again after this; 1 min by default.
-            "--rules.alert.resend-delay=15s",
-        ]  # fmt: skip
         folder = self.folder / "prometheus"
+        configure_prometheus(folder, dict(self._targets()))
+        command = prometheus_command(self._stack, self.addresses.prometheus, "--storage.tsdb.retention.time=6h")
         self._processes.start("prometheus", command, env={"PYROMETER_CLUSTER": CLUSTER}, cwd=folder)
 
     def _ready_urls(self) -> Iterator[tuple[str, str]]:
@@ -172,18 +143,5 @@ def nccl_flags(node: str, address: str) -> list[str]:
     return [f"--collector.nccl.address={address}"] if node in NCCL_NODES else ["--no-collector.nccl"]
 
 
-def _target(port: int, **labels: str) -> dict[str, object]:
-    return {"targets": [f"127.0.0.1:{port}"], "labels": labels}
-
-
 def _rack(node: str) -> str:
     return f"r{(NODES.index(node) // 4) + 1:02d}"
-
-
-def project_folder() -> Path:
-    """Return the project's root: the demo runs from a source tree, as its configuration isn't part of any wheel."""
-    for folder in Path(__file__).resolve().parents:
-        if (folder / "alert_rules").is_dir() and (folder / "compose").is_dir():
-            return folder
-    msg = "pyrometer-demo: no alert_rules and compose folders above it: run it from a checkout, with make demo"
-    raise DemoError(msg)

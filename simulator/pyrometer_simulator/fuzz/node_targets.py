@@ -130,7 +130,7 @@ def sysfs_tree(folder: Path, at_end: ExitStack) -> Check:
     from pyrometer_exporters.node.nic.sysfs import Files  # noqa: PLC0415
     from pyrometer_simulator.sysfs import SysfsTree  # noqa: PLC0415
 
-    class Files(Files):
+    class Replaced(Files):
         """Answers with the input in place of one file."""
 
         def __init__(self) -> None:
@@ -151,7 +151,7 @@ def sysfs_tree(folder: Path, at_end: ExitStack) -> Check:
                 return self.text[offset : offset + size]
             return super().pread(descriptor, size, offset)
 
-    tree, files = SysfsTree(folder / "node", hcas=1, gpus=0, ethernet=1), Files()
+    tree, files = SysfsTree(folder / "node", hcas=1, gpus=0, ethernet=1), Replaced()
     names = sorted(str(path)[-48:] for path in tree.sysfs.rglob("*") if path.is_file())
     context = Context(argparse.Namespace(), _Clock(), tree.sysfs, tree.procfs, folder / "rings", None)
     collector = NicCollector(context, files, lambda: None, every_time=True)

@@ -8,12 +8,12 @@ from typing import Any
 
 import yaml
 
-from pyrometer_simulator.alerts_told import Notifications, start_alertmanager
+from pyrometer_simulator.alerts_told import Notifications, start_notifier
 from pyrometer_simulator.demo.observe import Prometheus
-from pyrometer_simulator.demo.programs import project_folder
 from pyrometer_simulator.pair.pages import blocks
 from pyrometer_simulator.pair.pair import Pair
 from pyrometer_simulator.ports import free_port
+from pyrometer_simulator.shipped import project_folder
 from pyrometer_simulator.stack import Stack
 from pyrometer_simulator.training_nodes import STEPS
 
@@ -45,7 +45,7 @@ class Mimir:
         with contextlib.ExitStack() as starting:
             self.told = starting.enter_context(contextlib.closing(Notifications()))
             self.pair = starting.enter_context(contextlib.closing(Pair(folder, stack, page, ("mimir",))))
-            teller = start_alertmanager(folder / "alertmanager-rule", stack, self.pair.processes, self.told)
+            teller = start_notifier(folder / "alertmanager-rule", stack, self.pair.processes, self.told)
             self._configure(page["mimir.yaml"], teller)
             self.query = Prometheus(f"{self._start(program, page['mimir'])}/prometheus")
             self._ending = starting.pop_all()

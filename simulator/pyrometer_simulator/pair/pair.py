@@ -12,12 +12,12 @@ from typing import Any
 
 import yaml
 
-from pyrometer_simulator.alerts_told import Notifications, configure_prometheus, prometheus_command, start_alertmanager
+from pyrometer_simulator.alerts_told import Notifications, start_notifier
 from pyrometer_simulator.demo.observe import Prometheus
 from pyrometer_simulator.demo.processes import Processes
-from pyrometer_simulator.demo.programs import project_folder
 from pyrometer_simulator.failures import Batches, Services
 from pyrometer_simulator.pair.pages import Hosts, merged
+from pyrometer_simulator.shipped import configure_prometheus, prometheus_command, target
 from pyrometer_simulator.stack import Stack
 from pyrometer_simulator.training_nodes import TrainingNodes
 
@@ -63,7 +63,7 @@ class Pair(Services):
         with contextlib.ExitStack() as starting:
             self.processes = starting.enter_context(Processes(folder / "logs"))
             self.told = starting.enter_context(contextlib.closing(Notifications()))
-            port = start_alertmanager(folder / "alertmanager", stack, self.processes, self.told)
+            port = start_notifier(folder / "alertmanager", stack, self.processes, self.told)
             self.nodes = TrainingNodes(folder / "nodes", self.processes, NODES, (), NAME)
             starting.callback(self.nodes.training.stop)
             for name in REPLICAS:
@@ -117,7 +117,7 @@ class Pair(Services):
 
     def _configure(self, name: str, page: Mapping[str, str], alertmanager: int) -> None:
         folder = self.folder / f"prometheus-{name}"
-        configure_prometheus(folder, project_folder() / "alert_rules", self.nodes.targets, alertmanager)
+        configure_prometheus(folder, {"nodes": self.nodes.targets, "alertmanager": [target(alertmanager)]})
         if name != REPLICAS[0]:
             subprocess.run(page["second"], shell=True, check=True, cwd=folder)  # noqa: S602  our own page
         path = folder / "prometheus.yaml"

@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pyrometer_kit.http_client import get_json
-from pyrometer_simulator.alerts_told import Notifications, start_alertmanager
+from pyrometer_simulator.alerts_told import Notifications, start_notifier
 from pyrometer_simulator.demo.observe import Prometheus
-from pyrometer_simulator.demo.programs import project_folder
 from pyrometer_simulator.pair.history import SECONDS, History
 from pyrometer_simulator.pair.pages import blocks
 from pyrometer_simulator.pair.pair import REPLICAS, Pair
+from pyrometer_simulator.shipped import project_folder
 from pyrometer_simulator.stack import Stack
 from pyrometer_simulator.training_nodes import STEPS
 
@@ -44,7 +44,7 @@ class Thanos:
         with contextlib.ExitStack() as starting:
             self.told = starting.enter_context(contextlib.closing(Notifications()))
             self.pair = starting.enter_context(contextlib.closing(Pair(folder, stack, self._page, names)))
-            self._teller = start_alertmanager(folder / "alertmanager-rule", stack, self.pair.processes, self.told)
+            self._teller = start_notifier(folder / "alertmanager-rule", stack, self.pair.processes, self.told)
             self.bucket = folder / "thanos/bucket"
             self.bucket.mkdir(parents=True)
             bucket = self.pair.hosts.local(self._page["bucket.yaml"], self._folders())

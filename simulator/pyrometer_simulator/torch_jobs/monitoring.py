@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -13,8 +12,8 @@ from typing import NamedTuple
 
 from pyrometer_simulator.demo.observe import Prometheus
 from pyrometer_simulator.demo.processes import Processes
-from pyrometer_simulator.demo.programs import project_folder
 from pyrometer_simulator.ports import free_port
+from pyrometer_simulator.shipped import configure_prometheus, prometheus_command, target
 from pyrometer_simulator.stack import find_stack
 from pyrometer_simulator.torch_jobs.spec import node_name
 
@@ -79,15 +78,6 @@ def _start_exporter(folder: Path, processes: Processes, node: str, port: int, fl
 
 def _start_prometheus(folder: Path, processes: Processes, where: int, ports: Mapping[str, int]) -> None:
     own = folder / "prometheus"
-    shutil.copytree(project_folder() / "compose/prometheus", own, dirs_exist_ok=True)
-    (own / "rules").symlink_to(project_folder() / "alert_rules")
-    (own / "targets").mkdir(exist_ok=True)
-    targets = [
-        {"targets": [f"127.0.0.1:{port}"], "labels": {"cluster": CLUSTER, "node": node}} for node, port in ports.items()
-    ]
-    (own / "targets/nodes.yaml").write_text(json.dumps(targets))
-    command = [
-        str(find_stack().prometheus), "--config.file=prometheus.yaml", "--storage.tsdb.path=data",
-        f"--web.listen-address=127.0.0.1:{where}",
-    ]  # fmt: skip
+    configure_prometheus(own, {"nodes": [target(port, cluster=CLUSTER, node=node) for node, port in ports.items()]})
+    command = prometheus_command(find_stack(), where)
     processes.start("prometheus", command, env={"PYROMETER_CLUSTER": CLUSTER}, cwd=own)

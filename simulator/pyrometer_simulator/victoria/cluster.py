@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pyrometer_simulator.demo.processes import Processes
-from pyrometer_simulator.demo.programs import project_folder
 from pyrometer_simulator.failures import Services
 from pyrometer_simulator.ports import free_port
+from pyrometer_simulator.shipped import project_folder
 from pyrometer_simulator.victoria.relay import Relay
 from pyrometer_simulator.victoria.shipped import addresses, commands, program_of, programs
 

@@ -7,11 +7,12 @@ import json
 import time
 from pathlib import Path
 
-from pyrometer_simulator.alerts_told import Notifications, configure_prometheus, prometheus_command, start_alertmanager
+from pyrometer_simulator.alerts_told import Notifications, start_notifier
 from pyrometer_simulator.demo.observe import Prometheus
 from pyrometer_simulator.demo.processes import Processes
 from pyrometer_simulator.failures import Batches
 from pyrometer_simulator.ports import free_port
+from pyrometer_simulator.shipped import configure_prometheus, prometheus_command, target
 from pyrometer_simulator.stack import Stack
 from pyrometer_simulator.training_nodes import GPUS, TrainingNodes
 from pyrometer_simulator.victoria.cluster import Cluster
@@ -40,7 +41,7 @@ class Scene:
                 name: starting.enter_context(contextlib.closing(Notifications())) for name in ("prometheus", "victoria")
             }
             alertmanagers = {
-                name: start_alertmanager(folder / f"alertmanager-{name}", stack, self._processes, told)
+                name: start_notifier(folder / f"alertmanager-{name}", stack, self._processes, told)
                 for name, told in self.told.items()
             }
             outside = {"alertmanager": alertmanagers["victoria"]}
@@ -74,7 +75,7 @@ class Scene:
 
     def _prometheus(self, targets: list[dict[str, object]], alertmanager: int) -> str:
         folder, port = self.folder / "prometheus", free_port()
-        configure_prometheus(folder, self.cluster.rules, targets, alertmanager)
+        configure_prometheus(folder, {"nodes": targets, "alertmanager": [target(alertmanager)]}, self.cluster.rules)
         command = prometheus_command(self._stack, port)
         self._processes.start("prometheus", command, {"PYROMETER_CLUSTER": NAME}, folder)
         self._processes.wait_until_ready({"prometheus": f"http://127.0.0.1:{port}/-/ready"})

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import yaml
 
-from pyrometer_simulator.demo.programs import project_folder
+from pyrometer_simulator.shipped import project_folder
 from pyrometer_simulator.stack.cache import cache_folder
 
 CLUSTER = ("vmstorage", "vminsert", "vmselect", "vmauth", "vmagent", "vmalert")

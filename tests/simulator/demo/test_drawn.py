@@ -15,9 +15,9 @@ from pyrometer_kit.prometheus import Series
 from pyrometer_simulator.demo.drawn.cells import Options, in_unit
 from pyrometer_simulator.demo.drawn.server import DrawnBoards
 from pyrometer_simulator.demo.drawn.tables import rows_of
-from pyrometer_simulator.demo.programs import project_folder
 from pyrometer_simulator.http_server import HttpServer, Request, Response, json_response
 from pyrometer_simulator.ports import free_port
+from pyrometer_simulator.shipped import project_folder
 
 FOLDER = project_folder() / "dashboards/json"
 UIDS = [json.loads(path.read_text())["uid"] for path in sorted(FOLDER.glob("*.json"))]

@@ -9,7 +9,7 @@ import pytest
 from pyrometer_simulator.demo import boards, grafana
 from pyrometer_simulator.demo.addresses import Addresses
 from pyrometer_simulator.demo.processes import DemoError, Processes
-from pyrometer_simulator.demo.programs import project_folder
+from pyrometer_simulator.shipped import project_folder
 
 PROJECT = project_folder()
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pyrometer_simulator.demo.programs import project_folder
 from pyrometer_simulator.pair.pages import Hosts, blocks, merged
+from pyrometer_simulator.shipped import project_folder
 
 PAGE = """\
 Text.
