@@ -46,14 +46,6 @@ def test_a_taken_port_is_said_with_the_program_that_has_it(taken: int, capsys: p
     )
 
 
-def test_a_port_of_another_users_program_is_taken_by_another_program(
-    taken: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(addresses, "owner", lambda _port: "")
-    with pytest.raises(DemoError, match="another program listens on it"):
-        chosen(f"--slack.port={taken}")
-
-
 def test_two_programs_cannot_have_one_port() -> None:
     port = free_port()
     with pytest.raises(DemoError, match=rf"--\w+.port={port}: --\w+.port is the same"):

@@ -36,13 +36,6 @@ def test_a_dispensable_program_that_ends_is_named_only_while_it_is_waited_for(tm
             processes.wait_until_ready({"short": f"http://127.0.0.1:{free_port()}/"})
 
 
-def test_waiting_ends_when_the_program_answers(tmp_path: Path) -> None:
-    port = free_port()
-    with Processes(tmp_path) as processes:
-        processes.start("web", [sys.executable, "-c", SERVE, str(port)], cwd=tmp_path)
-        processes.wait_until_ready({"web": f"http://127.0.0.1:{port}/"}, seconds=20)
-
-
 def test_waiting_has_an_end(tmp_path: Path) -> None:
     with Processes(tmp_path) as processes:
         processes.start("silent", [sys.executable, "-c", "import time; time.sleep(60)"])

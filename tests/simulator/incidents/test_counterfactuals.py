@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pyrometer_alerting.diagnosis.weights import Weights, probability
-from pyrometer_simulator.incidents.counterfactuals import PRINCIPLES, TWINS_WEIGHT, rivals, twins, without_waits
+from pyrometer_simulator.incidents.counterfactuals import PRINCIPLES, rivals, twins, without_waits
 from pyrometer_simulator.incidents.examples import Example, table
 from pyrometer_simulator.incidents.fit import convinced, fitted
 
@@ -63,10 +63,6 @@ def test_a_wrong_candidate_has_no_twin() -> None:
 def test_every_principle_is_broken_by_some_example() -> None:
     seen = [example("hw_thermal", HOT), example("node_silent", SILENT), example("", {})]
     assert {twin.incident.partition(", but: ")[2] for twin in twins(seen)} == {each.name for each in PRINCIPLES}
-
-
-def test_the_twins_of_one_count_as_a_part_of_its_look() -> None:
-    assert sum(twin.weight for twin in twins([example("hw_thermal", HOT)])) == pytest.approx(TWINS_WEIGHT)
 
 
 def test_a_run_that_names_no_parts_has_the_same_candidates_without_waits() -> None:

@@ -45,18 +45,6 @@ def test_an_alert_keeps_the_prior_of_its_rule() -> None:
     assert not rows.rows[0, :2].any()
 
 
-def test_of_several_right_candidates_of_a_look_one_is_enough() -> None:
-    both = [
-        Example("case", 1, look, kind, 0.0, {}, right=True)
-        for look in range(40)
-        for kind in ("link_flap", "hw_thermal")
-    ]
-    present = np.array([3.0, -3.0, 0.0, 0.0])
-    after = fitted(table(both, NAMES), present)
-    assert after[0] > 3.0
-    assert after[1] == pytest.approx(-3.0, abs=0.3), "the other one need not rise as well"
-
-
 def test_what_speaks_against_a_cause_never_speaks_less_against_it() -> None:
     short = [Example("case", 1, look, "link_flap", 0.0, {"blip": 1.0}, right=True) for look in range(40)]
     assert fitted(table(short, NAMES), PRESENT)[3] == -1.0

@@ -7,15 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pyrometer_simulator.pair.history import GAP, SECONDS, History, histories
+from pyrometer_simulator.pair.history import GAP, History
 from pyrometer_simulator.stack import Stack
-
-
-def test_histories_are_over_and_differ_in_their_steps() -> None:
-    fast, slow = histories()
-    assert (fast.count, slow.count) == (18_000, 360)
-    assert fast.run != slow.run
-    assert fast.end - fast.begin == SECONDS + 1
 
 
 @pytest.mark.parametrize("gap", [False, True])

@@ -50,17 +50,6 @@ def test_what_was_not_tried_again_stays_with_its_date(tmp_path: Path) -> None:
     ]
 
 
-def test_rows_are_ordered_by_system_and_user_whenever_they_were_tried(tmp_path: Path) -> None:
-    root, simulated = dataclasses.replace(OK, user="root"), dataclasses.replace(OK, system="Another (simulated)")
-    page = page_with(tmp_path, table.render([NOT_RUN, OK]))
-    table.write([simulated, root], page)
-    first = [line.split(" | ")[:2] for line in page.read_text().splitlines()[5:-3]]
-    assert first == [
-        ["| Debian 12", "root"], ["| Debian 12", "newcomer"], ["| Ubuntu 24.04", "root"],
-        ["| Another (simulated)", "newcomer"],
-    ]  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [(f"{table.BEGIN}\n| system | date |\n| --- | --- |\n{table.END}\n", "other columns"), ("# Systems\n", "no marks")],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -47,15 +46,6 @@ def test_names_values_and_what_is_no_number_are_not_compared(engine: Callable[..
     assert answer(engine(lambda _: None), ("board", "up"), 0.0) is None
 
 
-def test_a_range_of_samples_is_the_newest(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = [
-        {"metric": {"node": "a"}, "values": [[0, "NaN"], [1, "2"]]},
-        {"metric": {"node": "b"}, "values": [[1, "NaN"]]},
-    ]
-    monkeypatch.setattr("pyrometer_simulator.victoria.boards.get_json", lambda _: {"data": {"result": rows}})
-    assert answer("http://nowhere", ("board", "x[1m]"), 0.0) == {('{"node": "a"}', False)}
-
-
 def test_on_the_map_a_mark_is_not_a_deviation(engine: Callable[..., str]) -> None:
     marked, plain = engine(lambda _: [({"gpu": "0"}, "1000000")]), engine(lambda _: [({"gpu": "0"}, "1")])
     assert answer(marked, (MAP, "x"), 0.0) != answer(plain, (MAP, "x"), 0.0)
@@ -82,10 +72,3 @@ def test_boards_are_waited_for_until_they_are_alike(
     theirs = engine(lambda _: [({"node": "a"}, "1")])
     assert Boards(ours, theirs, [("1", "x")]).until_alike(10.0) == []
     assert next(answers, "used") == "used"
-
-
-def test_no_answer_is_counted_and_an_empty_one_is_not(engine: Callable[..., str]) -> None:
-    ours = engine(lambda request: None if "broken" in request.query["query"] else [])
-    both = Boards(ours, ours, [("1", "x"), ("2", "broken"), ("3", "y")])
-    assert both.unanswered(time.time() + 30.0) == (1, 3)
-    assert both.unanswered(time.time() - 1.0) == (0, 0)

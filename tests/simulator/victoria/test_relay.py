@@ -41,13 +41,6 @@ def connected(relay: Relay) -> socket.socket:
     return socket.create_connection(("127.0.0.1", relay.port), timeout=5)
 
 
-def test_bytes_and_the_end_are_passed_on(relay: Relay) -> None:
-    with connected(relay) as client:
-        client.sendall(b"a" * 100_000)
-        client.shutdown(socket.SHUT_WR)
-        assert sum(map(len, iter(lambda: client.recv(65536), b""))) == 100_000
-
-
 def test_a_cut_holds_back_open_and_new_connections_until_it_is_healed(relay: Relay) -> None:
     with connected(relay) as before:
         before.sendall(b"1")
