@@ -107,7 +107,7 @@ def main() -> None:
     texts = {hung: "\n".join([*series(options.nodes, hung=hung), ""]).encode() for hung in (False, True)}
     hangs = threading.Event()
     server = HttpServer(lambda _: Response(texts[hangs.is_set()], content_type="text/plain; version=0.0.4"))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    server.start()
     with tempfile.TemporaryDirectory() as name, Processes(Path(name)) as processes:
         folder, port = Path(name), free_port()
         lay_out(folder, server.server_port, port)

@@ -16,7 +16,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import urllib.parse
 from collections.abc import Iterator, Mapping
@@ -114,8 +113,7 @@ def cluster_with_past(folder: Path, nodes: int, warm: float, over: int = 0, thin
     plan = Plan(nodes=nodes, faults=planted(nodes, time.time() - 600))
     begins = time.time() - 960
     _backfill(plan, begins, folder, stack.promtool)
-    server = HttpServer(Feed(plan).respond)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    server = HttpServer(Feed(plan).respond).start()
     flags = partial(_configure, folder, server.server_port)
     with running(stack.prometheus, flags, folder / "log") as url:
         print(f"scraping {nodes} nodes for {warm:.0f} s", file=sys.stderr)
@@ -125,7 +123,7 @@ def cluster_with_past(folder: Path, nodes: int, warm: float, over: int = 0, thin
         write_past(reaches, url, begins, folder / "data", events(plan, begins), thin=thin)
         time.sleep(BLOCKS_SEEN)
         yield url
-    server.shutdown()
+    server.stop()
 
 
 def _backfill(plan: Plan, begins: float, folder: Path, promtool: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections import defaultdict
 from pathlib import Path
@@ -22,14 +21,12 @@ class Notifications:
         self.begins: dict[str, list[float]] = defaultdict(list)
         self.ends: dict[str, list[float]] = defaultdict(list)
         self._firing: set[str] = set()
-        self._server = HttpServer(self._respond)
-        self.url = f"http://127.0.0.1:{self._server.server_port}/"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        self._server = HttpServer(self._respond).start()
+        self.url = f"{self._server.url}/"
 
     def close(self) -> None:
         """End the webhook."""
-        self._server.shutdown()
-        self._server.server_close()
+        self._server.stop()
 
     def find(self, **labels: str) -> list[str]:
         """Return the alerts that were told of with these labels among theirs, as JSON of all their labels."""

@@ -5,13 +5,17 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from email.message import Message
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import parse_qs, urlsplit
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 MAX_BODY_BYTES = 4 << 20
 
@@ -47,7 +51,7 @@ def json_response(document: Mapping[str, Any], status: int = 200, headers: Mappi
 
 
 class HttpServer(ThreadingHTTPServer):
-    """Serve ``respond`` on ``host``; port 0 takes a free one, see ``server_port``.
+    """Serve ``respond`` on ``host`` from :meth:`start` or ``with`` on; port 0 takes a free one, see ``server_port``.
 
     Raises:
         OSError: the port is taken.
@@ -60,6 +64,26 @@ class HttpServer(ThreadingHTTPServer):
 
     def __init__(self, respond: Responder, host: str = "127.0.0.1", port: int = 0) -> None:
         super().__init__((host, port), partial(_Handler, respond))
+        self.url = f"http://{host}:{self.server_port}"
+        """Without a slash at its end."""
+
+    def start(self) -> Self:
+        """Serve in a thread of its own."""
+        self._thread = threading.Thread(target=self.serve_forever, args=(0.02,), name="http", daemon=True)
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """Refuse connections from now on."""
+        self.shutdown()
+        self.server_close()
+        self._thread.join(5)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
 
 class _Handler(BaseHTTPRequestHandler):

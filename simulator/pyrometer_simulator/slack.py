@@ -103,19 +103,15 @@ class FakeSlack:
         Raises:
             OSError: the port is taken.
         """
-        server = HttpServer(self._respond, self._host, self._port)
-        self._server, self._port = server, server.server_address[1]
-        self._thread = threading.Thread(target=server.serve_forever, args=(0.02,), name="fake-slack", daemon=True)
-        self._thread.start()
+        self._server = HttpServer(self._respond, self._host, self._port).start()
+        self._port = self._server.server_port
         self.app.socket.up()
 
     def down(self) -> None:
         """Stop listening, so that connections are refused; keep all messages."""
         self.app.socket.down()
-        if self._server is not None and self._thread is not None:
-            self._server.shutdown()
-            self._server.server_close()
-            self._thread.join()
+        if self._server is not None:
+            self._server.stop()
             self._server = None
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -61,12 +60,5 @@ class UfmTelemetry:
 @contextmanager
 def serving(telemetry: UfmTelemetry) -> Iterator[str]:
     """Serve on a free port of the loopback, and yield the address of the CSV."""
-    server = HttpServer(telemetry.respond)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}{PATH}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(5)
+    with HttpServer(telemetry.respond) as server:
+        yield f"{server.url}{PATH}"

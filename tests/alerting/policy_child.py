@@ -11,7 +11,6 @@ import os
 import signal
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -110,9 +109,8 @@ def played(kill_at: int, play: str) -> tuple[dict[str, Any], bool]:
             told.append(request.headers["Idempotency-Key"])
             return Response(b"")
 
-        server = HttpServer(take)
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        (folder / "desk").write_text(f"http://127.0.0.1:{server.server_port}/")
+        server = HttpServer(take).start()
+        (folder / "desk").write_text(f"{server.url}/")
         now = START
         if play == "return":
             assert look(folder, now, 0, "drain")
@@ -128,8 +126,7 @@ def played(kill_at: int, play: str) -> tuple[dict[str, Any], bool]:
             records = [(each.kind, each.state) for each in reversed(tx.actions.newest())]
             posts = [each.body or "" for each in tx.outbox.due()]
         store.close()
-        server.shutdown()
-        server.server_close()
+        server.stop()
         truth = {
             "at": kill_at, "drains": scheduler.calls(), "resumes": scheduler.calls("resume"), "records": records,
             "held": scheduler.nodes()["n3"].held, "posts": len(posts), "over": is_over,

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import importlib
-import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from types import ModuleType
 from urllib.parse import parse_qs
 
 import pytest
+
+from pyrometer_simulator.http_server import HttpServer, Request, Response, json_response
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 END = 1_795_300_000.0
@@ -24,29 +23,18 @@ def backfill(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return importlib.import_module("backfill")
 
 
-class Young(BaseHTTPRequestHandler):
-    """A Prometheus that has the series of exporters, and has not recorded anything yet."""
-
-    def do_POST(self) -> None:
-        query = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())["query"][0]
-        labels = {"cluster": "atlas", "run": "llama3-70b", "state": "useful"}
-        found = [{"metric": labels, "value": [END, "290"]}] if "pyrometer_run_seconds_total offset 5m" in query else []
-        body = json.dumps({"data": {"result": found}}).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the base class names it so
-        pass
+def young_prometheus(request: Request) -> Response:
+    """Answer like one that has the series of exporters, and has not recorded anything yet."""
+    query = parse_qs(request.body.decode())["query"][0]
+    labels = {"cluster": "atlas", "run": "llama3-70b", "state": "useful"}
+    rows = [{"metric": labels, "value": [END, "290"]}] if "pyrometer_run_seconds_total offset 5m" in query else []
+    return json_response({"data": {"result": rows}})
 
 
 @pytest.fixture
 def young() -> Iterator[str]:
-    with HTTPServer(("127.0.0.1", 0), Young) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+    with HttpServer(young_prometheus) as server:
+        yield server.url
 
 
 def test_the_goodput_ledger_has_a_past_before_its_rule_was_evaluated(backfill: ModuleType, young: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 import urllib.parse
 from collections.abc import Iterator, Mapping
@@ -45,7 +44,7 @@ def grafana_of_faults(home: Path, folder: Path, boards: Mapping[str, str], nodes
     """
     clusters = single_faults(nodes, time.time() + 20)
     feed = HttpServer(Feed(*(Plan(nodes, cluster=name, faults=each) for name, each in clusters.items())).respond)
-    threading.Thread(target=feed.serve_forever, daemon=True).start()
+    feed.start()
     flags = [f"--config.file={_scraping(folder, feed.server_port)}", f"--storage.tsdb.path={folder}/data"]
     with (
         running(find_stack().prometheus, lambda _: flags, folder / "prometheus.log") as prometheus,
@@ -53,8 +52,7 @@ def grafana_of_faults(home: Path, folder: Path, boards: Mapping[str, str], nodes
     ):
         _wait_for_alerts(prometheus)
         yield url
-    feed.shutdown()
-    feed.server_close()
+    feed.stop()
 
 
 def _scraping(folder: Path, feed: int) -> Path:

@@ -10,7 +10,6 @@ import os
 import re
 import shutil
 import subprocess
-import threading
 import time
 import urllib.parse
 from collections.abc import Iterator
@@ -115,17 +114,15 @@ def prometheus(
     soon.setattr(training_metrics, "CHECKPOINT_SECONDS", 60)
     # All rules each second make much garbage beside few samples: it is collected when there is five times as much.
     soon.setenv("GOGC", "400")
-    servers = [HttpServer(Feed(_plan(time.time() + HEALTHY_SECONDS)).respond), HttpServer(_collectives(time.time()))]
-    for server in servers:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    plan = _plan(time.time() + HEALTHY_SECONDS)
+    servers = [HttpServer(respond).start() for respond in (Feed(plan).respond, _collectives(time.time()))]
     feed, nccl = (server.server_port for server in servers)
     written = [f"{victoria}/api/v1/write"] if victoria else []
     written += [victoria_cluster.write_url] if victoria_cluster else []
     with running(stack.prometheus, lambda port: _configure(folder, feed, nccl, port, written), folder / "log") as url:
         yield url
     for server in servers:
-        server.shutdown()
-        server.server_close()
+        server.stop()
     soon.undo()
 
 

@@ -35,7 +35,7 @@ DISTRIBUTIONS: dict[str, tuple[str, tuple[str, ...], int]] = {
     "pyrometer-dashboards": ("pyrometer_dashboards", ("pyrometer-dashboards",), 400_000),
 }
 PYTHONS = dict.fromkeys((SUPPORTED[0], newest(), SUPPORTED[-1]))
-# A module may need what only an extra installs (psycopg), which it gets where a flag asks for it, and nothing else.
+# A module may need what only an extra installs, which it gets where a flag asks for it, and nothing else.
 IMPORT_ALL = """
 import importlib, pkgutil, sys
 package = importlib.import_module(sys.argv[1])
@@ -44,7 +44,7 @@ for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
         try:
             importlib.import_module(module.name)
         except ModuleNotFoundError as error:
-            if error.name != "psycopg":
+            if error.name not in ("psycopg", "requests"):
                 raise
 """
 

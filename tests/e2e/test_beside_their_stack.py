@@ -14,7 +14,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -116,8 +115,7 @@ def site(tmp_path: Path, stack: Stack) -> Iterator[Site]:
         paged.extend(alert["labels"]["alertname"] for alert in json.loads(request.body)["alerts"])
         return Response(b"ok")
 
-    server = HttpServer(pager)
-    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    server = HttpServer(pager).start()
     names["their-pager:8080"] = f"127.0.0.1:{server.server_port}"
     nodes = [Node(tmp_path / "hardware" / f"gpu-00{number}", number, 8) for number in (1, 2)]
     (tmp_path / "token").touch(mode=0o600)

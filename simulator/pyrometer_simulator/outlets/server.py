@@ -63,15 +63,13 @@ class FakeOutlet:
 
     def up(self) -> None:
         """Listen, after an outage on the same port."""
-        server = self._server = HttpServer(self._respond, port=self._port)
-        self._port = server.server_port
-        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        self._server = HttpServer(self._respond, port=self._port).start()
+        self._port = self._server.server_port
 
     def down(self) -> None:
         """Refuse connections."""
         if self._server is not None:
-            self._server.shutdown()
-            self._server.server_close()
+            self._server.stop()
             self._server = None
 
     def inject(self, kind: FaultKind, *, status: int = 500, seconds: float = 1.0, **headers: str) -> None:

@@ -33,13 +33,12 @@ class Desk:
         self.requests: list[tuple[str, str | None]] = []
         self.taken: dict[str, str] = {}
         """The node by the id of the action: whoever has the id has it once."""
-        self.server = HttpServer(self.respond, port=port)
         self.late = threading.Event()
-        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
+        self.server = HttpServer(self.respond, port=port).start()
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.server.server_port}/nodes"
+        return f"{self.server.url}/nodes"
 
     def respond(self, request: Request) -> Response | None:
         document = json.loads(request.body)
@@ -62,8 +61,7 @@ def desk() -> Iterator[Desk]:
     started = Desk(free_port())  # it is reserved, also while the server is down
     yield started
     started.late.set()
-    started.server.shutdown()
-    started.server.server_close()
+    started.server.stop()
 
 
 @pytest.fixture
@@ -122,12 +120,10 @@ def test_a_receiver_that_is_down_gets_it_when_it_is_up_again(
     worker: PolicyWorker, desk: Desk, store: Store, clock: FakeClock
 ) -> None:
     port = desk.server.server_port
-    desk.server.shutdown()
-    desk.server.server_close()
+    desk.server.stop()
     looks(worker, clock, 5)
     assert ended(store) == [("n3", "doing")]
-    desk.server = HttpServer(desk.respond, port=port)
-    threading.Thread(target=desk.server.serve_forever, args=(0.01,), daemon=True).start()
+    desk.server = HttpServer(desk.respond, port=port).start()
     looks(worker, clock, 3)
     assert list(desk.taken.values()) == ["n3"]
     assert ended(store) == [("n3", "done")]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -53,13 +52,8 @@ class Prometheus:
 @pytest.fixture
 def prometheus() -> Iterator[tuple[Prometheus, str]]:
     fake = Prometheus()
-    server = HttpServer(fake.respond)
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    yield fake, f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with HttpServer(fake.respond) as server:
+        yield fake, server.url
 
 
 @pytest.fixture

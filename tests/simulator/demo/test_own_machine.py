@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
 from pyrometer_simulator.demo import own_machine
+from pyrometer_simulator.http_server import HttpServer, Response
 
 NOWHERE = "http://127.0.0.1:9/metrics"
 METRICS = b"""\
@@ -62,19 +61,6 @@ def test_a_machine_without_a_kernel_log_has_no_way_out(tmp_path: Path) -> None:
 
 
 def test_what_the_exporter_cannot_read_is_in_the_same_line(kernel_log: Path) -> None:
-    class Exporter(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(METRICS)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Exporter) as server:
-        thread = Thread(target=server.serve_forever)
-        thread.start()
-        line = own_machine.describe_gaps(f"http://127.0.0.1:{server.server_port}/metrics", kernel_log)
-        server.shutdown()
-        thread.join()
+    with HttpServer(lambda _: Response(METRICS)) as server:
+        line = own_machine.describe_gaps(f"{server.url}/metrics", kernel_log)
     assert line == "not shown of this machine: GPUs (no NVIDIA driver); wlan0 (io_error)"

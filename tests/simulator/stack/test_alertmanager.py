@@ -9,12 +9,12 @@ import signal
 import subprocess
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 
 from pyrometer_simulator.http_call import call
+from pyrometer_simulator.http_server import HttpServer, Request, Response
 from pyrometer_simulator.ports import serving
 from pyrometer_simulator.stack import StackError, alertmanager, find_stack
 from pyrometer_simulator.stack.cache import cache_folder
@@ -84,23 +84,13 @@ def receiver() -> Iterator[tuple[int, list[dict[str, object]], threading.Event]]
     posted: list[dict[str, object]] = []
     arrived = threading.Event()
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            posted.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(b"ok")
-            arrived.set()
+    def take(request: Request) -> Response:
+        posted.append(json.loads(request.body))
+        arrived.set()
+        return Response(b"ok")
 
-        def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
+    with HttpServer(take) as server:
         yield server.server_port, posted, arrived
-        server.shutdown()
-        thread.join()
 
 
 @contextlib.contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -27,15 +26,12 @@ def engine() -> Iterator[Callable[[Callable[[Request], Rows | None]], str]]:
             result = [{"metric": metric, "value": [0, value]} for metric, value in found]
             return Response(json.dumps({"data": {"result": result}}).encode())
 
-        server = HttpServer(respond)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        servers.append(server)
-        return f"http://127.0.0.1:{server.server_port}"
+        servers.append(HttpServer(respond).start())
+        return servers[-1].url
 
     yield start
     for server in servers:
-        server.shutdown()
-        server.server_close()
+        server.stop()
 
 
 def test_names_values_and_what_is_no_number_are_not_compared(engine: Callable[..., str]) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from tools.screenshots import grafana
 from tools.screenshots.browser import BrowserError, find_chromium
+
+from pyrometer_simulator.http_server import HttpServer, Request, Response, json_response
 
 _BOARD = {
     "uid": "fabric",
@@ -32,30 +31,17 @@ fetch('/apis/dashboards/fabric/dto').then(answer => answer.json()).then(({spec})
 </script></body></html>"""
 
 
-class _Handler(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        found = {
-            "/d/fabric": ("text/html", _PAGE),
-            "/apis/dashboards/fabric/dto": ("json", json.dumps({"spec": _BOARD})),
-        }
-        kind, text = found.get(self.path, ("text/plain", "no"))
-        self.send_response(200 if self.path in found else 502)
-        self.send_header("Content-Type", kind)
-        self.end_headers()
-        self.wfile.write(text.encode())
-
-    def log_message(self, *_: object) -> None:
-        """Nothing."""
+def _respond(request: Request) -> Response:
+    if request.path == "/d/fabric":
+        return Response(_PAGE.encode(), content_type="text/html")
+    return json_response({"spec": _BOARD}) if request.path.endswith("/fabric/dto") else Response(b"no", 502)
 
 
 @pytest.fixture
 def page(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setattr(grafana, "QUIET_SECONDS", 0.3)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/d/fabric"
-    server.shutdown()
-    server.server_close()
+    with HttpServer(_respond) as server:
+        yield f"{server.url}/d/fabric"
 
 
 @pytest.fixture(scope="module")

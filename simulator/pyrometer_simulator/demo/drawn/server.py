@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import json
-import threading
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -41,16 +40,13 @@ class DrawnBoards:
         }
         self._asker = Asker(prometheus)
         self._server = HttpServer(self._respond, port=port)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="boards", daemon=True)
 
     def __enter__(self) -> DrawnBoards:  # noqa: PYI034  typing.Self needs Python 3.11
-        self._thread.start()
+        self._server.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._server.stop()
 
     def _respond(self, request: Request) -> Response:
         uid = HOME if request.path == "/" else request.path.removeprefix("/d/").partition("/")[0]

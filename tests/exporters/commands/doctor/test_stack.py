@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import re
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -93,14 +92,8 @@ def own_logging(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def fake() -> Iterator[tuple[FakeStack, stack.Stack]]:
     answers = FakeStack()
-    server = HttpServer(answers.respond)
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    url = f"http://127.0.0.1:{server.server_port}"
-    yield answers, stack.Stack(url, url, url, "", url)
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with HttpServer(answers.respond) as server:
+        yield answers, stack.Stack(server.url, server.url, server.url, "", server.url)
 
 
 def said(chosen: stack.Stack) -> list[str]:

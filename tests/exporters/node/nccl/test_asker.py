@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
@@ -14,6 +12,7 @@ from pyrometer_exporters.node.nccl import asker
 from pyrometer_exporters.node.nccl.asker import INTERVAL_SECONDS, Turns
 from pyrometer_exporters.node.nccl.snapshot import Communicator as Answered
 from pyrometer_exporters.node.nccl.snapshot import Peer, Snapshot
+from pyrometer_simulator.http_server import HttpServer, Response
 
 NODES = 511
 PER_NODE = 8
@@ -157,22 +156,8 @@ def test_a_stop_is_looked_at_at_once_and_often() -> None:
 
 @contextlib.contextmanager
 def exporter(status: int, body: bytes) -> Iterator[int]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the base class's name
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    try:
+    with HttpServer(lambda _: Response(body, status)) as server:
         yield server.server_port
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 @pytest.mark.parametrize(
