@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 
 from pyrometer_exporters.node.checks.check import Check, Verdict, absent, failed, judged, ok, unknown
 from pyrometer_exporters.node.checks.gpus import HUNG, RECOVERY_ACTION, GpuFacts, GpuView
 from pyrometer_exporters.node.checks.node import Node
 from pyrometer_exporters.node.gpu.driver_versions import differ, kernel_module_version
+
+gpu_check = partial(Check, worker="gpus")
+"""Define a check that asks the driver."""
 
 _ACTIONS = {
     1: "a GPU reset",
@@ -177,34 +180,31 @@ def _zombies(node: Node, gpus: list[GpuFacts]) -> Verdict:
 
 
 CHECKS = (
-    Check(
+    gpu_check(
         "gpu_driver",
         "the NVIDIA driver is usable",
         "NVML: nvmlInit",
         "gpud nvidia-driver",
         "Reboot the node, or reload the driver (`dmesg | grep NVRM` shows why).",
         over_driver(_driver),
-        worker="gpus",
     ),
-    Check(
+    gpu_check(
         "gpu_driver_version",
         "library and kernel module belong to the same, expected driver",
         "NVML: nvmlSystemGetDriverVersion, nvmlSystemGetNVMLVersion; /proc/driver/nvidia/version",
         "gcm, Imbue",
         "Install the same driver as on the other nodes and reboot.",
         over_driver(_version),
-        worker="gpus",
     ),
-    Check(
+    gpu_check(
         "gpu_count",
         "all GPUs are present: as expected, on the bus, in the driver's list",
         "sysfs: bus/pci/devices; NVML: nvmlDeviceGetCount",
         "gcm check-nvidia-smi gpu_num, gpud gpu-counts, LBNL NHC",
         "Drain the node, reboot it; if the GPU is still missing, power-cycle, then open a hardware case.",
         over_driver(_count),
-        worker="gpus",
     ),
-    Check(
+    gpu_check(
         "gpu_order",
         "each GPU has the same number as before",
         "NVML: nvmlDeviceGetPciInfo by index",
@@ -212,36 +212,32 @@ CHECKS = (
         "Find which GPU or riser was replaced; `pyrometer-check --forget` accepts the present order.",
         over_gpus(_order),
         severity="warning",
-        worker="gpus",
     ),
-    Check(
+    gpu_check(
         "gpu_answers",
         "every GPU answers within 3 s",
         "NVML: all calls of these checks, each GPU in its thread",
         "gpud, gcm",
         "Drain the node and reset the GPU (`nvidia-smi --gpu-reset -i N`); reboot if that hangs.",
         over_driver(_answers),
-        worker="gpus",
     ),
-    Check(
+    gpu_check(
         "gpu_recovery",
         "the driver requests no reset or reboot",
         "NVML: field 230",
         "NVIDIA NVSentinel, gpud",
         "Drain the node and do what the driver requests.",
         over_gpus(_recovery),
-        worker="gpus",
     ),
-    Check(
+    gpu_check(
         "gpu_model",
         "all GPUs have the same, expected model",
         "NVML: nvmlDeviceGetName",
         "our own",
         "Compare with the purchase order; replace the odd one.",
         over_gpus(_model),
-        worker="gpus",
     ),
-    Check(
+    gpu_check(
         "gpu_vbios",
         "all GPUs have the firmware of their peers",
         "NVML: nvmlDeviceGetVbiosVersion",
@@ -249,9 +245,8 @@ CHECKS = (
         "Flash the firmware of the other GPUs.",
         over_gpus(_vbios),
         severity="warning",
-        worker="gpus",
     ),
-    Check(
+    gpu_check(
         "gpu_persistence",
         "persistence mode is on",
         "NVML: nvmlDeviceGetPersistenceMode",
@@ -259,24 +254,21 @@ CHECKS = (
         "Start nvidia-persistenced (`systemctl enable --now nvidia-persistenced`).",
         over_gpus(_persistence),
         severity="warning",
-        worker="gpus",
     ),
-    Check(
+    gpu_check(
         "gpu_pcie",
         "GPUs have all lanes, and under load the full generation",
         "NVML: nvmlDeviceGetCurrPcieLinkWidth, ...Generation, and their Max",
         "gcm check-pci, Imbue",
         "Reseat the GPU or its riser; replace the board if it comes back.",
         over_gpus(_pcie),
-        worker="gpus",
     ),
-    Check(
+    gpu_check(
         "gpu_zombies",
         "no process that has ended holds a GPU",
         "NVML: nvmlDeviceGetComputeRunningProcesses; /proc/PID/stat",
         "gcm check-nvidia-smi running_procs",
         "Drain the node and reboot it: the driver can't free the memory.",
         over_gpus(_zombies),
-        worker="gpus",
     ),
 )

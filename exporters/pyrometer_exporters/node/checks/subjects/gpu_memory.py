@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyrometer_exporters.node.checks.check import Check, Verdict, absent, judged
+from pyrometer_exporters.node.checks.check import Verdict, absent, judged
 from pyrometer_exporters.node.checks.gpus import (
     ECC_MODE,
     ECC_UNCORRECTED,
@@ -12,7 +12,7 @@ from pyrometer_exporters.node.checks.gpus import (
     GpuFacts,
 )
 from pyrometer_exporters.node.checks.node import Node
-from pyrometer_exporters.node.checks.subjects.gpu import name_of, over_gpus
+from pyrometer_exporters.node.checks.subjects.gpu import gpu_check, name_of, over_gpus
 
 
 def _ecc_mode(_node: Node, gpus: list[GpuFacts]) -> Verdict:
@@ -48,32 +48,29 @@ def _with(gpus: list[GpuFacts], field: int) -> list[GpuFacts] | None:
 
 
 CHECKS = (
-    Check(
+    gpu_check(
         "gpu_ecc_mode",
         "ECC is on",
         "NVML: field 1",
         "Imbue",
         "Turn it on (`nvidia-smi -e 1`) and reset the GPU.",
         over_gpus(_ecc_mode),
-        worker="gpus",
     ),
-    Check(
+    gpu_check(
         "gpu_ecc_uncorrected",
         "no uncorrected memory error since the driver was loaded",
         "NVML: field 4",
         "gcm check-nvidia-smi ecc_uncorrected (0), Imbue (0)",
         "Drain the node and reset the GPU; open a hardware case if they come back.",
         over_gpus(_uncorrected),
-        worker="gpus",
         limits={"errors": 0},
     ),
-    Check(
+    gpu_check(
         "gpu_row_remap",
         "no memory row is waiting to be remapped, and no remapping failed",
         "NVML: fields 144, 145 and 31",
         "gcm check-nvidia-smi row_remap, gpud remapped-rows",
         "Pending: drain and reset the GPU. Failed: replace the GPU.",
         over_gpus(_remap),
-        worker="gpus",
     ),
 )

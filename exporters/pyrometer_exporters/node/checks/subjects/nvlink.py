@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyrometer_exporters.node.checks.check import Check, Verdict, absent, failed, judged, ok, unknown
 from pyrometer_exporters.node.checks.gpus import GpuFacts, GpuView
 from pyrometer_exporters.node.checks.node import Node
-from pyrometer_exporters.node.checks.subjects.gpu import name_of, over_gpus
+from pyrometer_exporters.node.checks.subjects.gpu import gpu_check, name_of, over_gpus
 
 NVIDIA_VENDOR, BRIDGE_CLASS = "0x10de", "0x0680"
 _COMPLETED = 3  # NVML_GPU_FABRIC_STATE_COMPLETED
@@ -76,23 +76,21 @@ def _imex(node: Node) -> Verdict:
 
 
 CHECKS = (
-    Check(
+    gpu_check(
         "nvlinks",
         "all NVLinks are up",
         "NVML: fields 91 and 165, nvmlDeviceGetNvLinkState",
         "gpud nvlink, gcm check-dcgmi, Imbue",
         "Drain the node and reset all GPUs together; then open a hardware case.",
         over_gpus(_nvlinks),
-        worker="gpus",
     ),
-    Check(
+    gpu_check(
         "gpu_fabric",
         "every GPU is registered with its NVSwitch fabric",
         "NVML: nvmlDeviceGetGpuFabricInfoV",
         "gpud fabric state",
         "Restart nv-fabricmanager, then reset the GPUs; it must have the driver's version.",
         over_gpus(_fabric),
-        worker="gpus",
     ),
     Check(
         "fabric_manager",
@@ -102,13 +100,12 @@ CHECKS = (
         "Start it (`systemctl start nvidia-fabricmanager`); install the version that matches the driver.",
         _fabric_manager,
     ),
-    Check(
+    gpu_check(
         "imex",
         "nvidia-imex runs where NVLink spans nodes (NVL72)",
         "NVML: nvmlDeviceGetGpuFabricInfoV; /proc/PID/stat",
         "NVIDIA's IMEX guide",
         "Start it (`systemctl start nvidia-imex`) and look at its nodes_config.cfg.",
         _imex,
-        worker="gpus",
     ),
 )

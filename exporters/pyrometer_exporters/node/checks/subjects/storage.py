@@ -185,53 +185,51 @@ def _raid(node: Node) -> Verdict:
     return judged([f"{name} has {have} of {disks} disks" for name, disks, have in arrays if int(have) < int(disks)])
 
 
+# A file system that hangs must not hold up the other checks.
+_mount_check = partial(Check, worker="mounts")
+
 CHECKS = (
-    Check(
+    _mount_check(
         "filesystem_full",
         "no local file system is full",
         "/proc/1/mountinfo; statvfs(3)",
         "Imbue (95 %), gcm check-storage (85 %), gpud disk (90 %)",
         "Find what fills it (`du -xhd1 /`) and free space.",
         over_mounts(partial(_used, check="filesystem_full")),
-        worker="mounts",
         limits={"used": 0.95},
     ),
-    Check(
+    _mount_check(
         "inodes",
         "no local file system is out of inodes",
         "/proc/1/mountinfo; statvfs(3)",
         "LBNL NHC check_fs_iused",
         "Find the folder with the many small files, remove them.",
         over_mounts(partial(_used, check="inodes")),
-        worker="mounts",
         limits={"used": 0.95},
     ),
-    Check(
+    _mount_check(
         "filesystem_read_only",
         "the kernel has not remounted any file system read-only",
         "/proc/1/mountinfo (super options)",
         "LBNL NHC check_fs_mount_rw",
         "`dmesg` shows why; run fsck or replace the disk, then reboot.",
         over_mounts(_read_only),
-        worker="mounts",
     ),
-    Check(
+    _mount_check(
         "network_mounts",
         "every network file system answers within 3 s, and those configured are mounted",
         "/proc/1/mountinfo; statvfs(3), each in a thread of a process that may hang",
         "gpud nfs, LBNL NHC, gcm check-storage",
         "Check the server; `umount -l` the dead mount and mount it again, else reboot.",
         over_mounts(_network),
-        worker="mounts",
     ),
-    Check(
+    _mount_check(
         "shared_memory",
         f"{SHARED_MEMORY} exists and is not full",
         "/proc/1/mountinfo; statvfs(3)",
         "gcm, NCCL's troubleshooting guide",
         "Remove what ended jobs left in /dev/shm (`fuser -v /dev/shm/*`).",
         over_mounts(_shared_memory),
-        worker="mounts",
         limits={"used": 0.9},
     ),
     Check(

@@ -163,8 +163,9 @@ class _Bound(NamedTuple):
 class Profiling:
     """One GPU's GPM; the counters of bytes over PCIe too, which come from GPM or else from field values."""
 
+    _gpu: OpenGpu
+
     def __init__(self) -> None:
-        self._gpu: OpenGpu | None = None
         self._gpm = Gpm()
         self._fields: Sequence[FieldKey] = ()
         self._metrics: Sequence[int] = ()
@@ -199,8 +200,6 @@ class Profiling:
     def read(self, fields: Mapping[FieldKey, float]) -> Iterable[Sample | Columns]:
         """Yield DCGM's averages since an earlier scrape, and our counters."""
         gpu = self._gpu
-        if gpu is None:
-            return
         metrics = self._gpm.read(gpu.context.clock.monotonic(), self._metrics)
         if metrics is not None:
             if self._pcie_from_gpm is None:

@@ -108,10 +108,9 @@ _WANTED: tuple[FieldKey, ...] = tuple(field.key for field in _FIELDS)
 class SingleValues:
     """Values that can't be true are left out: the everyday readings judge whether the GPU can be trusted at all."""
 
-    def __init__(self) -> None:
-        self._gpu: OpenGpu | None = None
-        self._numbers: Callable[[], list[int | NvmlError]] = list
-        self._constants: list[Row] = []
+    _gpu: OpenGpu
+    _numbers: Callable[[], list[int | NvmlError]]
+    _constants: list[Row]
 
     def open(self, gpu: OpenGpu) -> None:
         """Read what never changes."""
@@ -127,8 +126,6 @@ class SingleValues:
     def read(self, fields: Mapping[FieldKey, float]) -> Iterable[Columns]:
         """DCGM's samples."""
         gpu = self._gpu
-        if gpu is None:
-            return
         rows = [*self._constants, *_plausible(gpu, _CALLS, self._numbers())]
         for field in _FIELDS:
             number = fields[field.key] if field.key in fields else _by_call(gpu, field)
