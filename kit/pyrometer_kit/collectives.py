@@ -78,32 +78,34 @@ def culprits(communicators: Sequence[Communicator], waits: Mapping[int, bool] | 
     graph = _Graph(communicators)
     evidence = waits or {}
     explained = graph.waiting_for(graph.gone)
-    found = [graph.suspect(rank, certain=True) for rank in sorted(graph.gone)]
+    suspects = [graph.suspect(rank, certain=True) for rank in sorted(graph.gone)]
     if graph.gone:  # it explains those that may wait for it, unless they are seen doing something else
         sinks = {rank for rank in graph.sinks if rank not in explained or evidence.get(rank) is False}
     else:
         sinks = {rank for rank in graph.sinks if not evidence.get(rank)} or graph.sinks
     seen: set[int] = set()
-    for rank in sorted(sinks, key=lambda one: (not graph.is_inner(one), one)):
+    for rank in sorted(sinks, key=lambda sink: (not graph.is_inner(sink), sink)):
         if rank not in seen:
             alike = _alike(graph, rank, sinks - seen)
             seen |= alike.cluster
             # A rank of another pipeline stage may hold up this one, and only other replicas wait for it.
             doubt = rank in graph.waiting_for(alike.cluster - alike.ranks)
             certain = len(alike.ranks) == 1 and not doubt and not graph.circular and not evidence.get(rank)
-            found += [graph.suspect(one, certain=certain) for one in sorted(alike.ranks)]
-    found += [graph.suspect(rank, certain=False) for rank in sorted(graph.circular - seen)]
-    return sorted(_hedged(found), key=lambda suspect: not suspect.certain)
+            suspects += [graph.suspect(peer, certain=certain) for peer in sorted(alike.ranks)]
+    suspects += [graph.suspect(rank, certain=False) for rank in sorted(graph.circular - seen)]
+    return sorted(_hedged(suspects), key=lambda suspect: not suspect.certain)
 
 
-def _hedged(found: list[Suspect]) -> list[Suspect]:
+def _hedged(suspects: list[Suspect]) -> list[Suspect]:
     """Return the suspects without certainty where ranks have not joined several communicators.
 
     A rank that waits in a send or receive, or exchanges tokens with experts, before it joins its next communicator is
     missing there as well, and where it waits may not be listed yet.
     """
-    apart = {one.communicator for one in found if one.state in ("missing", "not_ready")}
-    return [one._replace(certain=one.certain and one.state in GONE) for one in found] if len(apart) > 1 else found
+    apart = {suspect.communicator for suspect in suspects if suspect.state in ("missing", "not_ready")}
+    if len(apart) <= 1:
+        return suspects
+    return [suspect._replace(certain=suspect.certain and suspect.state in GONE) for suspect in suspects]
 
 
 class _Alike(NamedTuple):
@@ -115,15 +117,15 @@ def _alike(graph: _Graph, rank: int, sinks: set[int]) -> _Alike:
     """Return the sinks that may wait for a rank, and those of them with as much evidence as this rank."""
     cluster = (graph.waiting_for({rank}) & sinks) | {rank}
     inner = graph.is_inner(rank)
-    return _Alike(cluster, {one for one in cluster if graph.is_inner(one) == inner})
+    return _Alike(cluster, {peer for peer in cluster if graph.is_inner(peer) == inner})
 
 
 class _Graph:
     """Hold which ranks wait for which: those ahead in a communicator wait for those with its lowest count."""
 
     def __init__(self, communicators: Sequence[Communicator]) -> None:
-        self._communicators = sorted(communicators, key=lambda one: (one.size, one.name))
-        self._largest = max((one.size for one in communicators), default=0)
+        self._communicators = sorted(communicators, key=lambda communicator: (communicator.size, communicator.name))
+        self._largest = max((communicator.size for communicator in communicators), default=0)
         self._places: dict[int, Communicator] = {}
         self._late: dict[str, set[int]] = {}
         self._ahead: dict[int, list[str]] = {}
@@ -158,7 +160,7 @@ class _Graph:
                 if communicator.name not in done and self._blocks(communicator, rank):
                     done.add(communicator.name)
                     late = self._late.get(communicator.name, ())
-                    waiting = [one for one in communicator.launched if one not in late and one not in seen]
+                    waiting = [other for other in communicator.launched if other not in late and other not in seen]
                     seen.update(waiting)
                     left.extend(waiting)
         return seen

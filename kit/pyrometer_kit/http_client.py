@@ -200,7 +200,7 @@ def _failure(error: Exception, url: str) -> HttpError:
     causes = list(_causes(error))
     cause = causes[-1]
     unsent = (requests.ConnectTimeout, ssl.SSLError, NewConnectionError, ValueError)
-    sent = not any(isinstance(each, unsent) for each in causes)
+    sent = not any(isinstance(error, unsent) for error in causes)
     if isinstance(cause, TimeoutError):
         return HttpError(f"{_origin(url)}: no answer in time", "deadline", sent=sent)
     return HttpError(f"{_origin(url)}: {str(cause) or type(cause).__name__}", _reason(cause), sent=sent)

@@ -47,8 +47,8 @@ class Connection(asyncio.Protocol):
     @property
     def peer(self) -> str:
         """IP address of the client, without its port; empty for a Unix socket."""
-        found = self.transport.get_extra_info("peername")
-        return str(found[0]) if isinstance(found, tuple) and found else ""
+        address = self.transport.get_extra_info("peername")
+        return str(address[0]) if isinstance(address, tuple) and address else ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the transport."""

@@ -41,25 +41,25 @@ class Listener:
         loop = asyncio.get_running_loop()
         try:
             bound = await loop.create_server(asyncio.Protocol, address.host or None, address.port, start_serving=False)
-            self._sockets = [one.dup() for one in bound.sockets]
+            self._sockets = [bound_socket.dup() for bound_socket in bound.sockets]
             bound.close()
-            for one in self._sockets:
-                one.listen(BACKLOG)
+            for listening in self._sockets:
+                listening.listen(BACKLOG)
         except (OSError, UnicodeError) as error:  # UnicodeError: a host such as a..b, which cannot be resolved
             why = getattr(error, "strerror", None) or str(error)
             if getattr(error, "errno", None) == errno.EADDRINUSE:
                 why = "the port is in use by another program"
             msg = f"--web.listen-address: can't listen on {address.host}:{address.port}: {why}; give another address"
             raise UsageError(msg) from None
-        for one in self._sockets:
-            loop.add_reader(one, self._accept_all, one)
+        for listening in self._sockets:
+            loop.add_reader(listening, self._accept_all, listening)
         return int(self._sockets[0].getsockname()[1])
 
     def close(self) -> None:
         """Stop listening."""
-        for one in self._sockets:
-            asyncio.get_running_loop().remove_reader(one)
-            one.close()
+        for listening in self._sockets:
+            asyncio.get_running_loop().remove_reader(listening)
+            listening.close()
         self._sockets.clear()
 
     def _accept_all(self, listening: socket.socket) -> None:

@@ -29,12 +29,12 @@ def prefers_openmetrics(accept: str) -> bool:
 
 def _qualities(header: str) -> dict[str, float]:
     """Return the quality, 1 by default, by name in lower case; the best one of a name that comes twice."""
-    found: dict[str, float] = {}
+    qualities: dict[str, float] = {}
     for entry in header.split(","):
         name, *parameters = (part.strip().lower() for part in entry.split(";"))
         if name:
-            found[name] = max(found.get(name, 0.0), _quality(parameters))
-    return found
+            qualities[name] = max(qualities.get(name, 0.0), _quality(parameters))
+    return qualities
 
 
 def _quality(parameters: list[str]) -> float:

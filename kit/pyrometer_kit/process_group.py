@@ -47,8 +47,8 @@ def _is_more_than_zombies(group: int) -> bool:
     """Return whether a process of the group runs: in a container, zombies may never be reaped."""
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError):
-            found = read_stat("/proc", path.name)
-            if found.group == group and found.state != "Z":
+            status = read_stat("/proc", path.name)
+            if status.group == group and status.state != "Z":
                 return True
     return False
 

@@ -83,7 +83,7 @@ class WebConfigReload:
         Raises:
             UsageError: It cannot be used, or protects less than the one in use.
         """
-        fresh = load(self._path, known=self._config.warnings)
+        fresh = load(self._path, logged=self._config.warnings)
         if removed := _removed_protection(self._config, fresh):
             raise UsageError(f"--web.config.file: {self._path}: removing {removed} takes a restart")
         if fresh.tls is not None and self._config.tls is None:

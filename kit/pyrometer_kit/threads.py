@@ -35,7 +35,7 @@ class Threads:
             RuntimeError: No thread can be started.
         """
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self.submit(partial(settle, future), function, *args, **settings)
+        self.submit(partial(complete, future), function, *args, **settings)
         return future
 
     def submit(
@@ -105,7 +105,7 @@ class _Call:
             self._loop.call_soon_threadsafe(self._then, self._result, self._error)
 
 
-def settle(future: asyncio.Future[T], result: T | None, error: BaseException | None) -> None:
+def complete(future: asyncio.Future[T], result: T | None, error: BaseException | None) -> None:
     """Complete a future with the outcome of a call, unless its waiter is gone."""
     if future.done():
         return

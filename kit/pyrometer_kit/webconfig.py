@@ -70,8 +70,8 @@ class WebConfig:
             self.rate_limit = before  # a new certificate refills no bucket
 
 
-def load(path: str | Path | None, known: Collection[str] = ()) -> WebConfig:
-    """Read the file and log its warnings, except those ``known``; without a path return the empty configuration.
+def load(path: str | Path | None, logged: Collection[str] = ()) -> WebConfig:
+    """Read the file and log its warnings, except those ``logged`` before; without a path the configuration is empty.
 
     Raises:
         UsageError: It cannot be used; the message has path, line, setting and the fix.
@@ -83,7 +83,7 @@ def load(path: str | Path | None, known: Collection[str] = ()) -> WebConfig:
     except UsageError as error:
         raise UsageError(f"--web.config.file: {error}") from None
     for warning in config.warnings:
-        if warning not in known:
+        if warning not in logged:
             log.warning("--web.config.file: %s", warning)
     return config
 
@@ -210,20 +210,12 @@ def _pem(folder: Path, settings: Mapping[str, Node], name: str) -> tls.Pem | Non
 
 
 def _ciphers(settings: Mapping[str, Node]) -> Sequence[str]:
-    names = _texts(settings, "cipher_suites")
-    for name in names:
-        if name not in tls.CIPHERS and name not in tls.CIPHERS_13:
-            known = ", ".join(sorted(tls.CIPHERS))
-            raise UsageError(f"{settings['cipher_suites'].place}: unknown cipher suite {name}; known are {known}")
+    names = _names(settings, "cipher_suites", "cipher suite", sorted(tls.CIPHERS), tls.CIPHERS_13)
     return tuple(tls.CIPHERS[name] for name in names if name in tls.CIPHERS)
 
 
 def _curve(settings: Mapping[str, Node], warnings: list[str]) -> str:
-    names = _texts(settings, "curve_preferences")
-    for name in names:
-        if name not in tls.CURVES:
-            known = ", ".join(tls.CURVES)
-            raise UsageError(f"{settings['curve_preferences'].place}: unknown curve {name}; known are {known}")
+    names = _names(settings, "curve_preferences", "curve", tls.CURVES)
     if len(names) > 1:  # Python can set one curve or leave the choice to OpenSSL
         place = settings["curve_preferences"].place
         warnings.append(f"{place}: curve_preferences is supported with one curve only: OpenSSL's own order is used")
@@ -240,6 +232,16 @@ def _choice(node: Node, choices: Mapping[str, T], name: str = "http2") -> T:
     if value not in choices:
         raise UsageError(f"{node.place}: {name} {value!r}; known are {', '.join(filter(None, choices))}")
     return choices[value]
+
+
+def _names(
+    settings: Mapping[str, Node], name: str, kind: str, choices: Collection[str], unlisted: Collection[str] = ()
+) -> list[str]:
+    texts = _texts(settings, name)
+    for text in texts:
+        if text not in choices and text not in unlisted:
+            raise UsageError(f"{settings[name].place}: unknown {kind} {text}; known are {', '.join(choices)}")
+    return texts
 
 
 def _texts(settings: Mapping[str, Node], name: str) -> list[str]:

@@ -49,17 +49,17 @@ class Node:
             raise UsageError(f"{self.place}: expected a list, found a {self.kind}")
         return self.value
 
-    def fields(self, known: Collection[str] | None = None) -> dict[str, Node]:
+    def fields(self, names: Collection[str] | None = None) -> dict[str, Node]:
         """Return the fields of the mapping.
 
         Raises:
-            UsageError: It is no mapping, or has a name that is not ``known``.
+            UsageError: It is no mapping, or has another name than these ``names``.
         """
         if not isinstance(self.value, dict):
             raise UsageError(f"{self.place}: expected settings as `name: value`, found a {self.kind}")
         for name, node in self.value.items():
-            if known is not None and name not in known:
-                raise UsageError(f"{node.place}: unknown setting {name}; known are {', '.join(sorted(known))}")
+            if names is not None and name not in names:
+                raise UsageError(f"{node.place}: unknown setting {name}; known are {', '.join(sorted(names))}")
         return self.value
 
 

@@ -36,7 +36,7 @@ from pyrometer_kit.http_server import WebServer
 from pyrometer_kit.negotiation import prefers_openmetrics
 from pyrometer_kit.reload import WebConfigReload
 from pyrometer_kit.statefile import default_folder, state_folder
-from pyrometer_kit.threads import Threads, settle
+from pyrometer_kit.threads import Threads, complete
 
 log = logging.getLogger(__name__)
 
@@ -306,7 +306,7 @@ class _App:
         if page is not None:
             self._last = page.gathered
         for waiter in waiting:
-            settle(waiter, page, error)
+            complete(waiter, page, error)
 
     def _own_endpoints(self) -> Mapping[str, Endpoint]:
         own: dict[str, Endpoint] = {}
