@@ -1,9 +1,8 @@
-"""Makes this folder's modules importable as `compose_*` (the tests have no packages); the one site of all tests."""
+"""The one site of all tests of containers."""
 
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import shutil
 import sys
 import tempfile
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.compose.not_run import NotRun
 
 from pyrometer_simulator.engine.daemon import EngineError
 from pyrometer_simulator.engine.site import Site, site
@@ -22,23 +22,8 @@ ROOT = Path(__file__).resolve().parents[2]
 SCENARIO_SECONDS = 480.0
 
 
-def _load(name: str, file: str) -> Any:
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(file))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(name, module)
-    spec.loader.exec_module(module)
-    return module
-
-
-_load("compose_containers", "containers.py")
-_load("compose_api_server", "api_server.py")
-_not_run = _load("compose_not_run", "not_run.py")
-
-
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(_not_run.NotRun())
+    config.pluginmanager.register(NotRun())
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from compose_containers import PLACES, documented
+from tests.compose.containers import PLACES, documented
 
 from pyrometer_simulator.yaml_loader import LOADER
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from compose_containers import all_scraped, documented, eventually, healthy, lasting, targets, told
+from tests.compose.containers import all_scraped, documented, eventually, healthy, lasting, targets, told
 
 from pyrometer_simulator.demo.topology import NODES
 from pyrometer_simulator.engine.compose import ComposeError

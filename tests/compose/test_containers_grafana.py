@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import requests
-from compose_containers import eventually
+from tests.compose.containers import eventually
 
 from pyrometer_simulator.engine.site import Site
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
-from compose_containers import eventually, healthy
+from tests.compose.containers import eventually, healthy
 from tools.board_lint import finding
 from tools.board_lint.interpolation import builtin_variables, interpolate
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 import yaml
-from compose_containers import all_scraped, documented, eventually, healthy, lasting, take_down, targets, told
+from tests.compose.containers import all_scraped, documented, eventually, healthy, lasting, take_down, targets, told
 
 from pyrometer_kit.http_client import get, get_json
 from pyrometer_simulator.demo.observe import Prometheus, incidents

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from compose_containers import documented, eventually, lasting
+from tests.compose.containers import documented, eventually, lasting
 
 from pyrometer_simulator.demo.observe import incidents
 from pyrometer_simulator.demo.processes import answers

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from compose_containers import eventually
+from tests.compose.containers import eventually
 
 import pyrometer
 from pyrometer_kit.http_client import get

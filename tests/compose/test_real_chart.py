@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from compose_api_server import SERVER, Api, missing
-from compose_containers import eventually
+from tests.compose.api_server import SERVER, Api, missing
+from tests.compose.containers import eventually
 from tools import chart
 
 ROOT = Path(__file__).resolve().parents[2]

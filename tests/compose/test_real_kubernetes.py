@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
-from compose_api_server import SERVER, Api, missing
+from tests.compose.api_server import SERVER, Api, missing
 
 from pyrometer_alerting.policy.kubernetes import TAINT, Kubernetes
 from pyrometer_alerting.policy.rules import KubernetesSettings

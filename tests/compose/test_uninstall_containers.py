@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from compose_containers import left, project, take_down, titled
+from tests.compose.containers import left, project, take_down, titled
 
 from pyrometer_simulator.engine.site import Site
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from dashboards_planted import answer, expression
+from tests.dashboards.planted import answer, expression
 from tools.board_lint import finding, links
 from tools.board_lint.finding import LintContext
 

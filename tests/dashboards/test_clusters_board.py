@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dashboards_planted import answer, expression, healthy
+from tests.dashboards.planted import answer, expression, healthy
 
 OTHER = 'cluster="c2"'
 # GPU 3 of a node is lost, and the exporter of another is silent: in the second cluster only.

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from dashboards_planted import NODES, Series, answer, expression, gives, healthy, where
+from tests.dashboards.planted import NODES, Series, answer, expression, gives, healthy, where
 
 from pyrometer_simulator.stack import find_stack
 from pyrometer_simulator.stack.promtool import objections

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
-from dashboards_planted import gives, healthy
+from tests.dashboards.planted import gives, healthy
 from tools.board_lint import claims, finding
 from tools.board_lint.finding import LintContext
 from tools.board_lint.interpolation import builtin_variables, interpolate

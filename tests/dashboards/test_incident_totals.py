@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from dashboards_planted import INCIDENTS, answer, expression, gives
+from tests.dashboards.planted import INCIDENTS, answer, expression, gives
 
 REASON = 'cluster:pyrometer_gpu_clock_event_seconds:gpus{cluster="c1", reason="hw_thermal"}'
 UNKNOWN = "group by (node, gpu) ((%s) >= 1e6)"  # so far off is no GPU: the map's mark of one without data

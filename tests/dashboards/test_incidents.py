@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 
 import pytest
-from dashboards_planted import (
+from tests.dashboards.planted import (
     GPU,
     INCIDENTS,
     NODES,

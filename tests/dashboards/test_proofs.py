@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from dashboards_planted import RULES, UNLINKED, answer, expression, gives, where
+from tests.dashboards.planted import RULES, UNLINKED, answer, expression, gives, where
 
 WHOLE = "Open incidents: who did it, and why"
 BY_HARM = "Incidents by harm in the range"

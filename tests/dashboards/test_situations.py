@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dashboards_grafana import NO_GRAFANA, grafana_of_faults
+from tests.dashboards.grafana import NO_GRAFANA, grafana_of_faults
 from tools.screenshots.browser import BrowserError, find_chromium
 from tools.screenshots.grafana import board_url, load_board
 

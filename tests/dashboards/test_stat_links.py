@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from dashboards_planted import Series, answer, expression, gives, where
+from tests.dashboards.planted import Series, answer, expression, gives, where
 from tools.board_lint import finding
 
 from pyrometer_dashboards import fleet_panels

@@ -158,7 +158,3 @@ def test_a_part_states_its_licence_and_the_pythons_it_runs_on(part: str) -> None
 def test_nobody_publishes_the_simulator() -> None:
     assert "Private :: Do Not Upload" in project("simulator")["classifiers"]
     assert [part for part in PUBLISHED if "pyrometer-simulator" in requirements(part)] == []
-
-
-def test_the_client_depends_on_nothing() -> None:
-    assert project("client")["dependencies"] == []

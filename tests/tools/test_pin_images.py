@@ -2,33 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
-import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+from tools import pin_images as tool
 
 ROOT = Path(__file__).resolve().parents[2]
 DIGESTS = {"prom/prometheus:v3": "sha256:" + "a" * 64, "library/python:3.13": "sha256:" + "b" * 64}
-
-
-def _loaded() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("tool_pin_images", ROOT / "tools/pin_images.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-tool = _loaded()
 
 
 class Registry(ThreadingHTTPServer):
