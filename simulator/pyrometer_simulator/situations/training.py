@@ -163,17 +163,14 @@ class SimulatedRun:
         self._after(LOOK_SECONDS, node.look_at_rings)
 
     def _wait(self, culprit: SimulatedRank | None) -> None:
-        for node, ranks in self._by_node():
-            with on_clock_of(node):
-                for rank in ranks:
-                    if rank is not culprit:
-                        rank.run.part("wait").__enter__()
+        def wait(rank: SimulatedRank) -> None:
+            if rank is not culprit:
+                rank.run.part("wait").__enter__()
+
+        self._on_all(wait)
 
     def _begin(self) -> None:
-        for node, ranks in self._by_node():
-            with on_clock_of(node):
-                for rank in ranks:
-                    rank.run.step().__enter__()
+        self._on_all(lambda rank: rank.run.step().__enter__())
         self._after(self.step_seconds, partial(self._end_step, self._turn))
 
     def _end_step(self, turn: int) -> None:
@@ -181,41 +178,37 @@ class SimulatedRun:
             return
         self._steps += 1
         loss = self._loss(self._steps)
-        for node, ranks in self._by_node():
-            with on_clock_of(node):
-                for rank in ranks:
-                    if self._has_loss(rank):
-                        rank.run.record(loss=loss)
-                    rank.run.step().__exit__(None, None, None)
+
+        def end(rank: SimulatedRank) -> None:
+            if self._has_loss(rank):
+                rank.run.record(loss=loss)
+            rank.run.step().__exit__(None, None, None)
+
+        self._on_all(end)
         if self._part is None:
             self._begin()
         else:
             (part, seconds), self._part = self._part, None
-            self._enter(part)
+            self._on_all(lambda rank: rank.run.part(part).__enter__())
             self._after(seconds, partial(self._leave, part, turn))
 
     def _has_loss(self, rank: SimulatedRank) -> bool:
         last = len(self.ranks) - len(self.ranks) // (self._last_stage + 1)
         return not self._last_stage or rank.number >= last
 
-    def _enter(self, part: str) -> None:
-        for node, ranks in self._by_node():
-            with on_clock_of(node):
-                for rank in ranks:
-                    rank.run.part(part).__enter__()
-
     def _leave(self, part: str, turn: int) -> None:
         if turn != self._turn:
             return
-        for node, ranks in self._by_node():
-            with on_clock_of(node):
-                for rank in ranks:
-                    rank.run.part(part).__exit__(None, None, None)
+        self._on_all(lambda rank: rank.run.part(part).__exit__(None, None, None))
         self._begin()
 
-    def _by_node(self) -> Iterator[tuple[Host, list[SimulatedRank]]]:
+    def _on_all(self, act: Callable[[SimulatedRank], object]) -> None:
+        """Let something happen on all living ranks, each on the clock of its node."""
         for node in dict.fromkeys(rank.node for rank in self.living):
-            yield node, [rank for rank in self.living if rank.node is node]
+            with on_clock_of(node):
+                for rank in self.living:
+                    if rank.node is node:
+                        act(rank)
 
 
 @contextmanager
