@@ -64,13 +64,16 @@ def check() -> None:
 
 
 @contextmanager
-def engine(folder: Path, plugins: Sequence[Path], progress: Callable[[str], object] = print) -> Iterator[Docker]:
+def engine(
+    folder: Path, plugins: Sequence[Path], progress: Callable[[str], object] = print, *, bridge: bool = True
+) -> Iterator[Docker]:
     """Yield an engine with these client plugins.
 
     Args:
         folder: a short-lived one with a short name (a socket's path has 107 characters at most).
         plugins: programs such as docker-buildx, by the name that the docker command looks for.
         progress: called with one line per stage.
+        bridge: whether containers need networks of their own; without, one of our own leaves the machine's as it is.
 
     Raises:
         EngineError: none runs and none can be started here.
@@ -87,23 +90,23 @@ def engine(folder: Path, plugins: Sequence[Path], progress: Callable[[str], obje
         return
     check()
     own = Docker({**env, "DOCKER_HOST": f"unix://{folder}/docker.sock"}, ours=True)
-    with _daemon(folder, own, progress):
+    with _daemon(folder, own, [] if bridge else ["--bridge=none", "--iptables=false"]):
+        progress("engine: none ran; started one of our own")
         yield own
 
 
 @contextmanager
-def _daemon(folder: Path, docker: Docker, progress: Callable[[str], object]) -> Iterator[None]:
+def _daemon(folder: Path, docker: Docker, flags: Sequence[str]) -> Iterator[None]:
     bridge_was_there = Path("/sys/class/net/docker0").exists()
     log = folder / "dockerd.log"
     command = ["dockerd", f"--data-root={folder}/data", f"--exec-root={folder}/exec", f"--pidfile={folder}/pid",
-               f"--host=unix://{folder}/docker.sock"]  # fmt: skip
+               f"--host=unix://{folder}/docker.sock", *flags]  # fmt: skip
     with log.open("wb") as output:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
         )
     try:
         _wait(process, docker, log)
-        progress("engine: none ran; started one of our own")
         yield
     finally:
         _end(process, folder)

@@ -69,7 +69,7 @@ def _try_all(chosen: Sequence[Release], plan: Plan, flags: argparse.Namespace) -
     folder = flags.folder or cache_folder().with_name("systems")
     with (
         tempfile.TemporaryDirectory(prefix="pym-") as scratch,
-        engine(Path(scratch), [], _say) as docker,
+        engine(Path(scratch), [], _say, bridge=False) as docker,
         ThreadPoolExecutor(flags.jobs) as pool,
     ):
         trials_of = pool.map(lambda release: list(_trials(release, plan, docker, folder)), chosen)

@@ -58,8 +58,8 @@ class Boards:
         ours: the cluster version's address.
         theirs: Prometheus' address.
         expressions: where an expression is asked, and the expression.
-        differ: where the two differ without any fault, which is no fault's doing; found by ``settle``.
-        answered: how many of those that are compared show something; found by ``settle``.
+        differ: where the two differ without any fault, which is no fault's doing; found by ``exclude_differences``.
+        answered: how many of those that are compared show something; found by ``exclude_differences``.
     """
 
     ours: str
@@ -78,7 +78,7 @@ class Boards:
         rows = [answer(self.ours, each, at) or () for each in self.expressions if each[0].startswith(MAP)]
         return sum(gone for row in rows for _, gone in row)
 
-    def settle(self, seconds: float) -> None:
+    def exclude_differences(self, seconds: float) -> None:
         """Wait until as much as possible is alike; what still differs in the end is compared no more."""
         self.differ = set()
         self.differ = set(self.until_alike(seconds))

@@ -101,7 +101,7 @@ class Play(failures.Play[Outcome]):
         deadline = time.time() + 400.0
         while self.boards.marks() != GPUS and time.time() < deadline:
             time.sleep(2.0)
-        self.boards.settle(BOARDS_SECONDS)
+        self.boards.exclude_differences(BOARDS_SECONDS)
 
     def _later(self, alert: str) -> float:
         ours, theirs = (self._scene.told[name].begins.get(alert, [0.0])[0] for name in ("victoria", "prometheus"))

@@ -127,7 +127,7 @@ def test_an_old_keyring_takes_the_place_of_the_installed_one_in_binary_form(tmp_
 @pytest.fixture
 def as_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     @contextmanager
-    def engine(*_: object) -> Iterator[Docker]:
+    def engine(*_: object, **__: object) -> Iterator[Docker]:
         yield Docker({}, ours=True)
 
     monkeypatch.setattr(os, "geteuid", lambda: 0)

@@ -53,7 +53,7 @@ def test_what_differs_without_a_fault_is_compared_no_more(engine: Callable[..., 
     ours = engine(lambda request: [({"node": "a"}, "1")] if "known" in request.query["query"] else [])
     theirs = engine(lambda _: [({"node": "a"}, "1")])
     both = Boards(ours, theirs, [("1", "known"), ("2", "other")])
-    both.settle(0.0)
+    both.exclude_differences(0.0)
     assert both.differ == {"2"}
     assert both.answered == 1
     assert both.until_alike(0.0) == []
