@@ -152,13 +152,9 @@ def _start(settings: RunSettings) -> Run:
         os.close(fd)
         os.unlink(path)
         raise
-    say = _sayer(description)
+    name, say = description["run"], _sayer(description)
     if close_at_exit(run):
-        _warn(
-            description["local_rank"],
-            "run {0} starts again in this process: the earlier one is closed",
-            description["run"],
-        )
+        _warn(description["local_rank"], "run {0} starts again in this process: the earlier one is closed", name)
     for line in slips(settings, description):
         say(line)
     for extra in _EXTRAS:

@@ -38,8 +38,7 @@ def watch(loop: Callable[..., Any], **settings: Unpack[RunSettings]) -> Callable
 
     @functools.wraps(loop)  # Ray looks at the number of arguments
     def reported(*arguments: Any, **named: Any) -> Any:
-        merged: dict[str, Any] = {**_context(), **settings}
-        with auto(**merged):
+        with auto(**{**_context(), **settings}):
             return loop(*arguments, **named)
 
     return reported

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from pyrometer.follow.log_line import Format
 from pyrometer.follow.log_ring import LogRing, active_ring, attempt_of_file, last_recorded_step
 from pyrometer.follow.pattern import describe as describe_lines
 from pyrometer.follow.pattern import format_of, read_description
-from pyrometer.follow.recorder import Recorder
+from pyrometer.follow.recorder import FirstStep, Recorder
 from pyrometer.follow.remarks import about_mfu
 from pyrometer.follow.step_reader import JobSize, StepReader
 from pyrometer.follow.tail import Tail
@@ -139,8 +139,14 @@ def _follow(options: argparse.Namespace, stop: threading.Event) -> None:
     absent = "" if options.log.exists() else ", which does not exist yet: waiting for it"
     report(f"following {options.log} as run {options.run}{absent}")
     follower = LogFollower(tail, steps, recorder, folder, first_attempt)
+
+    def report_first() -> bool:
+        if recorder.first is not None:
+            _report_mfu(options, description, recorder.first)
+        return recorder.first is not None
+
     try:
-        _poll(options, stop, follower, MfuReport(options, description, recorder))
+        _poll(options, stop, follower, report_first)
     finally:
         # Whoever ends the follower ends the run with it: its silence is no hang.
         recorder.close(ended_well=True)
@@ -177,29 +183,12 @@ def _own_format(options: argparse.Namespace) -> Mapping[str, Format]:
     return {description.name: format_of(description)}
 
 
-class MfuReport:
-    """Says once, with the first step, at what speed the run goes and why it has no MFU.
-
-    Args:
-        options: Of the command line.
-        description: The run's.
-        recorder: Of the run.
-    """
-
-    def __init__(self, options: argparse.Namespace, description: Mapping[str, Any], recorder: Recorder) -> None:
-        self._has_peak = bool(options.gpu_model or options.peak_flops)
-        self._flops_per_token: float | None = description["flops_per_token"]
-        self._recorder = recorder
-        self._said = False
-
-    def say(self) -> None:
-        """Report it if the first step was recorded since the last call."""
-        if self._said or self._recorder.first is None:
-            return
-        self._said = True
-        remark = about_mfu(self._recorder.first, flops_per_token=self._flops_per_token, has_peak=self._has_peak)
-        if remark is not None:
-            report(remark)
+def _report_mfu(options: argparse.Namespace, description: Mapping[str, Any], first: FirstStep) -> None:
+    """Say at what speed the run goes, and why it has no MFU."""
+    has_peak = bool(options.gpu_model or options.peak_flops)
+    remark = about_mfu(first, flops_per_token=description["flops_per_token"], has_peak=has_peak)
+    if remark is not None:
+        report(remark)
 
 
 def _check_log(options: argparse.Namespace) -> None:
@@ -215,12 +204,14 @@ def _refuse_second_follower(folder: str, run: str) -> None:
         raise UsageError(f"run {run} is already being followed ({other}): only one follower per run")
 
 
-def _poll(options: argparse.Namespace, stop: threading.Event, follower: LogFollower, mfu_report: MfuReport) -> None:
-    arrived = time.monotonic()
+def _poll(
+    options: argparse.Namespace, stop: threading.Event, follower: LogFollower, report_first: Callable[[], bool]
+) -> None:
+    arrived, reported = time.monotonic(), False
     while True:
         ending = stop.is_set() or not _is_alive(options.pid)
         more = follower.read(arrived)
-        mfu_report.say()
+        reported = reported or report_first()
         if ending and not more:
             return
         if not (ending or follower.has_more):

@@ -119,14 +119,6 @@ class Rank:
         mfu = self.mfu_check.accept(None if rate is None or self.peak is None else rate / self.peak, self.meta)
         return replace(point, mfu=mfu)
 
-    def add_launch(self, point: Point) -> list[Point]:
-        """Add a step that was only launched; return the batches that stand for the spans that have ended."""
-        return [self.judged(mean) for mean in self.launches.add(point)]
-
-    def end_span(self) -> list[Point]:
-        """Return the batch of the last span: no further step comes."""
-        return [self.judged(mean) for mean in self.launches.end()]
-
     def learn_gpu_model(self) -> None:
         """Take the GPU's name from the first step where the rank didn't know it at its start.
 

@@ -240,8 +240,8 @@ class Tracker:
                     rank.settling.final = True
                     self._read_on(rank, limit)
                 return
-            for point in rank.end_span():
-                self._store.add(rank.points_key, point, rank.file.uid)
+            for point in rank.launches.end():  # no further step comes
+                self._store.add(rank.points_key, rank.judged(point), rank.file.uid)
             # For a ring found after a restart of the exporter the end lies in the past: after its last step.
             found_dead = rank.last_end and not rank.seen_alive
             rank.ended_at = min(now, max(rank.last_end, rank.header.created) / 1e9) if found_dead else end_of(rank, now)
@@ -308,11 +308,9 @@ class Tracker:
 
 def to_points(record: Record, rank: Rank, offset_ms: int) -> list[Point]:
     """Convert a record to a batch; launches to the mean of their span, which is empty until the span ends."""
-    return (
-        rank.add_launch(_point(record, rank, offset_ms))
-        if is_launch(record, rank.header)
-        else [to_point(record, rank, offset_ms)]
-    )
+    if not is_launch(record, rank.header):
+        return [to_point(record, rank, offset_ms)]
+    return [rank.judged(mean) for mean in rank.launches.add(_point(record, rank, offset_ms))]
 
 
 def to_point(record: Record, rank: Rank, offset_ms: int) -> Point:
