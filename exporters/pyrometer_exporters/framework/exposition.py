@@ -110,18 +110,16 @@ class Renderer:
 def openmetrics(series: Iterable[Series]) -> bytes:
     """Write OpenMetrics 1.0: points of one series together, in the order given; timestamps in seconds."""
     families: dict[str, tuple[Family, list[tuple[str, Series]]]] = {}
-    for one in series:
-        members = families.setdefault(one.family.name, (one.family, []))[1]
-        members.append((_series_text(one.family, one.labels), one))
+    for member in series:
+        family = member.family
+        families.setdefault(family.name, (family, []))[1].append((_series_text(family, member.labels), member))
     lines: list[str] = []
     for family, members in families.values():
         # OpenMetrics names a counter without the suffix of its samples, and escapes quotes in help texts too.
         lines.append(_header(family, family.name.removesuffix("_total"), _LABEL_ESCAPES))
-        members.sort(key=itemgetter(0))  # cut, two label sets can become one series
-        for prefix, one in members:
-            lines += [f"{prefix}{format_value(value)} {at / 1000:.3f}\n" for value, at in one.points]
-    lines.append("# EOF\n")
-    return "".join(lines).encode("utf-8", "replace")
+        for prefix, member in sorted(members, key=itemgetter(0)):  # cut, two label sets can become one series
+            lines += [f"{prefix}{format_value(value)} {at / 1000:.3f}\n" for value, at in member.points]
+    return "".join([*lines, "# EOF\n"]).encode("utf-8", "replace")
 
 
 def openmetrics_page(columns: Columns) -> bytes:
@@ -147,10 +145,10 @@ def openmetrics_page(columns: Columns) -> bytes:
 
 def _by_name(families: Iterable[Family]) -> dict[str, list[int]]:
     """Group indexes by name: if two collectors define one family each, two headers would spoil the whole scrape."""
-    found: defaultdict[str, list[int]] = defaultdict(list)
+    places: defaultdict[str, list[int]] = defaultdict(list)
     for index, family in enumerate(families):
-        found[family.name].append(index)
-    return found
+        places[family.name].append(index)
+    return places
 
 
 def _header(family: Family, name: str, escapes: dict[int, str], kind: str = "") -> str:

@@ -134,14 +134,14 @@ class Gatherer:
             pending.append((spec, task, until))
         self._shared.run([task for _, task, _ in pending])
         states = []
-        found: list[Columns] = []
+        parts: list[Columns] = []
         for spec, task, until in pending:
             state, columns = self._settle(spec.name, task.outcome(until), until - start)
             states.append(state)
-            found.append(columns)
-        found.append(columns_of(chain.from_iterable(map(_state_samples, states))))
+            parts.append(columns)
+        parts.append(columns_of(chain.from_iterable(map(_state_samples, states))))
         self._log_changes(states)
-        return Gathered(joined(found), tuple(states))
+        return Gathered(joined(parts), tuple(states))
 
     def close(self) -> None:
         """Close all collectors; one that fails to close is logged."""

@@ -45,6 +45,6 @@ class GpuLoads:
     def spin(self, now: float) -> bool:
         """Return whether half of the GPUs or more have begun to spin, between 10 s and 5 minutes ago."""
         with self._lock:
-            fresh = [one for one in self._loads.values() if now - one.seen_at < RECENT_SECONDS]
-            began = [one.spins_since for one in fresh if one.spins_since is not None and one.spun >= SPINS_SECONDS]
+            fresh = [load for load in self._loads.values() if now - load.seen_at < RECENT_SECONDS]
+            began = [load.spins_since for load in fresh if load.spins_since is not None and load.spun >= SPINS_SECONDS]
         return bool(began) and 2 * len(began) >= len(fresh) and now - max(began) < RECENT_SECONDS

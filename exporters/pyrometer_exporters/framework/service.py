@@ -95,11 +95,11 @@ def run(exporter: Exporter, argv: Sequence[str] | None = None) -> int:
 
 def collectors_of(exporter: Exporter) -> tuple[list[CollectorSpec], list[str]]:
     """Return the exporter's own collectors and the site's, and a line for each of the site's that can't be used."""
-    own = discover(exporter.package)
+    specs = discover(exporter.package)
     if not exporter.custom_group:
-        return own, []
-    custom_specs, refused = custom_collectors.discover(exporter.custom_group, [spec.name for spec in own])
-    return own + custom_specs, refused
+        return specs, []
+    custom_specs, refused = custom_collectors.discover(exporter.custom_group, [spec.name for spec in specs])
+    return specs + custom_specs, refused
 
 
 class _Unbuilt:
@@ -196,8 +196,8 @@ def context_of(flags: argparse.Namespace, state: Path | None = None) -> Context:
     """Return what collectors are built from; without a ``state`` folder they store nothing."""
 
     def path(name: str) -> Path:
-        found: Path = getattr(flags, f"path.{name}", Path())
-        return found
+        given: Path = getattr(flags, f"path.{name}", Path())
+        return given
 
     return Context(flags, SystemClock(), path("sysfs"), path("procfs"), path("rings"), state, path("kmsg"))
 
@@ -216,8 +216,15 @@ async def _serve(
     threads = Threads()
     path = getattr(flags, "web.config.file")
     reload = WebConfigReload(path, config) if path else None
-    own = [collector for _, collector in collectors]
-    app = _App(exporter, gatherer, own, threads, notice=getattr(flags, "web.notice"), reload=reload, state=state)
+    app = _App(
+        exporter,
+        gatherer,
+        [collector for _, collector in collectors],
+        threads,
+        notice=getattr(flags, "web.notice"),
+        reload=reload,
+        state=state,
+    )
     server = WebServer(app.routes(), config, threads)
     where = getattr(flags, "web.listen-address")
     port = await server.start(where)
@@ -279,7 +286,7 @@ class _App:
             "/-/healthy": self._healthy,
             "/-/ready": self._ready,
         }
-        for path, endpoint in self._own_endpoints().items():
+        for path, endpoint in self._endpoints().items():
             routes[path] = self._collector_route(endpoint)
         return routes
 
@@ -294,11 +301,11 @@ class _App:
     def _page(self, seconds: float) -> _Page:
         """Gather and render; in a thread, so that other connections need not wait."""
         gathered = self._gatherer.gather(seconds)
-        own = [BUILD_INFO.sample(1, self._exporter.prog, self._version), *self._process.samples()]
-        own.append(STATE_WRITABLE.sample(int(self._state is not None and os.access(self._state, os.W_OK))))
+        samples = [BUILD_INFO.sample(1, self._exporter.prog, self._version), *self._process.samples()]
+        samples.append(STATE_WRITABLE.sample(int(self._state is not None and os.access(self._state, os.W_OK))))
         if self._reload is not None:
-            own.append(RELOAD_SUCCESSFUL.sample(int(self._reload.successful)))
-        columns = joined([gathered.columns, columns_of(own)])
+            samples.append(RELOAD_SUCCESSFUL.sample(int(self._reload.successful)))
+        columns = joined([gathered.columns, columns_of(samples)])
         return _Page(gathered, columns, self._renderer.page(columns))
 
     def _gathered(self, page: _Page | None, error: BaseException | None) -> None:
@@ -308,12 +315,11 @@ class _App:
         for waiter in waiting:
             complete(waiter, page, error)
 
-    def _own_endpoints(self) -> Mapping[str, Endpoint]:
-        own: dict[str, Endpoint] = {}
+    def _endpoints(self) -> Mapping[str, Endpoint]:
+        endpoints: dict[str, Endpoint] = {}
         for collector in self._collectors:
-            endpoints = getattr(collector, "endpoints", None)
-            own.update(endpoints() if endpoints else {})
-        return own
+            endpoints |= collector.endpoints() if hasattr(collector, "endpoints") else {}
+        return endpoints
 
     async def _metrics(self, request: Request) -> Response:
         page = await self.gather(_scrape_seconds(request))
@@ -324,7 +330,7 @@ class _App:
 
     async def _landing(self, _request: Request) -> Response:
         gathered = self._last or (await self.gather(DEFAULT_SCRAPE_SECONDS)).gathered
-        links = ["/metrics", *self._own_endpoints(), "/-/healthy", "/-/ready"]
+        links = ["/metrics", *self._endpoints(), "/-/healthy", "/-/ready"]
         version = f"{self._exporter.prog} {self._version}"
         page = landing_page(self._exporter.title, version, self._notice, links, gathered.states)
         return Response(200, page.encode(errors="replace"), "text/html; charset=utf-8")

@@ -132,7 +132,7 @@ def test_points_of_a_series_stay_in_order_and_together() -> None:
 
 
 @given(st.lists(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([0, 1, 1.0, 0.5, float("nan")])))))
-def test_what_was_written_before_never_shows(scrapes: list[list[tuple[str, float]]]) -> None:
+def test_a_page_holds_nothing_of_earlier_scrapes(scrapes: list[list[tuple[str, float]]]) -> None:
     """Each scrape is as a new renderer writes it, whatever came, changed and went before."""
     renderer = Renderer()
     for scrape in scrapes:
@@ -140,12 +140,12 @@ def test_what_was_written_before_never_shows(scrapes: list[list[tuple[str, float
         assert renderer.text(samples) == Renderer().text(samples)
 
 
-def test_as_many_label_values_as_names() -> None:
+def test_a_sample_with_the_wrong_number_of_labels_is_refused() -> None:
     with pytest.raises(ValueError, match="x_ratio has labels"):
         GAUGE.sample(1, "only one")
 
 
-def test_promtool_accepts_it() -> None:
+def test_promtool_accepts_the_text_format() -> None:
     promtool: Path = cache_folder() / "promtool/usr/bin/promtool"
     if not promtool.exists():
         pytest.skip(f"no promtool at {promtool}: `make stack` fetches it")

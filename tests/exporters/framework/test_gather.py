@@ -6,15 +6,19 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from fractions import Fraction
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pyrometer_exporters.framework.collector import Collector, CollectorSpec
 from pyrometer_exporters.framework.exposition import Renderer
-from pyrometer_exporters.framework.gather import Gathered, Gatherer
+from pyrometer_exporters.framework.gather import Gathered, Gatherer, Validated, Validator
 from pyrometer_exporters.framework.metrics import Down, Family, Sample
 
 VALUE = Family("x_value", "gauge", "A value.", ("who",))
+COLD = Family("x_cold", "gauge", "Another.", ("who",))
 
 
 class Clock:
@@ -81,7 +85,7 @@ def raises(_: float) -> Iterable[Sample | Down]:
     raise RuntimeError("driver went away")
 
 
-def test_one_that_raises_half_way_gives_nothing_and_leaves_the_others(gatherer: Make) -> None:
+def test_a_collector_that_raises_loses_its_samples_and_no_other_does(gatherer: Make) -> None:
     found = values(gatherer(bad=raises, fine=good).gather(5))
     assert found["x_value", "good"] == 1
     assert ("x_value", "half") not in found
@@ -92,7 +96,7 @@ def test_one_that_raises_half_way_gives_nothing_and_leaves_the_others(gatherer: 
     assert found["pyrometer_collector_last_success_timestamp_seconds", "fine"] == 1000.0
 
 
-def test_one_that_exits_does_not_take_the_exporter_along(gatherer: Make) -> None:
+def test_a_collector_that_exits_does_not_end_the_exporter(gatherer: Make) -> None:
     def leaves(_: float) -> Iterable[Sample | Down]:
         raise SystemExit(1)
 
@@ -101,7 +105,7 @@ def test_one_that_exits_does_not_take_the_exporter_along(gatherer: Make) -> None
     assert found["x_value", "good"] == 1
 
 
-def test_one_that_hangs_costs_its_deadline_and_nothing_else(gatherer: Make, gate: threading.Event) -> None:
+def test_a_collector_that_hangs_costs_its_deadline_only(gatherer: Make, gate: threading.Event) -> None:
     def hangs(_: float) -> Iterable[Sample | Down]:
         gate.wait()
         return []
@@ -119,7 +123,7 @@ def test_one_that_hangs_costs_its_deadline_and_nothing_else(gatherer: Make, gate
     assert [thread.name for thread in threading.enumerate()].count("worker-hangs") == 1
 
 
-def test_the_scrapes_own_time_bounds_all_collectors(gatherer: Make, gate: threading.Event) -> None:
+def test_no_collector_gets_more_time_than_the_scrape(gatherer: Make, gate: threading.Event) -> None:
     untils = []
 
     def hangs(until: float) -> Iterable[Sample | Down]:
@@ -134,7 +138,7 @@ def test_the_scrapes_own_time_bounds_all_collectors(gatherer: Make, gate: thread
     assert began + 0.2 < untils[0] < ended, "told a little less, so that the outcomes of its parts still count"
 
 
-def test_it_recovers(gatherer: Make, gate: threading.Event) -> None:
+def test_a_collector_that_hung_is_served_once_it_returns(gatherer: Make, gate: threading.Event) -> None:
     calls = []
 
     def first_hangs(_: float) -> Iterable[Sample | Down]:
@@ -152,7 +156,7 @@ def test_it_recovers(gatherer: Make, gate: threading.Event) -> None:
     assert found["x_value", "late"] == 2
 
 
-def test_last_success_stays_while_it_fails(gatherer: Make) -> None:
+def test_the_time_of_the_last_success_stays_while_a_collector_fails(gatherer: Make) -> None:
     fail: list[int] = []
 
     def sometimes(_: float) -> Iterable[Sample | Down]:
@@ -168,7 +172,9 @@ def test_last_success_stays_while_it_fails(gatherer: Make) -> None:
     assert found["pyrometer_down_reason_info", "some", "", "eio"] == 1
 
 
-def test_down_parts_come_and_go_and_are_told_once_each(gatherer: Make, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_part_is_logged_once_when_it_goes_down_and_once_when_it_is_back(
+    gatherer: Make, caplog: pytest.LogCaptureFixture
+) -> None:
     down = [Down("gpu 3", "deadline", "no answer in 2.0 s")]
 
     def collect(_: float) -> Iterable[Sample | Down]:
@@ -194,15 +200,17 @@ class Stranger:
     """Stand for an object that is no sample."""
 
 
-GARBAGE = [
-    None, 5, "text", Stranger, (1, 2), Sample(VALUE, ("a", "b"), 1), Sample(VALUE, (), 1), Sample(VALUE, (5,), 1),  # type: ignore[arg-type]
-    Sample(VALUE, ("a",), None), Sample(VALUE, ("a",), "1"), Sample(VALUE, ("a",), 10**400), Sample(None, ("a",), 1),  # type: ignore[arg-type]
-    Sample(VALUE, ("a",), [1]), Sample(VALUE, ("a",), 1j), Down("x", 5), Down(None, "x"),  # type: ignore[arg-type]
+GARBAGE: list[object] = [
+    None, 5, "text", Stranger, (1, 2), (VALUE, ("a",), 1), Sample([1], ("a",), 1),  # type: ignore[arg-type]
+    Sample(VALUE, ("a", "b"), 1), Sample(VALUE, (), 1), Sample(VALUE, (5,), 1),  # type: ignore[arg-type]
+    Sample(VALUE, ("a",), None), Sample(VALUE, ("a",), "1"), Sample(VALUE, ("a",), 10**400),  # type: ignore[arg-type]
+    Sample(VALUE, ("a",), [1]), Sample(VALUE, ("a",), 1j), Sample(None, ("a",), 1),  # type: ignore[arg-type]
+    Down("x", 5), Down(None, "x"),  # type: ignore[arg-type]
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("item", GARBAGE, ids=repr)
-def test_garbage_among_samples_is_dropped_told_and_harms_nobody(gatherer: Make, item: Sample | Down) -> None:
+def test_garbage_among_samples_is_dropped_and_reported(gatherer: Make, item: Sample | Down) -> None:
     def lies(_: float) -> Iterable[Sample | Down]:
         return [VALUE.sample(1, "before"), item, VALUE.sample(1, "after")]
 
@@ -225,8 +233,8 @@ def test_series_that_come_and_go(gatherer: Make) -> None:
 def test_garbage_where_a_good_sample_was_is_dropped_until_it_is_good_again(gatherer: Make, item: Sample) -> None:
     now = [VALUE.sample(1, "a")]
     gather = gatherer(sometimes=lambda _: [VALUE.sample(1, "before"), now[0], VALUE.sample(1, "after")])
-    for given, kept in ((now[0], True), (item, False), (item, False), (now[0], True)):
-        now[0] = given
+    for value, kept in ((now[0], True), (item, False), (item, False), (now[0], True)):
+        now[0] = value
         gathered = gather.gather(5)
         found = values(gathered)
         told = ("pyrometer_down_reason_info", "sometimes", "", "bad_sample") in found
@@ -254,13 +262,6 @@ def test_values_that_cannot_be_compared_cost_only_themselves(gatherer: Make) -> 
         assert found["pyrometer_down_reason_info", "odd", "", "bad_sample"] == 1
 
 
-def test_families_that_cannot_be_looked_up_cost_only_themselves(gatherer: Make) -> None:
-    bad = Sample([1], ("a",), 1)  # type: ignore[arg-type]
-    found = values(gatherer(odd=lambda _: [bad, VALUE.sample(2, "b")]).gather(5))
-    assert found["x_value", "b"] == 2
-    assert found["pyrometer_down_reason_info", "odd", "", "bad_sample"] == 1
-
-
 @pytest.mark.parametrize("given", [None, 5, [None], "abc"], ids=repr)
 def test_something_that_is_no_list_of_samples(gatherer: Make, given: Iterable[Sample | Down]) -> None:
     found = values(gatherer(lies=lambda _: given, fine=good).gather(5))
@@ -283,3 +284,60 @@ def test_closing_closes_all_even_if_one_cannot(caplog: pytest.LogCaptureFixture)
     Gatherer([(spec("bad"), bad), (spec("fine"), fine)], Clock()).close()
     assert fine.closed == 1
     assert "did not close" in caplog.text
+
+
+GOOD = st.builds(
+    lambda family, value, who: family.sample(value, who),
+    st.sampled_from([VALUE, COLD]),
+    st.one_of(st.floats(), st.integers(-(2**70), 2**70), st.booleans()),
+    st.text(max_size=3),
+)
+DOWNS = st.builds(Down, st.sampled_from("pq"), st.just("gone"))
+ITEMS = st.lists(st.one_of(GOOD, DOWNS, st.sampled_from(GARBAGE)), max_size=12)
+
+
+def validated(items: list[object], left_out: tuple[str, ...] = ()) -> Validated:
+    return Validator(left_out).validate(items)
+
+
+@given(ITEMS)
+def test_valid_samples_are_served_in_order_and_the_others_are_one_down(items: list[object]) -> None:
+    bad = [item for item in items if any(item is one for one in GARBAGE)]
+    good = [item for item in items if not any(item is one for one in GARBAGE)]
+    columns, downs = validated(items)
+    assert [*map(repr, columns.samples())] == [repr(item) for item in good if isinstance(item, Sample)]
+    expected = [item for item in good if isinstance(item, Down)]
+    assert downs[: len(expected)] == expected
+    assert [down.reason for down in downs[len(expected) :]] == ["bad_sample"] * bool(bad)
+    assert all(down.detail.startswith(f"samples that can't be served: {len(bad)},") for down in downs[len(expected) :])
+
+
+@given(ITEMS)
+def test_valid_samples_can_be_written(items: list[object]) -> None:
+    Renderer().page(validated(items).columns)
+
+
+@given(st.lists(ITEMS, max_size=5), st.sampled_from([(), (VALUE.name,)]))
+def test_validation_does_not_depend_on_earlier_scrapes(scrapes: list[list[object]], left_out: tuple[str, ...]) -> None:
+    validator = Validator(left_out)
+    for items in scrapes:
+        assert repr(validator.validate(items)) == repr(validated(items, left_out))
+
+
+def test_the_family_of_the_first_bad_sample_is_named() -> None:
+    (down,) = validated([VALUE.sample(1, "a"), Sample(COLD, ("a", "b"), 1)]).downs
+    assert down.detail == "samples that can't be served: 1, the first of x_cold"
+
+
+def test_another_librarys_number_is_served_as_a_float() -> None:
+    (sample,) = validated([Sample(VALUE, ("a",), Fraction(1, 4))]).columns.samples()  # type: ignore[arg-type]
+    assert (type(sample.value), sample.value) == (float, 0.25)
+
+
+@given(ITEMS)
+def test_only_families_that_are_left_out_are_dropped(items: list[object]) -> None:
+    served, downs = validated(items, (VALUE.name,))
+    everything = validated(items)
+    kept = [sample for sample in everything.columns.samples() if sample.family is not VALUE]
+    assert [*map(repr, served.samples())] == [*map(repr, kept)]
+    assert repr(downs) == repr(everything.downs)

@@ -39,7 +39,7 @@ def test_half_of_the_gpus_spin_from_their_second_scrape_on_for_five_minutes() ->
         ((650, 650, 650, 650), (180, 180, 180, 180), 60),  # they load data
     ],
 )
-def test_other_loads_are_none(before: tuple[float, ...], after: tuple[float, ...], percent: float) -> None:
+def test_other_loads_are_no_spinning(before: tuple[float, ...], after: tuple[float, ...], percent: float) -> None:
     loads = GpuLoads()
     notes(loads, 0, *before)
     notes(loads, 15, *after, percent=percent)

@@ -48,7 +48,7 @@ def samples(text: str) -> dict[tuple[str, ...], float]:
     ],
     ids=str,
 )
-def test_what_cannot_be_used_ends_in_one_line_and_status_2(
+def test_an_unusable_flag_ends_in_one_line_and_status_2(
     exporter: Start, tmp_path: Path, flags: list[str], says: str
 ) -> None:
     (tmp_path / "bad.yml").write_text("a: 1\n\tb: 2\n")

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 
 from pyrometer_exporters.framework.collector import CollectorSpec, Context, FlagGroup
-from pyrometer_exporters.framework.metrics import Down, Item, Sample
+from pyrometer_exporters.framework.metrics import Down, Item, Sample, columns_of
 from pyrometer_exporters.framework.outcome import Outcome
 from pyrometer_exporters.framework.scheduling import SharedWorker, Worker
 from pyrometer_exporters.node.nic.device import GONE, Device, DeviceSource, Reader
@@ -20,7 +20,7 @@ from pyrometer_exporters.node.nic.netdev import InterfaceDevice
 from pyrometer_exporters.node.nic.pcie import Gpus
 from pyrometer_exporters.node.nic.port_memory import PortMemories
 from pyrometer_exporters.node.nic.readings import DeviceReading
-from pyrometer_exporters.node.nic.samples import CounterSamples, device_samples, port_samples
+from pyrometer_exporters.node.nic.samples import CounterSamples, device_rows, port_rows
 from pyrometer_exporters.node.nic.state import PortStateFile
 from pyrometer_exporters.node.nic.sysfs import Files, HungFiles, allow_descriptors, share_of_open_files
 from pyrometer_kit.errors import UsageError
@@ -119,7 +119,9 @@ class NicCollector:
             infiniband, net = f"{self._sysfs}/class/infiniband", f"{self._sysfs}/class/net"
             sources = {name: _interface(f"{net}/{name}") for name in inventory.interfaces}
             # Last, so that an interface named like an RDMA device can't take its place.
-            sources.update({n: _rdma_device(f"{infiniband}/{n}", net, own) for n, own in inventory.rdma.items()})
+            sources.update(
+                {n: _rdma_device(f"{infiniband}/{n}", net, netdevs) for n, netdevs in inventory.rdma.items()}
+            )
             self._inventory, self._sources = inventory, sources
         return self._sources
 
@@ -150,10 +152,10 @@ class NicCollector:
         expected = expected_by_peers(readings, self._gpus.nearest)
         items: list[Item] = []
         self._counters.begin()
-        for device, own, ports in self._memories.update(readings, self._clock.wall()):
-            items += device_samples(device)
-            if own is not None:
-                items.append(self._counters.of(device.name, "", 0, device.counts, own.widening))
+        for device, memory_of_device, ports in self._memories.update(readings, self._clock.wall()):
+            items.append(columns_of(device_rows(device)))
+            if memory_of_device is not None:
+                items.append(self._counters.of(device.name, "", 0, device.counts, memory_of_device.widening))
             gpu = self._gpus.nearest(device.pci.path)
             for port, memory in ports:
                 peers_up = (device.name, port.port) in expected
@@ -161,7 +163,7 @@ class NicCollector:
                     self._counters.of(device.name, port.port, group, counts, memory.widening)
                     for group, counts in enumerate(port.groups)
                 )
-                items += port_samples(device, port, memory, gpu=gpu, peers_up=peers_up)
+                items.append(columns_of(port_rows(device, port, memory, gpu=gpu, peers_up=peers_up)))
                 for group, reason in port.failed:
                     items.append(Down("/".join(filter(None, (device.name, port.port, group))), reason))
         return items

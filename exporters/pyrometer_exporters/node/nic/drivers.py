@@ -250,6 +250,6 @@ def driver_of(pci_driver: str, device: str) -> Driver:
     >>> driver_of("", "mlx5_0") is MLX5
     True
     """
-    known = _BY_PCI_DRIVER.get(pci_driver)
+    driver = _BY_PCI_DRIVER.get(pci_driver)
     named = (driver for prefix, driver in _BY_NAME.items() if device.startswith(prefix))
-    return known or next(named, OTHER)
+    return driver or next(named, OTHER)

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from pyrometer_exporters.node.nic.link_down import PortMemory
 from pyrometer_exporters.node.nic.readings import DeviceReading, PortReading
+from pyrometer_exporters.node.nic.sysfs import small_text
 
 LEAST_PEERS = 3
 # Peers that are up for each link that is down.
@@ -110,8 +111,4 @@ class MissingDevices:
 
     def _shares_rdma(self) -> bool:
         """Return whether RDMA devices stay in the host's namespace whoever uses them: the kernel's default."""
-        try:
-            with open(self._netns_mode, encoding="ascii") as file:
-                return file.read(8).strip() != "N"
-        except (OSError, ValueError):
-            return True
+        return small_text(self._netns_mode) != "N"

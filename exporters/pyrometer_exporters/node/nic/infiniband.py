@@ -247,9 +247,9 @@ class _Port:
 
     def _interface_name(self, folder: Folder, link_layer: str, *, alone: bool) -> str:
         """Return the port's interface: the kernel's for RoCE, else the one on the same function with the same index."""
-        own = folder.text("gid_attrs/ndevs/0") if link_layer == ETHERNET else None
-        if own in self._candidates:
-            return own or ""
+        netdev = folder.text("gid_attrs/ndevs/0") if link_layer == ETHERNET else None
+        if netdev in self._candidates:
+            return netdev or ""
         # ib0 before its children ib0.8001.
         ordered = sorted(self._candidates, key=lambda name: (len(name), name))
         matching = [name for name in ordered if self._index(name) == int(self._number) - 1]

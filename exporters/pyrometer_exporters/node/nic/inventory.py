@@ -88,10 +88,10 @@ class DeviceLister:
         return {name: self._hardware(f"{path}/{name}", inode) for name, inode in sorted(names)}
 
     def _hardware(self, path: str, inode: int) -> FolderId:
-        known = self._known.get(path)
-        if known is None or known[0] != inode:
-            known = self._known[path] = inode, _hardware(f"{path}/device")
-        return known[1]
+        resolved = self._known.get(path)
+        if resolved is None or resolved[0] != inode:
+            resolved = self._known[path] = inode, _hardware(f"{path}/device")
+        return resolved[1]
 
 
 def _list(path: str, part: str) -> tuple[Names, tuple[Down, ...]]:

@@ -201,8 +201,8 @@ class PortMemory:
         """Restart the counts where the node was rebooted, the driver reloaded or the interface created again."""
         remade = self.ifindex and ifindex and self.ifindex != ifindex
         if remade or (self.boot, self.inode) != (boot, inode):
-            known, rebooted = bool(self.inode), self.boot != boot
-            if known:
+            seen_before, rebooted = bool(self.inode), self.boot != boot
+            if seen_before:
                 self._count(self.resets, REBOOT if rebooted else RELOAD, 1)
                 self.unarmed = BOOT if rebooted else RELOAD
             self.boot, self.inode, self.active = boot, inode, False
@@ -250,8 +250,8 @@ class PortMemory:
         return lost - by_admin
 
     def _remember(self, seen: PortObservation) -> None:
-        known = {source: self.sources.get(source) if raw is None else raw for source, raw in seen.sources.items()}
-        self.sources = {source: raw for source, raw in known.items() if raw is not None}
+        latest = {source: self.sources.get(source) if raw is None else raw for source, raw in seen.sources.items()}
+        self.sources = {source: raw for source, raw in latest.items() if raw is not None}
         self.behind = {source: by for source, by in self.behind.items() if by and source in self.sources}
         if seen.active is not None:
             self.active = seen.active

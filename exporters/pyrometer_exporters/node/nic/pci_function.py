@@ -9,7 +9,7 @@ import os
 from dataclasses import dataclass
 
 from pyrometer_exporters.node.nic.parse import pci_address
-from pyrometer_exporters.node.nic.sysfs import Folder
+from pyrometer_exporters.node.nic.sysfs import Folder, small_text
 
 
 @dataclass(frozen=True)
@@ -39,21 +39,13 @@ class PciFunctionReader:
         if folder.inode != self._inode:
             device = f"{folder.path}/device"
             path = os.path.realpath(device) if "device" in folder.names else ""
-            driver, numa_node = _link_name(f"{device}/driver"), _numa_node(f"{path}/numa_node")
+            driver, numa_node = _link_name(f"{device}/driver"), small_text(f"{path}/numa_node")
             virtual = bool(path) and os.path.lexists(f"{path}/physfn")
-            self._function = PciFunction(pci_address(path), driver, path, numa_node, virtual)
+            self._function = PciFunction(
+                pci_address(path), driver, path, numa_node if numa_node.isdecimal() else "", virtual
+            )
             self._inode = folder.inode
         return self._function
-
-
-def _numa_node(file: str) -> str:
-    """Read ``0``; empty for ``-1``, which the kernel writes where there is only one node."""
-    try:
-        with open(file, encoding="ascii") as opened:
-            text = opened.read(16).strip()
-    except (OSError, ValueError):
-        return ""
-    return text if text.isdecimal() else ""
 
 
 def _link_name(link: str) -> str:

@@ -15,6 +15,7 @@ from typing import TypeVar
 from pyrometer_exporters.framework.metrics import Families
 from pyrometer_exporters.node.nic.parse import number
 from pyrometer_exporters.node.nic.readings import DeviceAccess, Hop
+from pyrometer_exporters.node.nic.sysfs import small_text
 from pyrometer_exporters.node.nic.tiers import IDENTITY
 
 # A device is busy from this many bytes per second: 1 % of a 100 Gb/s link.
@@ -56,8 +57,8 @@ def nearest(path: str, gpus: Sequence[str]) -> str:
 
     Several on one switch: the GPU with the nearest address. ``path`` and ``gpus`` are real paths of functions.
     """
-    own = functions(path)
-    shared = [(len(set(own) & set(functions(gpu))), gpu.rpartition("/")[2]) for gpu in gpus]
+    way = functions(path)
+    shared = [(len(set(way) & set(functions(gpu))), gpu.rpartition("/")[2]) for gpu in gpus]
     closest = [(count, address) for count, address in shared if count > 0]
     bus = _bus(path.rpartition("/")[2])
     return max(closest, key=lambda entry: (entry[0], -abs(_bus(entry[1]) - bus)), default=(0, ""))[1]
@@ -106,15 +107,7 @@ def _names(folder: str) -> Sequence[str]:
 
 
 def _is_gpu(path: str) -> bool:
-    return _line(f"{path}/vendor") in _GPU_VENDORS and _line(f"{path}/class").startswith(_GPU_CLASSES)
-
-
-def _line(path: str) -> str:
-    try:
-        with open(path, encoding="ascii", errors="replace") as file:
-            return file.read(64).strip()
-    except OSError:
-        return ""
+    return small_text(f"{path}/vendor") in _GPU_VENDORS and small_text(f"{path}/class").startswith(_GPU_CLASSES)
 
 
 def _bus(address: str) -> int:
@@ -164,6 +157,6 @@ def _speed(text: str | None) -> float | None:
     return float(match[1]) * 1e9 if match else None
 
 
-def _weaker(one: T | None, other: T | None) -> T | None:
-    known = [value for value in (one, other) if value is not None]
-    return min(known) if known else None
+def _weaker(lower: T | None, upper: T | None) -> T | None:
+    values = [value for value in (lower, upper) if value is not None]
+    return min(values) if values else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import NamedTuple
 from pyrometer_exporters.node.nic.link_down import LONGEST_SETTLING_SECONDS, PortMemory, PortObservation
 from pyrometer_exporters.node.nic.readings import DeviceReading, PortReading
 from pyrometer_exporters.node.nic.state import PortStateFile
+from pyrometer_exporters.node.nic.sysfs import small_text
 
 # Ports that are absent and still remembered: hardware that is moved or replaced, and virtual functions, which may get a
 # new GUID for every job. All of them are compared at each scrape.
@@ -51,17 +51,16 @@ class PortMemories:
     ) -> Iterator[tuple[DeviceReading, PortMemory | None, list[tuple[PortReading, PortMemory]]]]:
         """Update the memories at the wall time ``now``; yield each device, its own memory (or None) and its ports'."""
         boot = self._present_boot()
-        known: set[str] = set()
+        present: set[str] = set()
         for device, key in zip(devices, self._keys_of(devices), strict=True):
             names = [f"{key}/{port.port}" for port in device.ports]
             memories = [self._memory(name) for name in names]
             for port, memory in zip(device.ports, memories, strict=True):
                 _update(memory, device, port, boot, now)
-            own = self._of_device(device, key, boot)
-            known.update(names, (f"{key}/",))
-            yield device, own, list(zip(device.ports, memories, strict=True))
-        self._remember_last(known)
-        self._prune(known, boot.id)
+            present.update(names, (f"{key}/",))
+            yield device, self._of_device(device, key, boot), list(zip(device.ports, memories, strict=True))
+        self._remember_last(present)
+        self._prune(present, boot.id)
 
     def _of_device(self, device: DeviceReading, key: str, boot: Boot) -> PortMemory | None:
         """Return the memory of the device's own counters, whose key has an empty port; None without such counters."""
@@ -76,9 +75,9 @@ class PortMemories:
 
     def _present_boot(self) -> Boot:
         """Read the boot id; the uptime only while the boot is under way."""
-        boot_id = _text(self._boot_id)
+        boot_id = small_text(self._boot_id)
         if boot_id != self._boot.id or self._boot.under_way:
-            self._boot = Boot(boot_id, _seconds(_text(self._uptime)) < BOOT_SECONDS)
+            self._boot = Boot(boot_id, _seconds(small_text(self._uptime)) < BOOT_SECONDS)
         return self._boot
 
     def _keys_of(self, devices: Sequence[DeviceReading]) -> list[str]:
@@ -87,19 +86,19 @@ class PortMemories:
             self._devices, self._keys = identities, _keys(identities)
         return self._keys
 
-    def _remember_last(self, known: set[str]) -> None:
+    def _remember_last(self, present: set[str]) -> None:
         """Keep the memories in the order in which their ports were last present, whenever that changes."""
-        gone = self._present - known
+        gone = self._present - present
         for key in [key for key in self._ports if key in gone] if gone else ():
             self._ports[key] = self._ports.pop(key)
-        self._present = known
+        self._present = present
 
-    def _prune(self, known: set[str], boot: str) -> None:
+    def _prune(self, present: set[str], boot: str) -> None:
         """Forget absent ports beyond MAX_ABSENT: first those that nobody misses, of an earlier boot, absent longest."""
         if len(self._ports) <= MAX_ABSENT:
             return
         absent = [(bool(port.device), port.boot == boot, place, key)
-                  for place, (key, port) in enumerate(self._ports.items()) if key not in known]  # fmt: skip
+                  for place, (key, port) in enumerate(self._ports.items()) if key not in present]  # fmt: skip
         for _, _, _, key in sorted(absent)[: max(0, len(absent) - MAX_ABSENT)]:
             del self._ports[key]
 
@@ -121,20 +120,6 @@ def _update(memory: PortMemory, device: DeviceReading, port: PortReading, boot: 
         (device.name, device.pci.address, device.pci.driver) if missed else ("", "", "")
     )
     memory.rate_max = max(memory.rate_max, port.rate or 0)
-
-
-def _text(path: str) -> str:
-    # By system calls alone: this runs at every scrape.
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return ""
-    try:
-        return os.read(descriptor, 64).decode("ascii").strip()
-    except (OSError, ValueError):
-        return ""
-    finally:
-        os.close(descriptor)
 
 
 def _seconds(uptime: str) -> float:

@@ -58,6 +58,20 @@ def share_of_open_files(devices: int) -> int:
     return max(LEAST_OPEN, MOST_OPEN // max(1, devices))
 
 
+def small_text(path: str) -> str:
+    """Read a file that is no device's; empty where it can't be read. By system calls alone, as for each scrape."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        return os.read(descriptor, SHORT).decode("ascii", "replace").strip()
+    except OSError:
+        return ""
+    finally:
+        os.close(descriptor)
+
+
 class Files:
     """The system calls used on sysfs; tests replace them to inject errors and hangs."""
 
@@ -137,14 +151,14 @@ class Folder:
         self.refused: dict[str, _Refusal] = {}
         """The files whose last read failed; none of them is open."""
 
-    def refresh(self, *, own: bool) -> None:
+    def refresh(self, *, is_device: bool) -> None:
         """Check whether this is still the same folder; if not, close its files.
 
-        A device's ``own`` folder is checked at every read of the device. Folders below appear and vanish with it, or
+        The folder of a device is checked at every read of the device. Folders below appear and vanish with it, or
         their reads fail, so they are checked after a minute and then less often. A folder that doesn't exist has no
         names. Raises ``OSError`` for any other failure.
         """
-        if self._round == self._folders.round or not (own or self._folders.now >= self.check_at):
+        if self._round == self._folders.round or not (is_device or self._folders.now >= self.check_at):
             return
         self._folders.reading(self.path)
         self._round = self._folders.round
@@ -333,7 +347,7 @@ class Folders:
         """Return a device's own folder. Raises ``FileNotFoundError`` where it doesn't exist."""
         folder = self._folder(path)
         before = folder.inode
-        folder.refresh(own=True)
+        folder.refresh(is_device=True)
         if folder.inode != before:
             self._close_below(path)
         if not folder.inode:
@@ -344,7 +358,7 @@ class Folders:
         """Return a folder of a device, refreshed if due. Raises ``OSError``, see :meth:`Folder.refresh`."""
         folder = self._folder(path)
         if self.now >= folder.check_at:
-            folder.refresh(own=False)
+            folder.refresh(is_device=False)
         return folder
 
     def _folder(self, path: str) -> Folder:

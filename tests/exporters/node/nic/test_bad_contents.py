@@ -115,7 +115,7 @@ def by_device(scrape: Any) -> dict[str, int]:
     return counts
 
 
-def test_there_are_enough_of_them() -> None:
+def test_at_least_a_hundred_bad_contents_are_tried() -> None:
     assert len(set(LISTED)) + len(BAD_FLAGS) + len(TEXTS) * len(IDENTITIES) >= 100
     assert len(set(BAD_COUNTERS)) == len(BAD_COUNTERS)
 

@@ -42,7 +42,7 @@ def test_a_quick_device_stays_among_the_others(one: Device) -> None:
     assert not any(after(one, now, QUICK_SECONDS / 2).task.apart for now in range(200))
 
 
-def test_the_first_look_opens_every_file_and_says_nothing() -> None:
+def test_the_first_read_of_a_device_is_not_judged_slow() -> None:
     one = device.Device("mlx5_0", cast("Any", lambda _hung: Reads()))
     after(one, 0.0, 2 * QUICK_SECONDS)
     assert not after(one, 5.0, 0.0).task.apart
@@ -53,7 +53,7 @@ def test_a_device_that_was_slow_among_the_others_is_apart_for_a_minute(one: Devi
     assert [after(one, now, 0.0).task.apart for now in (5.0, 30.0, 4.9 + APART_SECONDS)] == [True] * 3
 
 
-def test_how_long_it_takes_apart_says_nothing(one: Device) -> None:
+def test_a_read_in_its_own_thread_is_not_judged_slow(one: Device) -> None:
     after(one, 0.0, 2 * QUICK_SECONDS)
     for now in range(5, 5 + int(APART_SECONDS), 5):
         assert after(one, now, 2 * QUICK_SECONDS).task.apart

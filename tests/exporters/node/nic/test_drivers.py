@@ -33,7 +33,7 @@ def test_every_counter_of_a_driver_is_served_once_unless_nobody_knows_it(bare_no
         assert set(port.hw_counters) - {"lifespan"} <= set(known.port)
 
 
-def test_what_means_the_same_is_served_under_the_same_name(bare_node: Any) -> None:
+def test_counters_of_one_meaning_share_a_family(bare_node: Any) -> None:
     for files in (MLX4, BNXT_RE, MANA):
         bare_node.tree.add_device(files)
     scrape = bare_node.scrape()
@@ -47,7 +47,7 @@ def test_bytes_of_a_driver_are_not_multiplied(bare_node: Any) -> None:
     assert bare_node.scrape().value("port_data_received_bytes_total", "efa_0", "1") == 2
 
 
-def test_traffic_that_a_driver_tells_twice_is_served_once(bare_node: Any) -> None:
+def test_traffic_in_two_folders_is_served_once(bare_node: Any) -> None:
     device = bare_node.tree.add_device(BNXT_RE)
     (device / "ports/1/counters").mkdir()
     (device / "ports/1/counters/port_rcv_data").write_text("1000\n")
@@ -74,7 +74,7 @@ def test_names_with_commas_and_spaces_are_served_as_they_are(bare_node: Any) -> 
     assert scrape.value("driver_counter_total", "irdma0", "1", "RNR sent") == 9
 
 
-def test_what_nobody_listed_is_not_served(bare_node: Any) -> None:
+def test_an_unlisted_counter_is_not_served(bare_node: Any) -> None:
     bare_node.tree.add_device(HFI1)
     assert "SendSomethingNobodyLists" not in Renderer().text(bare_node.scrape().samples).decode()
 

@@ -71,7 +71,7 @@ def test_the_kernel_is_not_asked_why_a_link_is_up(node: Any, kernel: SimulatedKe
     assert [what for what, _ in kernel.asked if what == "link_state"] == []
 
 
-def test_where_no_file_can_tell_the_physical_count_does(node: Any, kernel: SimulatedKernel) -> None:
+def test_the_physical_count_is_read_where_no_file_counts_losses(node: Any, kernel: SimulatedKernel) -> None:
     node.nic.counters.set("link_downed", 255)
     (node.nic.interface.folder / "carrier_down_count").unlink()
     (node.nic.interface.folder / "carrier_changes").unlink()

@@ -21,7 +21,7 @@ def test_the_only_link_of_its_kind_that_is_down_is_expected_up(four_nics: Any) -
     assert four_nics.scrape().value("link_up", "mlx5_0", "1") == 0
 
 
-def test_two_that_are_down_may_never_have_been_cabled(four_nics: Any) -> None:
+def test_two_links_of_four_that_are_down_are_not_expected_up(four_nics: Any) -> None:
     four_nics.nic.down()
     four_nics.tree.nic("mlx5_1").down()
     assert expected(four_nics) == 0

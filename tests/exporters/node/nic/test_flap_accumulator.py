@@ -27,7 +27,7 @@ def test_a_new_port_has_no_history() -> None:
     assert (fresh.ever_active, fresh.rate_max, fresh.ifindex, fresh.active) == (False, 0, 0, False)
 
 
-def test_what_is_kept_between_scrapes_only_is_no_part_of_the_history() -> None:
+def test_caches_are_no_part_of_a_ports_history() -> None:
     memory, other = armed(c=1), armed(c=1)
     other.advance(seen(sources={"c": 1}), 2.0)
     other.update_settling(seen(), 3.0)
@@ -37,7 +37,7 @@ def test_what_is_kept_between_scrapes_only_is_no_part_of_the_history() -> None:
     assert not {"_undisturbed_since", "_last_two"} & {part.partition("=")[0] for part in repr(other).split()}
 
 
-def test_an_observation_without_more_is_of_an_ordinary_port_long_after_the_boot() -> None:
+def test_an_observation_is_of_no_boot_and_no_virtual_function_by_default() -> None:
     memory = armed(c=1)
     plain = PortObservation("b1", 7, 3, active=True, admin_down=False, sources={"c": 2})
     assert memory.advance(plain, 2.0) == 1

@@ -200,7 +200,7 @@ def test_no_history_has_a_missed_or_a_double_loss(block: int) -> None:
         play(seed)
 
 
-def test_the_histories_hold_what_they_are_meant_to_hold() -> None:
+def test_the_histories_hold_every_kind_of_event() -> None:
     worlds = [play(seed)[0] for seed in range(300)]
     said = " ".join(line for world in worlds for line in world.log)
     for word in ("flap", "disable", "reboot", "reload", "clear", "torn", "unread", "restart"):

@@ -150,7 +150,7 @@ def test_every_value_agrees_on_a_simulated_node(binary: Path, busy: Any) -> None
     assert differences(theirs, Ours(busy.scrape())) == [f"{item}: ours is None" for item in lies]
 
 
-def test_what_it_cannot_report_is_there(binary: Path, busy: Any) -> None:
+def test_values_that_node_exporter_lacks_are_served(binary: Path, busy: Any) -> None:
     names = {item.name for item in ask(binary, busy.sysfs)}
     assert names.isdisjoint({"req_transport_retries_exceeded_total", "req_rnr_retries_exceeded_total"})
     scrape = busy.scrape()
@@ -167,7 +167,7 @@ def test_what_it_cannot_report_is_there(binary: Path, busy: Any) -> None:
     assert scrape.value("driver_counter_total", "hfi1_0", "", "DcDroppedPkt") is not None
 
 
-def test_a_device_that_it_cannot_read_hides_nothing_here(binary: Path, busy: Any) -> None:
+def test_a_device_that_node_exporter_cannot_read_hides_no_other(binary: Path, busy: Any) -> None:
     """MANA's rate can't be read (node_exporter issue 3810): one such device empties their whole collector."""
     before = len(ask(binary, busy.sysfs))
     busy.tree.add_device(MANA)

@@ -15,36 +15,6 @@ def look(
     return PortObservation(boot, inode, 7, active, admin_down, sources)
 
 
-def test_a_counter_that_is_late_is_not_counted_twice() -> None:
-    memory = PortMemory()
-    memory.advance(look(link_downed=0, carrier_down_count=0), 0)
-    memory.advance(look(active=False, link_downed=0, carrier_down_count=0), 1)
-    memory.advance(look(active=False, link_downed=1, carrier_down_count=0), 2)
-    assert memory.events == 1
-
-
-def test_a_source_that_could_not_be_read_catches_up_without_counting_twice() -> None:
-    memory = PortMemory()
-    memory.advance(look(link_downed=0, carrier_down_count=0), 0)
-    for carrier in (1, 2):
-        unread = PortObservation(
-            "b", 1, 7, active=True, admin_down=False, sources={"link_downed": None, "carrier_down_count": carrier}
-        )
-        memory.advance(unread, 1)
-    memory.advance(look(link_downed=2, carrier_down_count=2), 2)
-    assert memory.events == 2
-    memory.advance(look(link_downed=3, carrier_down_count=3), 3)
-    assert memory.events == 3
-
-
-def test_a_state_that_could_not_be_read_is_no_event() -> None:
-    memory = PortMemory()
-    memory.advance(look(link_downed=0), 0)
-    memory.advance(look(active=None, link_downed=0), 1)
-    memory.advance(look(link_downed=0), 2)
-    assert memory.events == 0
-
-
 WINDOWS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=30)
 LOOKS = st.builds(
     look,
@@ -75,17 +45,6 @@ def test_the_merged_count_is_never_the_sum_and_never_below_any_source(windows: l
         downed, carrier = downed + more_downed, carrier + more_carrier
         memory.advance(look(link_downed=downed, carrier_down_count=carrier), 1)
     assert max(downed, carrier) <= memory.events <= sum(max(window) for window in windows)
-
-
-@given(st.lists(st.integers(0, 5), max_size=30))
-def test_sources_that_agree_are_counted_once(windows: list[int]) -> None:
-    memory = PortMemory()
-    memory.advance(look(link_downed=0, carrier_down_count=0), 0)
-    total = 0
-    for more in windows:
-        total += more
-        memory.advance(look(link_downed=total, carrier_down_count=total), 1)
-    assert memory.events == total
 
 
 @given(st.lists(st.integers(0, 255), min_size=1, max_size=30))

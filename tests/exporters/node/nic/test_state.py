@@ -184,7 +184,7 @@ def test_of_absent_ports_those_of_an_earlier_boot_go_first_and_missed_hardware_l
     assert ports.known() == {0, 9999, *range(11, 10 + MAX_ABSENT)}
 
 
-def test_who_was_present_last_is_remembered_longest(tmp_path: Path) -> None:
+def test_the_port_absent_longest_is_forgotten_first(tmp_path: Path) -> None:
     ports = Ports(tmp_path)
     ports.see(1)
     ports.see(*range(2, 2 + MAX_ABSENT))

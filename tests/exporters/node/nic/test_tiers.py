@@ -47,7 +47,7 @@ def test_a_file_is_read_once_in_its_interval(paced: Any, file: str, interval: in
     assert reads(paced, file) == 1
 
 
-def test_two_who_scrape_get_the_same_and_the_device_is_asked_once(paced: Any) -> None:
+def test_two_scrapers_share_one_read_of_the_device(paced: Any) -> None:
     first = paced.scrape()
     read = len(paced.files.reads)
     second = paced.scrape()
@@ -75,14 +75,14 @@ def test_the_age_of_each_tier_is_told(paced: Any) -> None:
     assert ages == {"5s": 0, "30s": 12, "300s": 12}
 
 
-def test_what_could_not_be_read_when_its_time_came_is_absent_and_not_the_old_value(paced: Any) -> None:
+def test_a_value_that_cannot_be_read_again_is_absent(paced: Any) -> None:
     assert paced.scrape().value("symbol_error_total", "mlx5_0", "1") == 0
     paced.files.errors["mlx5_0/ports/1/counters/symbol_error"] = errno.EIO
     paced.clock.now += 30
     assert paced.scrape().value("symbol_error_total", "mlx5_0", "1") is None
 
 
-def test_a_device_that_hangs_shows_nothing_of_what_it_said_before(paced: Any) -> None:
+def test_a_device_that_hangs_serves_no_earlier_values(paced: Any) -> None:
     paced.scrape()
     release = paced.files.hangs["infiniband/mlx5_0/ports/1/counters/symbol_error"] = threading.Event()
     paced.clock.now += 30
@@ -107,13 +107,13 @@ def test_a_device_made_anew_is_asked_at_once(paced: Any) -> None:
     assert paced.scrape().value("symbol_error_total", "mlx5_0", "1") == 8
 
 
-def test_an_interface_that_was_renamed_is_found_at_once(paced: Any) -> None:
+def test_a_renamed_interface_is_read_at_once(paced: Any) -> None:
     paced.scrape()
     (paced.sysfs / "class/net/ib0").rename(paced.sysfs / "class/net/ibs1")
     assert paced.scrape().info("mlx5_0")["netdev"] == "ibs1"
 
 
-def test_what_was_not_asked_for_is_forgotten() -> None:
+def test_a_value_that_a_read_does_not_ask_for_is_dropped() -> None:
     kept = TierCache()
     for now in (0.0, 1.0):
         kept.begin(now)
