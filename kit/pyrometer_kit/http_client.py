@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from http.cookiejar import DefaultCookiePolicy
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
 import requests
@@ -266,7 +266,7 @@ class _TlsConnection(HTTPSConnection):
 
 class _Adapter(HTTPAdapter):
     def get_connection_with_tls_context(self, *arguments: Any, **settings: Any) -> Any:  # noqa: ANN401  HTTPAdapter's
-        pool: Any = super().get_connection_with_tls_context(*arguments, **settings)
+        pool = cast("Any", super().get_connection_with_tls_context(*arguments, **settings))
         pool.ConnectionCls = _TlsConnection if isinstance(pool, HTTPSConnectionPool) else _Connection
         return pool
 
