@@ -53,12 +53,10 @@ class Courier(DeliveryLoop):
         metrics: Metrics,
         timing: Timing | None = None,
     ) -> None:
-        super().__init__("outbox", timing or Timing())
-        self._store, self._slack, self._channel = store, slack, channel
-        self._clock, self._metrics = clock, metrics
+        super().__init__("outbox", clock, timing)
+        self._store, self._slack, self._channel, self._metrics = store, slack, channel, metrics
         self.composer, self._charts = Composer(style), style.charts
         self.limits = SendLimits(channel, self._timing)
-        self._stepped_at = 0.0
 
     @property
     def blocked(self) -> str:
@@ -83,12 +81,8 @@ class Courier(DeliveryLoop):
                 else:
                     tx.outbox.look_up_at(operation.op_id, now + self._timing.first_look, "interrupted", 0)
 
-    def step(self) -> float:
+    def deliver_due(self, now: float) -> float:
         """Process the oldest operation that is due; return the seconds until the next step."""
-        now = self._clock.wall()
-        if now < self._stepped_at:
-            self._clock_set_back(now)
-        self._stepped_at = now
         if not self.limits.probe(self._slack, now, self._count):
             return max(self.limits.blocked_until - now, 0.0)
         with self._store.transaction() as tx:
@@ -102,8 +96,8 @@ class Courier(DeliveryLoop):
             wait = min(wait, at - now)
         return min(wait, self._remove_duplicates(now))
 
-    def _clock_set_back(self, now: float) -> None:
-        """Shorten all waiting times: after the clock was set back, they would last longer by that much."""
+    def shorten_waits(self, now: float) -> None:
+        """See `DeliveryLoop.shorten_waits`."""
         self.limits.shorten(now)
         with self._store.transaction() as tx:
             tx.outbox.cap_waits(now, now + self._timing.idle)

@@ -13,6 +13,7 @@ from pyrometer_alerting.channel.breaker import Breaker, SlackFailure, Trouble
 from pyrometer_alerting.channel.slack import Slack
 from pyrometer_alerting.incidents.storage.outbox import Operation
 from pyrometer_alerting.incidents.storage.store import StoreError
+from pyrometer_kit.clock import Clock
 
 
 @dataclass(frozen=True)
@@ -138,8 +139,9 @@ _log = logging.getLogger(__name__)
 class DeliveryLoop(ABC):
     """Deliver operations of the outbox in a thread of its own; its log lines begin with `name`."""
 
-    def __init__(self, name: str, timing: Timing) -> None:
-        self._loop_name, self._timing = name, timing
+    def __init__(self, name: str, clock: Clock, timing: Timing | None) -> None:
+        self._loop_name, self._clock, self._timing = name, clock, timing or Timing()
+        self._stepped_at = 0.0
         self._wake = threading.Event()
         self._stopped = False
 
@@ -148,8 +150,20 @@ class DeliveryLoop(ABC):
         """Retry or look up the operations that the last process was sending when it died."""
 
     @abstractmethod
-    def step(self) -> float:
+    def deliver_due(self, now: float) -> float:
         """Process the oldest operation that is due; return the seconds until the next step."""
+
+    @abstractmethod
+    def shorten_waits(self, now: float) -> None:
+        """Shorten all waiting times: after the clock was set back, they would last longer by that much."""
+
+    def step(self) -> float:
+        """Deliver once; return the seconds until the next step."""
+        now = self._clock.wall()
+        if now < self._stepped_at:
+            self.shorten_waits(now)
+        self._stepped_at = now
+        return self.deliver_due(now)
 
     def wake(self) -> None:
         """Check the outbox now."""

@@ -120,19 +120,7 @@ class Executor:
         Raises:
             StoreError: nothing was done.
         """
-        now = self._clock.wall()
-        with self._store.transaction() as tx:
-            if asked is not None and asked.id not in {question.id for question in tx.actions.in_state(ASKED)}:
-                return ANSWERED
-            held = self._held(tx, action, states, now)
-            if held:
-                return held
-            if asked is not None:
-                tx.actions.set_state(asked, DONE, now, action.by_whom)
-            self._begin(tx, action, now)
-        if self.policy.is_on:
-            self._do(replace(action, began_at=now))
-        return ""
+        return self._start(action, asked, lambda tx, now: self._held(tx, action, states, now))
 
     def _held(self, tx: Transaction, action: Action, states: Mapping[str, NodeState], now: float) -> str:
         limits, begun = self.policy.limits, tx.actions.begun_since(action.cluster, now - HOUR_SECONDS)
@@ -147,11 +135,17 @@ class Executor:
         Raises:
             StoreError: nothing was done.
         """
+        return self._start(action, asked, lambda _tx, _now: "")
+
+    def _start(self, action: Action, asked: Action | None, limit: Callable[[Transaction, float], str]) -> str:
+        """Begin an action and close its question in one commit, then do it; return what holds it back, if anything."""
         now = self._clock.wall()
         with self._store.transaction() as tx:
+            if asked is not None and asked.id not in {question.id for question in tx.actions.in_state(ASKED)}:
+                return ANSWERED
+            if held := limit(tx, now):
+                return held
             if asked is not None:
-                if asked.id not in {question.id for question in tx.actions.in_state(ASKED)}:
-                    return ANSWERED
                 tx.actions.set_state(asked, DONE, now, action.by_whom)
             self._begin(tx, action, now)
         if self.policy.is_on:

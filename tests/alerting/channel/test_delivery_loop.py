@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
+from alerting_fakes import FakeClock
 
 from pyrometer_alerting.channel.delivery_loop import DeliveryLoop, Timing
 from pyrometer_alerting.incidents.storage.store import StoreError
@@ -14,14 +15,17 @@ class Recorded(DeliveryLoop):
     """Record the calls of a loop and play prepared outcomes of its steps; stop after the last one."""
 
     def __init__(self, *outcomes: float | StoreError) -> None:
-        super().__init__("outbox", Timing(backoff=0.0))
+        super().__init__("outbox", FakeClock(), Timing(backoff=0.0))
         self.outcomes = list(outcomes)
         self.calls: list[str] = []
 
     def recover(self) -> None:
         self.calls.append("recover")
 
-    def step(self) -> float:
+    def shorten_waits(self, now: float) -> None:
+        self.calls.append("shorten")
+
+    def deliver_due(self, now: float) -> float:
         self.calls.append("step")
         outcome = self.outcomes.pop(0)
         if not self.outcomes:
@@ -42,6 +46,15 @@ def test_after_a_failed_store_it_says_so_and_recovers_again(caplog: pytest.LogCa
     loop.run()
     assert loop.calls == ["recover", "step", "step", "recover", "step"]
     assert caplog.messages == ["outbox: disk full"]
+
+
+def test_waits_are_shortened_when_the_clock_was_set_back() -> None:
+    loop = Recorded(0.0, 0.0, 0.0)
+    loop.step()
+    loop._clock.advance(-60.0)  # type: ignore[attr-defined]
+    loop.step()
+    loop.step()
+    assert loop.calls == ["step", "shorten", "step", "step"]
 
 
 def test_a_stop_during_a_step_ends_it_without_the_wait() -> None:

@@ -55,11 +55,11 @@ class OutletCourier(DeliveryLoop):
         draw: Draw,
         timing: Timing | None = None,
     ) -> None:
-        super().__init__(f"outlet {entry.name}", timing or Timing())
+        super().__init__(f"outlet {entry.name}", clock, timing)
         self.entry = entry
-        self._store, self._style, self._clock, self._metrics, self._draw = store, style, clock, metrics, draw
+        self._store, self._style, self._metrics, self._draw = store, style, metrics, draw
         self._breaker = Breaker(self._timing.again)
-        self._free_at = self._stepped_at = 0.0
+        self._free_at = 0.0
         self.blocked = ""
         """The failure's code while somebody must act; empty otherwise."""
 
@@ -78,12 +78,8 @@ class OutletCourier(DeliveryLoop):
             for operation in box.interrupted():
                 box.retry_at(operation.op_id, now, "interrupted")
 
-    def step(self) -> float:
+    def deliver_due(self, now: float) -> float:
         """Process the oldest operation that is due; return the seconds until the next step."""
-        now = self._clock.wall()
-        if now < self._stepped_at:
-            self._clock_set_back(now)
-        self._stepped_at = now
         closed_until = max(self._free_at, self._breaker.open_until)
         if now < closed_until:
             return min(closed_until - now, self._timing.idle)
@@ -96,7 +92,8 @@ class OutletCourier(DeliveryLoop):
         self._process(operation, now)
         return 0.0
 
-    def _clock_set_back(self, now: float) -> None:
+    def shorten_waits(self, now: float) -> None:
+        """See `DeliveryLoop.shorten_waits`."""
         self._free_at = 0.0
         self._breaker.shorten()
         with self._store.transaction() as tx:

@@ -18,7 +18,7 @@ from email.utils import formatdate
 
 from pyrometer_alerting.channel.breaker import DeliveryFailure, Trouble
 from pyrometer_alerting.channel.incident_page import blocks
-from pyrometer_alerting.channel.outlets.notice import ACKNOWLEDGED, Notice
+from pyrometer_alerting.channel.outlets.notice import ACKNOWLEDGED, Notice, Outlet
 from pyrometer_alerting.channel.slack import TIMEOUT_SECONDS
 from pyrometer_alerting.channel.terminal import render
 
@@ -49,15 +49,14 @@ class Server:
         return f"Server({self.host}:{self.port})"
 
 
-@dataclass(frozen=True)
-class Email:
+@dataclass(frozen=True, repr=False)
+class Email(Outlet):
     """Sends mails from one address to some."""
 
     server: Server
     sender: str
     recipients: tuple[str, ...]
-    pages: bool = False
-    takes_pictures: bool = True
+    takes_pictures = True
 
     def send(self, notice: Notice) -> None:
         """Send a mail; an acknowledgement in Slack is reported in the next one."""

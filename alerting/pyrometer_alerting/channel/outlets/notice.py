@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 from pyrometer_alerting.channel.messages import WITHOUT_CHART, Style, build, build_pointer, headline
 from pyrometer_alerting.channel.mrkdwn import texts
@@ -64,25 +65,28 @@ class Notice:
         return next(iter(culprits(self.incident)), self.incident.run or self.incident.cluster or "unknown")
 
 
-class Outlet(Protocol):
-    """A place that takes notices."""
+class Outlet(ABC):
+    """A place that takes notices.
 
-    @property
-    def pages(self) -> bool:
-        """True if it should not get the end of an incident that it never got."""
-        ...
+    Attributes:
+        pages: whether it should not get the end of an incident that it never got.
+        takes_pictures: whether it can show a notice's picture.
+    """
 
-    @property
-    def takes_pictures(self) -> bool:
-        """True if it can show a notice's picture."""
-        ...
+    pages: ClassVar[bool] = False
+    takes_pictures: ClassVar[bool] = False
 
+    @abstractmethod
     def send(self, notice: Notice) -> None:
         """Deliver the notice; the same one may be sent again.
 
         Raises:
             DeliveryFailure: it may not have worked.
         """
+
+    def __repr__(self) -> str:
+        """Return a text without the key or the address, which may be a secret."""
+        return f"{type(self).__name__}()"
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from pyrometer_alerting.channel.outlets.http import Endpoint
-from pyrometer_alerting.channel.outlets.notice import ACKNOWLEDGED, OPENED, RESOLVED, Notice
+from pyrometer_alerting.channel.outlets.notice import ACKNOWLEDGED, OPENED, RESOLVED, Notice, Outlet
 from pyrometer_alerting.model.text import words
 
 URL = "https://api.opsgenie.com"
@@ -21,18 +21,13 @@ _MESSAGE, _DESCRIPTION, _NOTE, _ENTITY, _DETAIL, _TAG = 130, 15_000, 25_000, 512
 _ALERTS = "/v2/alerts"
 
 
-@dataclass(frozen=True)
-class Opsgenie:
+@dataclass(frozen=True, repr=False)
+class Opsgenie(Outlet):
     """Calls the API with the key of an API integration."""
 
     endpoint: Endpoint
     key: str
-    pages: bool = True
-    takes_pictures: bool = False
-
-    def __repr__(self) -> str:
-        """Return a text without the key."""
-        return "Opsgenie()"
+    pages = True
 
     def send(self, notice: Notice) -> None:
         """Create, update, acknowledge or close the incident's alert."""

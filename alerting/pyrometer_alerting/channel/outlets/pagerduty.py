@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyrometer_alerting.channel.outlets.http import Endpoint
-from pyrometer_alerting.channel.outlets.notice import ACKNOWLEDGED, OPENED, RESOLVED, UPDATED, Notice, document
+from pyrometer_alerting.channel.outlets.notice import ACKNOWLEDGED, OPENED, RESOLVED, UPDATED, Notice, Outlet, document
 from pyrometer_alerting.model.text import plain, rfc3339
 
 URL = "https://events.pagerduty.com/v2/enqueue"
@@ -19,18 +19,13 @@ _ACTIONS = {OPENED: "trigger", UPDATED: "trigger", ACKNOWLEDGED: "acknowledge", 
 _SUMMARY, _FIELD = 1024, 255  # characters, of the API's reference
 
 
-@dataclass(frozen=True)
-class PagerDuty:
+@dataclass(frozen=True, repr=False)
+class PagerDuty(Outlet):
     """Sends events with the integration key of a service."""
 
     endpoint: Endpoint
     key: str
-    pages: bool = True
-    takes_pictures: bool = False
-
-    def __repr__(self) -> str:
-        """Return a text without the key."""
-        return "PagerDuty()"
+    pages = True
 
     def send(self, notice: Notice) -> None:
         """Trigger, acknowledge or resolve the incident's alert."""

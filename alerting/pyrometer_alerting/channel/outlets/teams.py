@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyrometer_alerting.channel.outlets.http import Endpoint
-from pyrometer_alerting.channel.outlets.notice import ACKNOWLEDGED, RESOLVED, Notice
+from pyrometer_alerting.channel.outlets.notice import ACKNOWLEDGED, RESOLVED, Notice, Outlet
 from pyrometer_alerting.channel.terminal import render
 from pyrometer_alerting.model.message import Message
 
@@ -23,17 +23,11 @@ _TEXT, _ACTIONS = 9000, 6
 _COLOURS = {"critical": "attention", "warning": "warning", "info": "accent"}
 
 
-@dataclass(frozen=True)
-class Teams:
+@dataclass(frozen=True, repr=False)
+class Teams(Outlet):
     """Posts cards to the workflow's address, which is the secret."""
 
     endpoint: Endpoint
-    pages: bool = False
-    takes_pictures: bool = False
-
-    def __repr__(self) -> str:
-        """Return a text without the address."""
-        return "Teams()"
 
     def send(self, notice: Notice) -> None:
         """Post a card; an acknowledgement in Slack is shown by the next one."""

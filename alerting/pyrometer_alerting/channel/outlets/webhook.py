@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pyrometer_alerting.channel.outlets.http import Endpoint
-from pyrometer_alerting.channel.outlets.notice import Notice, document
+from pyrometer_alerting.channel.outlets.notice import Notice, Outlet, document
 
 PREFIX = "whsec_"
 
@@ -37,19 +37,13 @@ def sign(key: bytes, delivery: str, timestamp: int, body: bytes) -> str:
     return "v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
 
 
-@dataclass(frozen=True)
-class Webhook:
+@dataclass(frozen=True, repr=False)
+class Webhook(Outlet):
     """Posts every event; the receiver ignores a `webhook-id` that it has already seen."""
 
     endpoint: Endpoint
     key: bytes
     now: Callable[[], float] = time.time
-    pages: bool = False
-    takes_pictures: bool = False
-
-    def __repr__(self) -> str:
-        """Return a text without the key."""
-        return "Webhook()"
 
     def send(self, notice: Notice) -> None:
         """Post the document with its signature."""
