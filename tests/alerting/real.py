@@ -17,7 +17,7 @@ from pyrometer_alerting.app.service import MAX_DELIVERY_BYTES, WEBHOOK_PATH, Ser
 from pyrometer_alerting.channel.delivery_loop import Timing
 from pyrometer_alerting.channel.messages import Style
 from pyrometer_alerting.channel.slack import WebSlack
-from pyrometer_alerting.incidents.alertmanager import HttpAlertmanager
+from pyrometer_alerting.incidents.alertmanager import Alertmanager
 from pyrometer_alerting.incidents.missed import MissedAlertScan
 from pyrometer_alerting.incidents.reconcile import Pace
 from pyrometer_alerting.incidents.storage.store import Store
@@ -212,7 +212,7 @@ class Receiver:
             prometheus=self.prometheus if prometheus else None,
             style=Style(),
             clock=SystemClock(),
-            alertmanagers=[HttpAlertmanager(each.url) for each in alertmanagers],
+            alertmanagers=[Alertmanager(each.url) for each in alertmanagers],
         )
         self.service.courier._timing = Timing(first_look=0.1, second_look=0.2, backoff=0.1)
         self.service.reconciler._pace = EAGER

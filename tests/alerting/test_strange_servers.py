@@ -14,7 +14,7 @@ from pyrometer_alerting.channel.breaker import DeliveryFailure, SlackFailure, Tr
 from pyrometer_alerting.channel.outlets import http
 from pyrometer_alerting.channel.outlets.http import Endpoint
 from pyrometer_alerting.channel.slack import WebSlack
-from pyrometer_alerting.incidents.alertmanager import AlertmanagerError, HttpAlertmanager
+from pyrometer_alerting.incidents.alertmanager import Alertmanager, AlertmanagerError
 from pyrometer_alerting.incidents.storage.actions import Action
 from pyrometer_alerting.policy import drain_webhook
 from pyrometer_alerting.policy.rules import WebhookSettings
@@ -44,8 +44,8 @@ def with_password(url: str) -> str:
     return url.replace("http://", "http://me:secret@")
 
 
-def _alertmanager(url: str, ask: Callable[[HttpAlertmanager], Any]) -> None:
-    with closing(HttpAlertmanager(with_password(url))) as asked:
+def _alertmanager(url: str, ask: Callable[[Alertmanager], Any]) -> None:
+    with closing(Alertmanager(with_password(url))) as asked:
         ask(asked)
 
 

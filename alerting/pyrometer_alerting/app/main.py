@@ -21,7 +21,7 @@ from pyrometer_alerting.channel.digest.scheduler import Digests
 from pyrometer_alerting.channel.messages import Style
 from pyrometer_alerting.channel.slack import Slack, WebSlack
 from pyrometer_alerting.channel.terminal import TerminalSlack
-from pyrometer_alerting.incidents.alertmanager import HttpAlertmanager
+from pyrometer_alerting.incidents.alertmanager import Alertmanager
 from pyrometer_alerting.incidents.storage.store import Store, StoreError
 from pyrometer_alerting.model import routing
 from pyrometer_alerting.model.links import without_credentials
@@ -128,7 +128,7 @@ def _service(chosen: Settings, configuration: _Configuration, store: Store | Non
         style=style(chosen, encrypted=configuration.web.tls is not None),
         clock=SystemClock(),
         tokens=configuration.tokens,
-        alertmanagers=[HttpAlertmanager(url) for url in chosen.alertmanager_urls],
+        alertmanagers=[Alertmanager(url) for url in chosen.alertmanager_urls],
         reload=configuration.read,
         outlets=lambda: outlet_settings.load(chosen.config_file),
         app_token=chosen.slack_app_token,

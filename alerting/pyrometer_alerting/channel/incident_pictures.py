@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol, TypeVar, cast
+from typing import TypeVar, cast
 
 from pyrometer_alerting.channel.breaker import Breaker, SlackFailure
 from pyrometer_alerting.channel.composer import has_native_charts_enabled
@@ -76,16 +76,8 @@ WITHOUT_LIBRARY_SECONDS = 3600.0
 RECENT_SECONDS = 600.0  # a resolved incident's last picture is made within this period
 
 
-class DrawIncident(Protocol):
-    """Draws one incident as PNG; returns None if there is nothing to draw."""
-
-    def __call__(self, prometheus: Prometheus, incident: Incident, now: float) -> bytes | None:
-        """Draw the incident.
-
-        Raises:
-            PrometheusError: a query failed.
-        """
-        ...
+DrawIncident = Callable[[Prometheus, Incident, float], bytes | None]
+"""Draws an incident as PNG as of now; None if there is nothing to draw. It raises PrometheusError."""
 
 
 def load_draw_incident() -> DrawIncident:

@@ -9,7 +9,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from pyrometer_alerting.channel import answers, judgement, payloads
 from pyrometer_alerting.channel.composer import (
@@ -33,6 +33,7 @@ from pyrometer_alerting.channel.silences import (
     silence_view,
     silences_for,
 )
+from pyrometer_alerting.channel.slack import WebSlack
 from pyrometer_alerting.incidents.alertmanager import ActiveAlert, Alertmanager, AlertmanagerError, Matcher, Silence
 from pyrometer_alerting.incidents.metrics import Metrics
 from pyrometer_alerting.incidents.storage.store import Store, Transaction
@@ -55,16 +56,6 @@ _MAX_ENVELOPES = 500  # Slack repeats within an hour
 _SAME_CLICK_SECONDS = 600.0  # a click that is done again after a crash, by this or the next leader
 
 
-class EphemeralReplies(Protocol):
-    """Shows something to one person alone; every method raises SlackFailure."""
-
-    def open_view(self, trigger: str, view: Mapping[str, Any]) -> None:
-        """Open a modal."""
-
-    def post_ephemeral(self, channel: str, user: str, said: str) -> None:
-        """Post a message that only this user sees."""
-
-
 @dataclass(frozen=True)
 class Person:
     """The acting user: Slack's id, which counts, and a name for readers."""
@@ -82,7 +73,7 @@ class Interactions:
     def __init__(
         self,
         store: Store,
-        replies: EphemeralReplies,
+        replies: WebSlack,
         alertmanagers: Sequence[Alertmanager],
         *,
         style: Style,

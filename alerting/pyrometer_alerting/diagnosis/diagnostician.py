@@ -8,7 +8,7 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol, cast
+from typing import cast
 
 from pyrometer_alerting.incidents.correlation import explained_by
 from pyrometer_alerting.incidents.intake import announce
@@ -33,15 +33,10 @@ WORDS_SECONDS, DETAILS_SECONDS = 30.0, 300.0
 NUMBERS_SECONDS = 900.0  # changed numbers alone (38 s throttled, 48 s, ...) are edited in only this often
 # A restarted run appears rank by rank: a part must not belong to the run for this long before it is split off.
 UNRELATED_SECONDS = 60.0
+Diagnose = Callable[[Prometheus, Incident, list[Incident], float], Diagnosis]
+"""Finds the causes of an incident, beside the other recent ones, as of now; missing evidence is named, never raised."""
+
 RECENT_SECONDS = 600.0  # during which an incident on a node still counts as evidence
-
-
-class Diagnose(Protocol):
-    """Finds the causes of one incident from Prometheus and from the recent incidents in the store."""
-
-    def __call__(self, prometheus: Prometheus, incident: Incident, others: list[Incident], now: float) -> Diagnosis:
-        """Diagnose the incident; missing evidence is named in the result, never raised."""
-        ...
 
 
 def load_diagnose() -> Diagnose:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import quote
 
 from pyrometer_alerting.model.text import unix_time
@@ -66,27 +66,8 @@ class Silence:
     matchers: tuple[Matcher, ...] = ()
 
 
-class Alertmanager(Protocol):
-    """One Alertmanager; every method raises AlertmanagerError."""
-
-    def alerts(self, matchers: Sequence[Matcher] = ()) -> list[ActiveAlert]:
-        """Return all alerts it has, including silenced and inhibited ones."""
-        ...
-
-    def silences(self) -> list[Silence]:
-        """Return all silences it has."""
-        ...
-
-    def silence(self, matchers: Sequence[Matcher], ends_at: float, created_by: str, comment: str) -> str:
-        """Create a silence that starts now and return its id."""
-        ...
-
-    def expire(self, silence_id: str) -> None:
-        """Expire a silence."""
-
-
-class HttpAlertmanager:
-    """One Alertmanager by its address."""
+class Alertmanager:
+    """One Alertmanager by its address; every method raises AlertmanagerError."""
 
     def __init__(self, url: str) -> None:
         self._client = HttpClient(url, ANSWER_SECONDS)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from pyrometer_alerting.incidents.storage.engine import reason
 from pyrometer_alerting.incidents.storage.store import NotLeadingError, Store, StoreError
@@ -203,12 +203,6 @@ LOOK_SECONDS = 0.2
 _MOST_READ = 100
 
 
-class _Statements(Protocol):
-    def post(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Run one statement, durable when it returns."""
-        ...
-
-
 class SharedInbox:
     """The server's table: every replica writes, the leader reads."""
 
@@ -294,6 +288,6 @@ class SharedInbox:
     def _ask(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:  # noqa: ANN401
         engine = self._store.engine
         try:
-            return cast(_Statements, engine).post(statement, values)
+            return engine.post(statement, values)
         except engine.errors as error:
             raise StoreError(f"{engine.name}: {reason(error)}") from error

@@ -136,9 +136,9 @@ def prometheus(_folder: Path, _at_end: ExitStack) -> Check:
 
 def alertmanager(_folder: Path, at_end: ExitStack) -> Check:
     """Build the check of Alertmanager's answers."""
-    from pyrometer_alerting.incidents.alertmanager import AlertmanagerError, HttpAlertmanager  # noqa: PLC0415
+    from pyrometer_alerting.incidents.alertmanager import Alertmanager, AlertmanagerError  # noqa: PLC0415
 
-    class Answering(HttpAlertmanager):
+    class Answering(Alertmanager):
         """Has the body without asking."""
 
         body = b""

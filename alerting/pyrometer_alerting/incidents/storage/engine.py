@@ -103,6 +103,10 @@ class Engine(ABC):
     def close(self) -> None:
         """Close everything."""
 
+    def post(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:  # noqa: ARG002
+        """Run one statement about a server's inbox, which needs no leader; it is durable when this returns."""
+        raise StoreError(f"{self.name}: its inbox is a folder")
+
     def probe(self) -> bool:
         """Write something without a change; return False where that needs one: a file has one writer."""
         return False
