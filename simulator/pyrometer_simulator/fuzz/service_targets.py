@@ -108,9 +108,8 @@ def slack_payload(folder: Path, at_end: ExitStack) -> Check:
     )  # fmt: skip
     with store.transaction() as tx:
         tx.save_incident(incident, _NOW)
-    made = Interactions(
-        store, Replies(), [], style=Style(), clock=_Clock(), metrics=Metrics(), changed=lambda: None
-    )  # fmt: skip
+    replies: Any = Replies()
+    made = Interactions(store, replies, [], style=Style(), clock=_Clock(), metrics=Metrics(), changed=lambda: None)
     made.users = frozenset({_ALICE})
     clicks = Clicks(post_of(store, BOX), made, _Clock())
     listener = Listener("xapp-none", None, made, clicks, breaker=Breaker(1.0), clock=_Clock())  # type: ignore[arg-type]
