@@ -21,13 +21,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from http.cookiejar import DefaultCookiePolicy
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
 import requests
 from requests.adapters import HTTPAdapter
 from requests.utils import get_environ_proxies
-from urllib3 import HTTPSConnectionPool, Timeout
+from urllib3 import Timeout
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import HTTPError, NewConnectionError
 
@@ -266,8 +266,8 @@ class _TlsConnection(HTTPSConnection):
 
 class _Adapter(HTTPAdapter):
     def get_connection_with_tls_context(self, *arguments: Any, **settings: Any) -> Any:  # noqa: ANN401  HTTPAdapter's
-        pool = cast("Any", super().get_connection_with_tls_context(*arguments, **settings))
-        pool.ConnectionCls = _TlsConnection if isinstance(pool, HTTPSConnectionPool) else _Connection
+        pool: Any = super().get_connection_with_tls_context(*arguments, **settings)
+        pool.ConnectionCls = _TlsConnection if pool.scheme == "https" else _Connection
         return pool
 
 
