@@ -25,7 +25,7 @@ from pyrometer_simulator.stack.promtool import objections, one_by_one, rules_of
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "alert_rules"
 TEST_FILES = sorted((RULES / "tests").glob("*.test.yaml"))
-OTHER = "-twin"  # after the cluster's name
+TWIN = "-twin"  # after the cluster's name
 _CLUSTER = re.compile(r'cluster="([^"]*)"')
 
 
@@ -48,9 +48,9 @@ def _rules() -> tuple[dict[str, Any], ...]:
 @cache
 def _constants() -> frozenset[str]:
     """Return the records that are made of no series: the same steps and digits for every cluster."""
-    found = {rule["record"] for rule in _rules() if "record" in rule and not list(unchosen(parse(rule["expr"])))}
-    assert found == {"what:pyrometer_gpu_deviation:step", "digit:pyrometer_digit:value"}
-    return frozenset(found)
+    constants = {rule["record"] for rule in _rules() if "record" in rule and not list(unchosen(parse(rule["expr"])))}
+    assert constants == {"what:pyrometer_gpu_deviation:step", "digit:pyrometer_digit:value"}
+    return frozenset(constants)
 
 
 @pytest.mark.parametrize("rule", _rules(), ids=lambda rule: rule.get("alert") or rule.get("record"))
@@ -60,7 +60,7 @@ def test_a_rule_keeps_the_cluster(rule: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("expr", "found"),
+    ("expr", "fault"),
     [
         ("sum(up)", "sum of everything"),
         ("max by (node) (up) == 0", "max by (node)"),
@@ -74,8 +74,8 @@ def test_a_rule_keeps_the_cluster(rule: dict[str, Any]) -> None:
         ('label_replace(up, "cluster", "all", "", "")', "label_replace() of the cluster"),
     ],
 )
-def test_a_planted_fault_is_found(expr: str, found: str) -> None:
-    assert found in list(mixing(parse(expr)))
+def test_an_expression_that_mixes_clusters_is_reported(expr: str, fault: str) -> None:
+    assert fault in list(mixing(parse(expr)))
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_a_planted_fault_is_found(expr: str, found: str) -> None:
         "up * on (what) group_left () what:pyrometer_gpu_deviation:step",
     ],
 )
-def test_what_keeps_it_is_left_alone(expr: str) -> None:
+def test_an_expression_that_keeps_clusters_apart_is_not_reported(expr: str) -> None:
     assert list(mixing(parse(expr), _constants())) == []
 
 
@@ -111,7 +111,7 @@ def test_the_texts_of_an_alert_ask_about_its_own_cluster(rule: dict[str, Any]) -
     assert [name for name in others if not name.startswith("pyrometer_alerting_")] == []
 
 
-def test_the_texts_that_ask_are_found() -> None:
+def test_many_alerts_ask_prometheus_for_their_texts() -> None:
     assert len(ASKING) > 30
 
 
@@ -122,20 +122,20 @@ def _read(path: Path) -> dict[str, Any]:
 
 def twin(file: dict[str, Any]) -> dict[str, Any]:
     """Return a promtool test with a second cluster beside each, the same in all but the name."""
-    return _anywhere(file, [_twice(test) for test in file["tests"]])
+    return _with_absolute_paths(file, [_with_twin_cluster(test) for test in file["tests"]])
 
 
-def _anywhere(file: dict[str, Any], tests: list[dict[str, Any]]) -> dict[str, Any]:
+def _with_absolute_paths(file: dict[str, Any], tests: list[dict[str, Any]]) -> dict[str, Any]:
     """Return a promtool test of other tests, with absolute paths of its rules."""
     files = [(RULES / "tests" / each).resolve() for each in file["rule_files"]]
     return {**file, "rule_files": [str(each) for each in files], "tests": tests}
 
 
-def _twice(test: dict[str, Any]) -> dict[str, Any]:
-    twice = {**test, "input_series": _both(test.get("input_series", []), _other_text("series"))}
+def _with_twin_cluster(test: dict[str, Any]) -> dict[str, Any]:
+    twice = {**test, "input_series": _with_twins(test.get("input_series", []), _twin_text("series"))}
     if "alert_rule_test" in test:
         twice["alert_rule_test"] = [
-            {**each, "exp_alerts": _both(each.get("exp_alerts") or [], _other_alert)}
+            {**each, "exp_alerts": _with_twins(each.get("exp_alerts") or [], _twin_alert)}
             for each in test["alert_rule_test"]
         ]
     if "promql_expr_test" in test:
@@ -150,36 +150,40 @@ def _keeps(expr: str) -> bool:
 
 def _question(asked: dict[str, Any]) -> dict[str, Any]:
     several = list(unchosen(parse(asked["expr"])))
-    return {**asked, "exp_samples": _both(asked.get("exp_samples") or [], _other_text("labels"))} if several else asked
+    return (
+        {**asked, "exp_samples": _with_twins(asked.get("exp_samples") or [], _twin_text("labels"))}
+        if several
+        else asked
+    )
 
 
-def _both(
-    those: list[dict[str, Any]], other: Callable[[dict[str, Any]], dict[str, Any] | None]
+def _with_twins(
+    entries: list[dict[str, Any]], twin_of: Callable[[dict[str, Any]], dict[str, Any] | None]
 ) -> list[dict[str, Any]]:
-    return [*those, *filter(None, map(other, those))]
+    return [*entries, *filter(None, map(twin_of, entries))]
 
 
-def _other_text(key: str) -> Callable[[dict[str, Any]], dict[str, Any] | None]:
-    def other(entry: dict[str, Any]) -> dict[str, Any] | None:
-        named = _CLUSTER.sub(rf'cluster="\1{OTHER}"', entry[key])
+def _twin_text(key: str) -> Callable[[dict[str, Any]], dict[str, Any] | None]:
+    def twin_of(entry: dict[str, Any]) -> dict[str, Any] | None:
+        named = _CLUSTER.sub(rf'cluster="\1{TWIN}"', entry[key])
         return None if named == entry[key] else {**entry, key: named}
 
-    return other
+    return twin_of
 
 
-def _other_alert(alert: dict[str, Any]) -> dict[str, Any] | None:
+def _twin_alert(alert: dict[str, Any]) -> dict[str, Any] | None:
     labels = alert["exp_labels"]
-    return {**alert, "exp_labels": {**labels, "cluster": labels["cluster"] + OTHER}} if "cluster" in labels else None
+    return {**alert, "exp_labels": {**labels, "cluster": labels["cluster"] + TWIN}} if "cluster" in labels else None
 
 
-def about_its_own_figures(file: dict[str, Any]) -> dict[str, Any]:
+def sums_over_clusters(file: dict[str, Any]) -> dict[str, Any]:
     """Return a promtool test that asks only what `twin` leaves out: questions that sum over clusters."""
     asked = [
         (test, [each for each in test.get("promql_expr_test", []) if not _keeps(each["expr"])])
         for test in file["tests"]
     ]
     tests = [{**test, "alert_rule_test": [], "promql_expr_test": questions} for test, questions in asked if questions]
-    return _anywhere(file, tests)
+    return _with_absolute_paths(file, tests)
 
 
 @pytest.mark.parametrize("path", TEST_FILES, ids=lambda path: path.name)
@@ -187,7 +191,7 @@ def test_the_rules_pass_their_tests_for_both_clusters(stack: Stack, path: Path, 
     """Run each test with its second cluster; a rule that is right for both clusters is right for one."""
     file = _read(path)
     complaint = _complaint(stack, twin(file), tmp_path / "both")
-    complaint += _complaint(stack, about_its_own_figures(file), tmp_path / "own")
+    complaint += _complaint(stack, sums_over_clusters(file), tmp_path / "sums")
     if complaint:
         alone = objections(stack.promtool, "test", "rules", path)
         pytest.fail(alone or f"only a second cluster with the same names breaks it:\n{complaint}", pytrace=False)

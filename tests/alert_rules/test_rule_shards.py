@@ -77,23 +77,25 @@ def _read(path: Path) -> dict[str, Any]:
 def _with_shards(path: Path, folder: Path, shards: Shards, *, lose_the_last: bool = False) -> Path:
     """Write a test's file, and the rules it needs with every group split that can be."""
     file, names = _read(path), _splittable(shards.label)
-    become: dict[str, list[str]] = {}
+    shard_names: dict[str, list[str]] = {}
     folder.mkdir()
     for number, given in enumerate(file["rule_files"]):
         text = (path.parent / given).read_text(encoding="utf-8")
         groups = dict(groups_of(text))
-        become |= {name: [*split_group(name, groups[name], shards)] if name in names else [name] for name in groups}
-        own = groups.keys() & names
-        sharded = split(text, dict.fromkeys(own, shards))
+        shard_names |= {
+            name: [*split_group(name, groups[name], shards)] if name in names else [name] for name in groups
+        }
+        splittable = groups.keys() & names
+        sharded = split(text, dict.fromkeys(splittable, shards))
         if lose_the_last:
-            last = {become[name][-1] for name in own}
+            last = {shard_names[name][-1] for name in splittable}
             sharded = "groups:\n" + "".join(group for name, group in groups_of(sharded) if name not in last)
         file["rule_files"][number] = f"{number}.rules.yaml"
         (folder / f"{number}.rules.yaml").write_text(sharded, encoding="utf-8")
     # promtool evaluates what a file does not list first, in no order of its own; stages have one.
     listed = file.get("group_eval_order", [])
-    order = [*(name for name in become if name not in listed), *listed]
-    file["group_eval_order"] = [part for name in order for part in become[name]]
+    order = [*(name for name in shard_names if name not in listed), *listed]
+    file["group_eval_order"] = [part for name in order for part in shard_names[name]]
     copy = folder / path.name
     copy.write_text(yaml.safe_dump(file), encoding="utf-8")
     return copy

@@ -117,7 +117,7 @@ def test_an_alert_has_a_summary_a_measured_value_and_a_runbook(name: str) -> Non
     assert annotations.keys() == {"summary", "description", "runbook"}
     assert "$value" in annotations["description"]
     assert annotations["runbook"] == f"docs/alerts.md#{name.lower()}"
-    assert f"\n## {name}\n" in RUNBOOKS
+    assert f"\n## {name}\n" in RUNBOOKS, "write its runbook in docs/alerts.md"
 
 
 @pytest.mark.parametrize("name", ALERTS)
@@ -136,12 +136,16 @@ def _in_order_of_docs() -> list[str]:
 
 @pytest.mark.parametrize("name", ALERTS)
 def test_an_alert_is_seen_firing_and_silent_and_resolved(name: str) -> None:
-    own = [(test, expected) for test, alert, expected in _checks() if alert == name]
-    assert any("fires" in test and expected for test, expected in own), "no test in which it fires"
-    assert any("must not fire" in test for test, _ in own), "no test in which it must not fire"
-    assert any("resolves" in test and expected for test, expected in own), "no test in which it resolves"
+    checks = [(test, expected) for test, alert, expected in _checks() if alert == name]
+    assert any("fires" in test and expected for test, expected in checks), (
+        "add a case to alert_rules/tests whose name says that it fires"
+    )
+    assert any("must not fire" in test for test, _ in checks), "add a case whose name says that it must not fire"
+    assert any("resolves" in test and expected for test, expected in checks), (
+        "add a case whose name says that it resolves"
+    )
     # Watchdog is the one that never resolves and never stays silent.
-    silent = [expected for test, expected in own if "must not fire" in test and not expected]
+    silent = [expected for test, expected in checks if "must not fire" in test and not expected]
     assert silent or name == "Watchdog"
 
 
@@ -248,14 +252,16 @@ TOLD_IN_MAINTENANCE = re.compile("Train.*|Nccl.*|HostDiskFull")
 def test_an_alert_of_a_node_honours_maintenance(rule: dict[str, Any]) -> None:
     if "$labels.node" not in rule["annotations"]["summary"] or TOLD_IN_MAINTENANCE.fullmatch(rule["alert"]):
         return
-    honours = {each["record"] for each in _rules() if "record" in each and "pyrometer_node_maintenance" in each["expr"]}
+    silenced = {
+        each["record"] for each in _rules() if "record" in each and "pyrometer_node_maintenance" in each["expr"]
+    }
     while (
         more := {
-            each["record"] for each in _rules() if "record" in each and any(name in each["expr"] for name in honours)
+            each["record"] for each in _rules() if "record" in each and any(name in each["expr"] for name in silenced)
         }
-        - honours
+        - silenced
     ):
-        honours |= more
-    assert any(name in rule["expr"] for name in honours), (
-        "unless on (cluster, node) node:pyrometer_node_maintenance:active"
+        silenced |= more
+    assert any(name in rule["expr"] for name in silenced), (
+        "silence it in maintenance: unless on (cluster, node) node:pyrometer_node_maintenance:active"
     )
