@@ -31,7 +31,8 @@ class TrainerLoop:
             defaults: The framework's.
             tells_end: Whether the framework has a call for the good end of training, and none for a bad one.
         """
-        self.run: Run = start(**{**defaults, **settings})
+        merged: dict[str, Any] = {**defaults, **settings}
+        self.run: Run = start(**merged)
         self.run.awaits_close = tells_end
         self.in_step = False
         self._part: Part | None = None

@@ -38,7 +38,8 @@ def watch(loop: Callable[..., Any], **settings: Unpack[RunSettings]) -> Callable
 
     @functools.wraps(loop)  # Ray looks at the number of arguments
     def reported(*arguments: Any, **named: Any) -> Any:
-        with auto(**{**_context(), **settings}):
+        merged: dict[str, Any] = {**_context(), **settings}
+        with auto(**merged):
             return loop(*arguments, **named)
 
     return reported

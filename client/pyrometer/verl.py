@@ -58,8 +58,8 @@ class _Reporter:
             return
         if self.run is None:
             # The first log ends a step whose beginning nobody saw: it begins the run.
-            given = settings_of_environment()
-            self.run = start(**{"run": self._name or None, "rank": 0, "first_step": int(step), **given})
+            settings: dict[str, Any] = {"run": self._name or None, "rank": 0, "first_step": int(step)}
+            self.run = start(**{**settings, **settings_of_environment()})
             if not self._fits:
                 sys.stderr.write(
                     "pyrometer: these steps come from an unknown verl trainer: if it fails, the run may look as if it "

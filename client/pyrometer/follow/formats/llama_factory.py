@@ -28,7 +28,7 @@ class LlamaFactoryParser(LineParser):
         """See :class:`~pyrometer.follow.log_line.Parser`."""
         return super().feed(line) if _is_whole(line) else None
 
-    def finish(self, step: LoggedStep, _texts: Mapping[str, str]) -> LoggedStep:
+    def finish(self, step: LoggedStep, texts: Mapping[str, str]) -> LoggedStep:  # noqa: ARG002  as its base has it
         """See :class:`~pyrometer.follow.line_format.LineParser`."""
         total = step.tokens
         last, self._last = self._last, None if total is None else (step.step, total)

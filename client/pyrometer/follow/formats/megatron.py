@@ -24,7 +24,7 @@ _FIELDS = {
 class GptNeoxParser(LineParser):
     """Computes the batch of a step from rate and time."""
 
-    def finish(self, step: LoggedStep, _texts: Mapping[str, str]) -> LoggedStep:
+    def finish(self, step: LoggedStep, texts: Mapping[str, str]) -> LoggedStep:  # noqa: ARG002  as its base has it
         """See :class:`~pyrometer.follow.line_format.LineParser`."""
         samples = (step.samples_per_second or 0.0) * (step.seconds or 0.0)
         return step._replace(samples=float(round(samples)) or None, samples_per_second=None)
