@@ -1,4 +1,4 @@
-"""What every rule group costs a Prometheus: wall time under load, and CPU time with all else at rest.
+"""Measure every rule group of a Prometheus: wall time under load, and CPU time with all else at rest.
 
 Seconds of the clock are Prometheus' own figure for each evaluation. Then scrapes and rules are taken away and each rule
 is asked once more at the last moment, several times: what the process takes at least of the CPU for that, and by the

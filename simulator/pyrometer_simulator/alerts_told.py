@@ -45,7 +45,7 @@ class Notifications:
 
 
 def start_notifier(folder: Path, stack: Stack, processes: Processes, told: Notifications) -> int:
-    """Start an Alertmanager that tells ``told``, and wait until it answers; return its port. Raises DemoError."""
+    """Start an Alertmanager that notifies ``told``, and wait until it answers; return its port. Raises DemoError."""
     port = free_port()
     start_alertmanager(folder, stack, processes, told.url, port)
     processes.wait_until_ready({folder.name: f"http://127.0.0.1:{port}/-/ready"})

@@ -47,7 +47,7 @@ class Services:
 
     @property
     def faults(self) -> dict[str, tuple[Callable[[str], None], Callable[[str], None]]]:
-        """What can be done to a service, by name, and what undoes it."""
+        """The faults of a service by name, each with what ends it."""
         return {"killed": (self.kill, self.start), "paused": (self.pause, self.resume)}
 
 

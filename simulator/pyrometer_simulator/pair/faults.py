@@ -1,4 +1,4 @@
-"""Faults of a pair and of the store above it, and how often the pair's Alertmanager tells of a hot GPU meanwhile."""
+"""Faults of a pair and of the store above it, and notifications of a hot GPU by the pair's Alertmanager meanwhile."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ Group = dict[str, Any]
 
 
 def objections(promtool: Path, *arguments: str | Path) -> str:
-    """Run promtool with these arguments and return its complaints, without what it says of success; empty if none."""
+    """Run promtool with these arguments and return its complaints; empty where there are none."""
     command = [str(promtool), *map(str, arguments)]
     answer = subprocess.run(command, env=_FRUGAL | os.environ, capture_output=True, text=True, check=False)
     return "" if answer.returncode == 0 else answer.stderr or answer.stdout or f"status {answer.returncode}"

@@ -1,4 +1,4 @@
-"""What a machine allows a user: the kernel's log readable, forbidden or absent, and what a default container lacks."""
+"""The rights of a command: the kernel's log readable, forbidden or absent, and those of a default container."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs the commands in containers of a release, profile by profile; tells what came of each."""
+"""Runs the commands in containers of a release, profile by profile, with a result for each."""
 
 from __future__ import annotations
 

@@ -167,7 +167,7 @@ class Cluster(Services):
 
     @property
     def faults(self) -> dict[str, tuple[Callable[[str], None], Callable[[str], None]]]:
-        """What can be done to a service, by name, and what undoes it."""
+        """The faults of a service by name, each with what ends it."""
         return {**super().faults, "cut off": (self.cut, self.heal), "full": (self.fill, self.empty)}
 
     def close(self) -> None:
