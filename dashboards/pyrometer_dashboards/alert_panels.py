@@ -46,10 +46,10 @@ def firing(
         only: appended to the alerts' series, such as ``and on (node) ...``.
     """
     labels = ", ".join(("alertname", "severity", *columns))
-    own = f'alertname=~"{which}", {matchers}'
+    firing_here = f'alertname=~"{which}", {matchers}'
     alerts = (
-        f"time() - max by ({labels}) (ALERTS_FOR_STATE{{{own}}} "
-        f'and ignoring (alertstate) ALERTS{{alertstate="firing", {own}}} {only})'
+        f"time() - max by ({labels}) (ALERTS_FOR_STATE{{{firing_here}}} "
+        f'and ignoring (alertstate) ALERTS{{alertstate="firing", {firing_here}}} {only})'
     )
     states = [panels.state(str(at), name, colour, at) for at, (name, colour) in enumerate(_SEVERITIES)]
     return panels.table(
@@ -69,7 +69,7 @@ def firing(
             "severity": panels.coloured() | {"custom.width": 96, "mappings": states},
             "alert": leading_to(RUNBOOK_OF_ROW, ALERT_OF_ROW, **{"custom.width": 185}),
             "for": {"custom.width": 80, "decimals": 1},
-            **{each: leading_to(_PLACES[each]) for each in columns if each in _PLACES},
+            **{label: leading_to(_PLACES[label]) for label in columns if label in _PLACES},
             **({"gpu": {"custom.width": 56}} if "gpu" in columns else {}),
             **dict.fromkeys(TARGETS.values(), panels.HIDDEN),
         },

@@ -85,17 +85,17 @@ def with_targets(alerts: str, name: str = "alertname") -> str:
     node and run, or the same as ``to``; ``book`` is the text of the link to the runbook.
     """
     run, node = f"{TRAINING_RUN}?var-run=$1", f"{NODE}?var-node=$1"
-    found = alerts
+    labelled = alerts
     for names, board in _BOARDS:
-        found = f'label_replace({found}, "to", "{board}?", "{name}", "{names}")'
-    found = f'label_replace({found}, "to", "{node}", "node", "(.+)")'
+        labelled = f'label_replace({labelled}, "to", "{board}?", "{name}", "{names}")'
+    labelled = f'label_replace({labelled}, "to", "{node}", "node", "(.+)")'
     # For an alert of a run, the run says more than the node where it was read.
-    of_run = f'label_join({found}, "at", "/", "{name}", "run")'
-    found = f'label_replace({of_run}, "to", "{run}", "at", "{_OF_RUNS}/(.+)")'
+    of_run = f'label_join({labelled}, "at", "/", "{name}", "run")'
+    labelled = f'label_replace({of_run}, "to", "{run}", "at", "{_OF_RUNS}/(.+)")'
     for label, there in (("node", node), ("run", run)):
-        same = f'label_replace({found}, "to_{label}", "$1", "to", "(.+)")'
-        found = f'label_replace({same}, "to_{label}", "{there}", "{label}", "(.+)")'
-    return f'label_replace({found}, "book", "runbook", "", "")'
+        same = f'label_replace({labelled}, "to_{label}", "$1", "to", "(.+)")'
+        labelled = f'label_replace({same}, "to_{label}", "{there}", "{label}", "(.+)")'
+    return f'label_replace({labelled}, "book", "runbook", "", "")'
 
 
 def _target(label: str, title: str, kept: str = _KEPT) -> tuple[str, str]:
@@ -222,8 +222,8 @@ def of_column(label: str, columns: Mapping[str, str]) -> Json:
     if label == "gpu" and "node" in columns:
         node = f"${{__data.fields.{columns['node']}}}"
         return leading_to((f"All of {node} GPU {cell}", link(GPU_DETAIL, node=node, index=cell)))
-    found = _BOARDS_OF_LABELS.get(label)
-    return leading_to((f"Open {found[1]} {cell}", link(found[0], **{found[1]: cell}))) if found else {}
+    target = _BOARDS_OF_LABELS.get(label)
+    return leading_to((f"Open {target[1]} {cell}", link(target[0], **{target[1]: cell}))) if target else {}
 
 
 # Labels, the boards that show what they name, and the variable of it there.

@@ -29,27 +29,27 @@ _ANOTHER = 600
 
 def again(labels: str, *series: str) -> str:
     """Return the parts whose failures in the time range are so far apart that they are not one."""
-    when = " or ".join(f"max by ({labels}) (timestamp({each}))" for each in series)
+    when = " or ".join(f"max by ({labels}) (timestamp({expr}))" for expr in series)
     first, last = (f"{which}_over_time(({when})[$__range:5m])" for which in ("min", "max"))
     return f"({last} - {first} >= {_ANOTHER})"
 
 
-def xids_by_code(how: str, each: str) -> str:
+def xids_by_code(outer: str, inner: str) -> str:
     """Return Xids of the time range by code; ``how`` and ``each`` are the outer and the inner aggregation.
 
     The codes of the last minute are not known yet.
     """
-    by_code = f"{how} by (xid, class) ({each})"
-    new = f'label_replace({how}({each % _RISEN}), "xid", "just now", "", "")'
+    by_code = f"{outer} by (xid, class) ({inner})"
+    new = f'label_replace({outer}({inner % _RISEN}), "xid", "just now", "", "")'
     new = f'label_replace({new}, "class", "critical", "", "")'
     return f"{by_code % f'sum_over_time({XIDS}[$__range])'} or {by_code % f'({_XIDS_NOW})'} or on () {new}"
 
 
-def _month(title: str, expr: str, legend: str, colour: str, reading: Reading, *, known: str = KNOWN) -> Panel:
+def _month(title: str, expr: str, legend: str, colour: str, reading: Reading, *, or_zero: str = KNOWN) -> Panel:
     return panels.bars(
         title,
         reading,
-        Query(f"{expr} {known}", legend, step="30d"),
+        Query(f"{expr} {or_zero}", legend, step="30d"),
         unit="locale",
         no_value="no whole 30 days yet",
         time_from="360d",
@@ -70,7 +70,7 @@ def xids() -> Panel:
             "A rise: age, heat or a driver.",
             "GpuXidCritical",
         ),
-        known=_LOG_KNOWN,
+        or_zero=_LOG_KNOWN,
     )
 
 

@@ -66,11 +66,11 @@ def _cause(run: str) -> str:
     """
     first, slow = _awaited(run)
     incident = f'pyrometer_incident_start_timestamp_seconds{{{run}, run!=""%s}}'
-    own = f"{incident % ''} and on (run, node) {first} or {incident % ''} and on (run, node, gpu) {slow}"
+    of_part = f"{incident % ''} and on (run, node) {first} or {incident % ''} and on (run, node, gpu) {slow}"
     named = incident % ', part!=""'
-    other = f'label_join({named}, "cause", ": ", "part", "cause") or {incident % ""} unless {named}'
+    of_others = f'label_join({named}, "cause", ": ", "part", "cause") or {incident % ""} unless {named}'
     oldest = "topk by (run) (1, time() - (%s))"
-    return f"max by (run, cause) ({oldest % own} or on (run) {oldest % other})"
+    return f"max by (run, cause) ({oldest % of_part} or on (run) {oldest % of_others})"
 
 
 def verdict() -> Panel:

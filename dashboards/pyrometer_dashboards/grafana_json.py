@@ -90,9 +90,9 @@ def _dashboard(board: Board) -> core.Dashboard:
 
 def _variables(board: Board) -> list[Variable]:
     """Return the board's variables, with the address of the runbooks where a panel has one."""
-    own = list(board.variables)
+    variables = list(board.variables)
     needed = bool(board.needs) or any(panel.reading.runbook for row in board.rows for panel in row.panels)
-    return [*own, ALERTING] if needed and ALERTING not in own else own
+    return [*variables, ALERTING] if needed and ALERTING not in variables else variables
 
 
 def _menu() -> core.DashboardLink:
@@ -116,8 +116,8 @@ def _explained(board: Board) -> list[Row]:
     for at, row in enumerate(rows):
         for place, panel in enumerate(row.panels):
             if board.needs and panel.kind in _LARGE and panel.no_value == "no data":
-                said = replace(panel, no_value=f"no data: this board needs {board.needs} ({_HELP})")
-                rows[at] = replace(row, panels=[*row.panels[:place], said, *row.panels[place + 1 :]])
+                explained = replace(panel, no_value=f"no data: this board needs {board.needs} ({_HELP})")
+                rows[at] = replace(row, panels=[*row.panels[:place], explained, *row.panels[place + 1 :]])
                 return rows
     return rows
 
@@ -134,11 +134,11 @@ def _layout(rows: Sequence[Row]) -> list[core.Panel]:
             )
             panels.append(heading)
             top += 1
-        own = _side_by_side(row, top)
+        placed = _side_by_side(row, top)
         if row.collapsed:
-            panels[-1].panels = own
+            panels[-1].panels = placed
         else:
-            panels.extend(own)
+            panels.extend(placed)
             top += row.height
     return panels
 
@@ -156,14 +156,14 @@ def _side_by_side(row: Row, top: int) -> list[core.Panel]:
         used += height
         if used >= row.height:
             left, used = left + panel.span, 0
-    return sorted(panels, key=lambda each: (each.gridPos.y, each.gridPos.x))
+    return sorted(panels, key=lambda panel: (panel.gridPos.y, panel.gridPos.x))
 
 
 def _panel(panel: Panel, position: core.GridPos) -> core.Panel:
-    own = {
+    of_kind = {
         "type": panel.kind,
         "options": merged(defaults.OPTIONS[panel.kind], panel.options),
-        "fieldConfig": {"defaults": _field(panel), "overrides": [_override(one) for one in panel.overrides]},
+        "fieldConfig": {"defaults": _field(panel), "overrides": [_override(override) for override in panel.overrides]},
     }
     return core.Panel(
         id=panel_id(panel.title),
@@ -178,7 +178,7 @@ def _panel(panel: Panel, position: core.GridPos) -> core.Panel:
         maxDataPoints=panel.max_points,
         timeFrom=panel.time_from or None,
         links=_runbook(panel),
-        extraJson=own,
+        extraJson=of_kind,
     )
 
 
@@ -252,12 +252,14 @@ def _datasources(board: Board) -> list[Json]:
 
 def _choice(name: str, label: str, hide: int) -> Json:
     """Return what all variables have; what is shown with its label has no ``hide``."""
-    found: Json = {"name": name, "current": {}} | ({"label": label} if label else {}) | ({"hide": hide} if hide else {})
-    return found | ({"skipUrlSync": True} if hide == HIDDEN else {})
+    choice: Json = (
+        {"name": name, "current": {}} | ({"label": label} if label else {}) | ({"hide": hide} if hide else {})
+    )
+    return choice | ({"skipUrlSync": True} if hide == HIDDEN else {})
 
 
 def _variable(variable: Variable) -> Json:
-    found = _choice(variable.name, variable.label, HIDDEN if variable.hidden else core.SHOW)
+    choice = _choice(variable.name, variable.label, HIDDEN if variable.hidden else core.SHOW)
     several = variable.every or bool(variable.all_value)
     if variable.values:
         options = [
@@ -265,10 +267,10 @@ def _variable(variable: Variable) -> Json:
         ]
         query = ", ".join(f"{text} : {value}" for text, value in variable.values)
         current = {key: options[0][key] for key in ("text", "value")}
-        return found | {"type": "custom", "query": query, "options": options, "current": current, "includeAll": False}
+        return choice | {"type": "custom", "query": query, "options": options, "current": current, "includeAll": False}
     # Grafana's editor has a form for each function, which it knows by number.
     form = 3 if variable.query.startswith("query_result(") else 1
-    found |= {
+    choice |= {
         "type": "query",
         "datasource": DATASOURCE,
         "definition": variable.query,
@@ -279,8 +281,8 @@ def _variable(variable: Variable) -> Json:
         "options": [],
         "includeAll": several,
     }
-    found |= {"allValue": variable.all_value} if variable.all_value else {}
-    return found | ({"current": {"text": "All", "value": ["$__all"]}, "multi": True} if several else {})
+    choice |= {"allValue": variable.all_value} if variable.all_value else {}
+    return choice | ({"current": {"text": "All", "value": ["$__all"]}, "multi": True} if several else {})
 
 
 def _annotation(annotation: Annotation) -> Json:
@@ -300,8 +302,8 @@ def _annotation(annotation: Annotation) -> Json:
 
 def _normalise(dashboard: Json) -> Json:
     """Return grafanalib's JSON as Grafana 12.2 would save it."""
-    own = {"fiscalYearStartMonth": 0, "preload": False, "timepicker": {}, "weekStart": "monday"}
-    return _subset(dashboard, _DASHBOARD_KEYS) | own | {"panels": list(map(_normalise_panel, dashboard["panels"]))}
+    settings = {"fiscalYearStartMonth": 0, "preload": False, "timepicker": {}, "weekStart": "monday"}
+    return _subset(dashboard, _DASHBOARD_KEYS) | settings | {"panels": list(map(_normalise_panel, dashboard["panels"]))}
 
 
 def _normalise_panel(panel: Json) -> Json:

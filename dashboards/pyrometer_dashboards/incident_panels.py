@@ -51,8 +51,8 @@ def incidents(*, span: int = 24, height: int = 0) -> Panel:
         "shows it, 'runbook' for what to do.",
         "TrainMfuDropped",
     )
-    found = _open("Open incidents: who did it, and why", reading, CLUSTER, (RUN_OF_ALERT, NODE_OF_ALERT, ALERT_OF_ROW))
-    return replace(found, span=span, height=height)
+    panel = _open("Open incidents: who did it, and why", reading, CLUSTER, (RUN_OF_ALERT, NODE_OF_ALERT, ALERT_OF_ROW))
+    return replace(panel, span=span, height=height)
 
 
 def of_all_clusters() -> Panel:
@@ -65,8 +65,8 @@ def of_all_clusters() -> Panel:
         "TrainMfuDropped",
     )
     links = (RUN_THERE, NODE_THERE, ALERT_THERE)
-    own = {"cluster": {"custom.width": 130, **leading_to(OVERVIEW_OF_ROW)}}
-    return _open("Open incidents of all clusters", reading, EVERY_CLUSTER, links, own)
+    columns = {"cluster": {"custom.width": 130, **leading_to(OVERVIEW_OF_ROW)}}
+    return _open("Open incidents of all clusters", reading, EVERY_CLUSTER, links, columns)
 
 
 def started(matchers: str, severity: str = "") -> str:
@@ -131,7 +131,7 @@ def _open(
 def cost() -> Panel:
     """Return what incidents cost in the time range, by their cause."""
     lost = " or ".join(
-        f"max_over_time(pyrometer_incident_lost_gpu_hours{{{each}}}[$__range])" for each in (CLUSTER, _NO_CLUSTER)
+        f"max_over_time(pyrometer_incident_lost_gpu_hours{{{where}}}[$__range])" for where in (CLUSTER, _NO_CLUSTER)
     )
     return panels.table(
         "Incidents by harm in the range",

@@ -32,11 +32,11 @@ class _Flags(argparse.ArgumentParser):
 
 def all_boards() -> dict[str, Board]:
     """Return all boards by file name."""
-    found = {}
+    by_file = {}
     for module in pkgutil.iter_modules(boards.__path__, f"{boards.__name__}."):
         name = f"{module.name.rpartition('.')[2].replace('_', '-')}.json"
-        found[name] = importlib.import_module(module.name).board()
-    return found
+        by_file[name] = importlib.import_module(module.name).board()
+    return by_file
 
 
 @cache
@@ -84,7 +84,7 @@ def _jobs(flags: argparse.Namespace) -> dict[str, str]:
 
 def with_jobs(text: str, jobs: Mapping[str, str]) -> str:
     """Return rules or a board's JSON with other names for our jobs: ``job="node"`` becomes ``job="gpu-exporters"``."""
-    return _JOB.sub(lambda found: f"{found[1]}{jobs[found[2]]}{found[3]}", text)
+    return _JOB.sub(lambda match: f"{match[1]}{jobs[match[2]]}{match[3]}", text)
 
 
 def _add_prometheus_rules(command: argparse.ArgumentParser) -> None:
@@ -139,7 +139,7 @@ def _shards(flags: argparse.Namespace) -> list[rule_shards.Shards]:
     """Return the ways to split a group, by node and by run, as far as they are given."""
     if flags.shard_racks and flags.shard_nodes:
         raise _UsageError("--shard-racks and --shard-nodes: either")
-    found = [_by_racks(flags.shard_racks)] if flags.shard_racks else []
+    ways = [_by_racks(flags.shard_racks)] if flags.shard_racks else []
     for flag, label in {"nodes": "node", "runs": "run"}.items():
         patterns = getattr(flags, f"shard_{flag}")
         for pattern in patterns:
@@ -147,10 +147,10 @@ def _shards(flags: argparse.Namespace) -> list[rule_shards.Shards]:
                 re.compile(pattern)
             except re.error as error:
                 raise _UsageError(f"--shard-{flag}: {pattern!r}: {error}") from None
-        found += [rule_shards.by_patterns(label, patterns)] if patterns else []
-    if flags.shard and not found:
+        ways += [rule_shards.by_patterns(label, patterns)] if patterns else []
+    if flags.shard and not ways:
         raise _UsageError("--shard needs --shard-nodes, --shard-racks or --shard-runs")
-    return found
+    return ways
 
 
 def _by_racks(given: str) -> rule_shards.Shards:

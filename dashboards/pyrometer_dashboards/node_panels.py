@@ -36,13 +36,13 @@ def missing() -> Panel:
     """Return which GPUs of the node don't answer, with their serial numbers."""
     lost = f"group by (gpu) (gpu:pyrometer_gpu_up:missing{{{NODE_IS}}})"
     # As the GPU was when it was last opened.
-    known = f"max by (gpu, pci_bus_id, serial) (last_over_time(pyrometer_gpu_info{{{NODE_IS}}}[$__range]))"
+    last_seen = f"max by (gpu, pci_bus_id, serial) (last_over_time(pyrometer_gpu_info{{{NODE_IS}}}[$__range]))"
     why = (
         f"max by (gpu, reason) (label_replace(node:pyrometer_down_reason:info{{{NODE_IS}, "
         'collector="gpu"}, "gpu", "$1", "part", "(.+)")) '
         f"and on (gpu) {lost}"
     )
-    named = f"0 * topk by (gpu) (1, {known}) + 1 and on (gpu) {lost} or on (gpu) {lost}"
+    named = f"0 * topk by (gpu) (1, {last_seen}) + 1 and on (gpu) {lost} or on (gpu) {lost}"
     return panels.table(
         "GPUs that don't answer",
         Reading(
@@ -233,8 +233,8 @@ def link_errors() -> Panel:
     counters = ("gpu_nvlink_errors", "gpu_nvlink_link_errors", "gpu_pcie_errors")
     grown = [f"increase(pyrometer_{name}_total{{{_GPU_IS}}}[$__range])" for name in counters]
     asked = " or ".join(
-        f'label_replace({each}, "of", "{name}", "", "")'
-        for each, name in zip(grown, ("NVLink", "NVLink", "PCIe"), strict=True)
+        f'label_replace({expr}, "of", "{name}", "", "")'
+        for expr, name in zip(grown, ("NVLink", "NVLink", "PCIe"), strict=True)
     )
     return panels.table(
         "NVLink and PCIe errors",

@@ -232,7 +232,7 @@ BLANK = absent_mapping(NO_NAME)
 def _saying(words: str, settings: Mapping[str, Any]) -> Json:
     """Return the settings of a column that says ``words`` for NOTHING: it has room for them, and no link."""
     width = {"custom.width": max(settings["custom.width"], 20 + 7 * len(words))} if "custom.width" in settings else {}
-    others = [each for each in settings.get("mappings", []) if each.get("type") != "special"]
+    others = [mapping for mapping in settings.get("mappings", []) if mapping.get("type") != "special"]
     return {**settings, **width, "mappings": [NO_DATA_MAPPING, proof.mapping(words), *others], "links": []}
 
 
@@ -303,7 +303,7 @@ def named() -> list[Override]:
     states here.
     """
     letters = "0123456789", "abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-    ends = ["".join(each[at :: len(palette.RUNS)] for each in letters) for at in range(len(palette.RUNS))]
+    ends = ["".join(alphabet[at :: len(palette.RUNS)] for alphabet in letters) for at in range(len(palette.RUNS))]
     return [
         Override(f"/[{end}]$/", {"color": {"mode": "fixed", "fixedColor": colour}}, "byRegexp")
         for end, colour in zip(ends, palette.RUNS, strict=True)
@@ -372,8 +372,8 @@ _NO_STATE = -2
 
 def _row_without_data(value: int, queries: Sequence[Query]) -> Query:
     """Return a query for one row where the others find nothing: Grafana has only an error for a chart without rows."""
-    found = "".join(f" unless on () ({query.expr})" for query in queries)
-    return Query(f"vector({value}){found}", "no data", step=queries[0].step)
+    unless_answered = "".join(f" unless on () ({query.expr})" for query in queries)
+    return Query(f"vector({value}){unless_answered}", "no data", step=queries[0].step)
 
 
 def timeline(

@@ -32,10 +32,10 @@ class Wrapping:
 
 def wrapped(texts: Mapping[str, str], wrapping: Wrapping) -> dict[str, str]:
     """Return the objects' files by name, for rule files by name (``gpu.rules.yaml``)."""
-    found = {name.replace(".rules.yaml", ".yaml"): _wrap(name, text, wrapping) for name, text in texts.items()}
-    listed = "".join(f"  - {name}\n" for name in found)
+    objects = {name.replace(".rules.yaml", ".yaml"): _wrap(name, text, wrapping) for name, text in texts.items()}
+    listed = "".join(f"  - {name}\n" for name in objects)
     head = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources:\n"
-    return {**found, "kustomization.yaml": head + listed}
+    return {**objects, "kustomization.yaml": head + listed}
 
 
 def _wrap(name: str, text: str, wrapping: Wrapping) -> str:

@@ -116,8 +116,8 @@ class _Parser:
         """Return the next token's text if it is of that kind, else an empty string."""
         if self._at >= len(self._tokens):
             return ""
-        found, text, _ = self._tokens[self._at]
-        return text if not kind or kind == found else ""
+        token_kind, text, _ = self._tokens[self._at]
+        return text if not kind or token_kind == kind else ""
 
     def _next(self) -> str:
         text = self.peek()
@@ -127,9 +127,9 @@ class _Parser:
         return text
 
     def _expect(self, text: str) -> None:
-        found = self._next()
-        if found != text:
-            raise PromqlError(f"{found!r} instead of {text!r}")
+        token = self._next()
+        if token != text:
+            raise PromqlError(f"{token!r} instead of {text!r}")
 
     def _take(self, *texts: str) -> str:
         return self._next() if self.peek().lower() in texts else ""
@@ -145,10 +145,10 @@ class _Parser:
         return left
 
     def _modifiers(self) -> dict[str, str]:
-        found = {}
+        modifiers = {}
         while word := self._take("bool", "on", "ignoring", "group_left", "group_right"):
-            found[word.lower()] = ",".join(self._label_list()) if self.peek() == "(" and word != "bool" else ""
-        return found
+            modifiers[word.lower()] = ",".join(self._label_list()) if self.peek() == "(" and word != "bool" else ""
+        return modifiers
 
     def _unary(self) -> Expression:
         if self._take("-", "+"):
@@ -220,25 +220,25 @@ class _Parser:
 
     def _label_list(self) -> tuple[str, ...]:
         self._expect("(")
-        found = []
+        labels = []
         while not self._take(")"):
-            found.append(self._next())
+            labels.append(self._next())
             if self.peek() != ")":
                 self._expect(",")
-        return tuple(found)
+        return tuple(labels)
 
     def _arguments(self) -> tuple[Expression, ...]:
         self._expect("(")
-        found = []
+        arguments = []
         while not self._take(")"):
-            found.append(self.expression(0))
+            arguments.append(self.expression(0))
             if self.peek() != ")":
                 self._expect(",")
-        return tuple(found)
+        return tuple(arguments)
 
     def _matchers(self) -> tuple[tuple[str, str, str], ...]:
         self._expect("{")
-        found = []
+        matchers = []
         while not self._take("}"):
             label = self._next()
             operator = self._next()
@@ -246,7 +246,7 @@ class _Parser:
                 raise PromqlError(f"{operator!r} is no matcher")
             if not self.peek("string"):
                 raise PromqlError(f"the value of {label} is no string")
-            found.append((label, operator, self._next()[1:-1]))
+            matchers.append((label, operator, self._next()[1:-1]))
             if self.peek() != "}":
                 self._expect(",")
-        return tuple(found)
+        return tuple(matchers)

@@ -71,8 +71,8 @@ def or_nothing(expr: str, proof: str, *others: str, label: str = "") -> str:
 
     ``label`` gets a blank in the row of NOTHING: Grafana groups no rows that have none of the labels.
     """
-    found = "".join(f" unless on () ({other})" for other in others)
-    nothing = f"0 * max({proof}) + {NOTHING}{found}"
+    unless_answered = "".join(f" unless on () ({other})" for other in others)
+    nothing = f"0 * max({proof}) + {NOTHING}{unless_answered}"
     named = f'label_replace({nothing}, "{label}", " ", "", "")' if label else nothing
     return f"({expr}) or on () ({named})"
 

@@ -39,11 +39,11 @@ def by_patterns(label: str, patterns: Sequence[str], *, apart: bool = False) -> 
         patterns: regular expressions of whole values, one for each shard but the last.
         apart: whether no value matches two of them; else it belongs to the first.
     """
-    found = []
+    matchers = []
     for number, pattern in enumerate(patterns):
         before = "" if apart or not number else f", {label}!~{_quoted('|'.join(patterns[:number]))}"
-        found.append(f"{label}=~{_quoted(pattern)}{before}")
-    return Shards(label, (*found, f"{label}!~{_quoted('|'.join(patterns))}"))
+        matchers.append(f"{label}=~{_quoted(pattern)}{before}")
+    return Shards(label, (*matchers, f"{label}!~{_quoted('|'.join(patterns))}"))
 
 
 def by_racks(racks: Mapping[str, Collection[str]], count: int) -> Shards:
@@ -79,7 +79,7 @@ def _one_of(characters: str) -> str:
         return f"\\{characters}" if characters in ".+*?()|[]{}^$\\" else characters
     if len(characters) > 2 and characters.isalnum() and ord(characters[-1]) - ord(characters[0]) == len(characters) - 1:
         return f"[{characters[0]}-{characters[-1]}]"
-    escaped = ["\\" + each if each in "-]^\\" else each for each in characters]
+    escaped = ["\\" + character if character in "-]^\\" else character for character in characters]
     return f"[{''.join(escaped)}]"
 
 
@@ -95,11 +95,11 @@ def choose(texts: Mapping[str, str], names: Collection[str], ways: Sequence[Shar
     Raises:
         NotSplitError: there is no such group, or none of the ways is possible.
     """
-    known = _groups(texts)
+    groups_by_name = _groups(texts)
     for name in names:
-        if name not in known:
+        if name not in groups_by_name:
             raise NotSplitError(f"there is no group {name}")
-    return {name: best_way(name, known[name], ways) for name in names}
+    return {name: best_way(name, groups_by_name[name], ways) for name in names}
 
 
 def staged_groups(texts: Mapping[str, str], chosen: Mapping[str, Shards]) -> Iterator[str]:
@@ -108,9 +108,9 @@ def staged_groups(texts: Mapping[str, str], chosen: Mapping[str, Shards]) -> Ite
     Raises:
         NotSplitError: one of them can't be split so.
     """
-    known = _groups(texts)
+    groups_by_name = _groups(texts)
     for name, shards in chosen.items():
-        _, rules = _rules(name, known[name], shards.label)
+        _, rules = _rules(name, groups_by_name[name], shards.label)
         stages, whole = staged(name, rules), [rule for rule in rules if rule.why_whole]
         why = f"; {len(whole)} of its rules stay whole, as {whole[0].name}: {whole[0].why_whole}" if whole else ""
         if len(stages) > 1:
@@ -136,7 +136,7 @@ def best_way(name: str, group: str, ways: Sequence[Shards]) -> Shards:
             refused.append(str(error))
     if not possible:
         raise NotSplitError("; ".join(refused))
-    return min(possible, key=lambda each: each[0])[1]
+    return min(possible, key=lambda way: way[0])[1]
 
 
 def whole_rules(name: str, group: str, label: str) -> list[Rule]:
@@ -165,10 +165,10 @@ def split(text: str, groups: Mapping[str, Shards]) -> str:
 
 def groups_of(text: str) -> Iterator[tuple[str, str]]:
     """Yield name and text of each group of a rule file."""
-    found = list(_GROUP.finditer(text))
-    ends = [*(each.start() for each in found[1:]), len(text)]
-    for each, end in zip(found, ends, strict=True):
-        yield each[1], text[each.start() : end]
+    heads = list(_GROUP.finditer(text))
+    ends = [*(head.start() for head in heads[1:]), len(text)]
+    for head, end in zip(heads, ends, strict=True):
+        yield head[1], text[head.start() : end]
 
 
 def split_group(name: str, group: str, shards: Shards) -> dict[str, str]:
@@ -181,15 +181,15 @@ def split_group(name: str, group: str, shards: Shards) -> dict[str, str]:
     """
     head, rules = _rules(name, group, shards.label)
     stages = staged(name, rules)
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for number, stage in enumerate(stages, 1):
-        own = f"{name}_stage{number}" if len(stages) > 1 else name
+        stage_name = f"{name}_stage{number}" if len(stages) > 1 else name
         body = "".join([head, *(rule.text for rule in stage)]).rstrip() + "\n\n"
-        for named, matcher in {own: ""}.items() if stage[0].why_whole else _shards(own, shards):
+        for named, matcher in {stage_name: ""}.items() if stage[0].why_whole else _shards(stage_name, shards):
             renamed = body.replace(f"  - name: {name}\n", f"  - name: {named}\n", 1)
             restrict = partial(_restricted, label=shards.label, matcher=matcher)
-            found[named] = _own_anchors(EXPR.sub(restrict, renamed) if matcher else renamed, len(found) + 1)
-    return found
+            texts[named] = _own_anchors(EXPR.sub(restrict, renamed) if matcher else renamed, len(texts) + 1)
+    return texts
 
 
 def _shards(name: str, shards: Shards) -> Iterator[tuple[str, str]]:
@@ -202,15 +202,15 @@ def _own_anchors(group: str, number: int) -> str:
     """Return a group whose anchors are its own: a name is an anchor once in a file."""
     anchors = set(ANCHOR.findall(group))
 
-    def own(found: re.Match[str]) -> str:
-        return f"{found[0]}_{number}" if found[1] in anchors else found[0]
+    def renamed(match: re.Match[str]) -> str:
+        return f"{match[0]}_{number}" if match[1] in anchors else match[0]
 
-    return re.sub(r"(?m)^ +\w+: [&*](\w+)", own, group)
+    return re.sub(r"(?m)^ +\w+: [&*](\w+)", renamed, group)
 
 
-def _restricted(found: re.Match[str], label: str, matcher: str) -> str:
+def _restricted(match: re.Match[str], label: str, matcher: str) -> str:
     """Return an `expr:` whose selectors have the matcher too."""
-    indent, block, inline = found.groups()
+    indent, block, inline = match.groups()
     if block is None:
         return f"{indent}expr: |\n{indent}  {restricted(inline, label, matcher)}\n"
     return f"{indent}expr: |\n{restricted(block, label, matcher)}"
@@ -236,8 +236,8 @@ def _rules(group_name: str, group: str, label: str) -> tuple[str, list[Rule]]:
     Raises:
         NotSplitError: none can.
     """
-    head, found = rules_of(group_name, group)
-    rules = [_judged(rule, label) for rule in found]
+    head, unjudged = rules_of(group_name, group)
+    rules = [_judged(rule, label) for rule in unjudged]
     if all(rule.why_whole for rule in rules):
         raise NotSplitError(f"{group_name}: {rules[0].name}: {rules[0].why_whole}")
     return head, rules
@@ -275,10 +275,10 @@ def _of_one(node: Expression, label: str) -> list[int] | None:
         return None
     if node.kind == "call" and node.name in _RENAMES and node.parts[1].name == label:
         raise NotSplitError(f"{node.name}() makes {label}")
-    found = _together(node.parts, label)
-    if node.kind == "aggregation" and found and not _keeps_label(node, label):
+    together = _together(node.parts, label)
+    if node.kind == "aggregation" and together and not _keeps_label(node, label):
         raise NotSplitError(f"{node.name} {node.grouping} ({', '.join(node.labels)}) loses {label}")
-    return found or None
+    return together or None
 
 
 def _together(parts: Sequence[Expression], label: str) -> list[int]:
@@ -296,17 +296,17 @@ def _of_both(node: Expression, label: str) -> list[int] | None:
     left, right = node.parts
     if node.name in _SETS:
         return _kept_with(left, right, node, label)
-    for word, (many, one) in {"group_left": (left, right), "group_right": (right, left)}.items():
+    for word, (many, single) in {"group_left": (left, right), "group_right": (right, left)}.items():
         if word in node.extra:
             if label in node.extra[word].split(","):
                 raise NotSplitError(f"{node.name} {word} ({node.extra[word]}) takes {label} from the other side")
-            return _kept_with(many, one, node, label)
-    found = _together(node.parts, label)
-    if found and not _is_matched(node, label):
+            return _kept_with(many, single, node, label)
+    together = _together(node.parts, label)
+    if together and not _is_matched(node, label):
         raise NotSplitError(f"{node.name} on ({node.extra.get('on')}) loses {label}")
     if node.name == "or" and not all(_of_one(part, label) for part in node.parts):
         raise NotSplitError(f"a side of its `or` is of no single {label}")
-    return found or None
+    return together or None
 
 
 def _kept_with(kept: Expression, other: Expression, node: Expression, label: str) -> list[int] | None:

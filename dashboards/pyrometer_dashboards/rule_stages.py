@@ -48,7 +48,7 @@ def rules_of(group_name: str, group: str) -> tuple[str, list[Rule]]:
     Raises:
         NotSplitError: they are not written as this project writes rules.
     """
-    starts = [each.start() for each in _RULE.finditer(group)]
+    starts = [match.start() for match in _RULE.finditer(group)]
     pieces = [group[start:end] for start, end in pairwise([*starts, len(group)])]
     rules = [rule for rule in map(_rule, pieces) if rule]
     if not rules or len(rules) != len(_NAME.findall(group)):
@@ -71,27 +71,27 @@ def staged(group_name: str, rules: Sequence[Rule]) -> list[list[Rule]]:
     Raises:
         NotSplitError: a stage uses text that another one defines.
     """
-    found = min((_stages(rules, split) for split in (True, False)), key=len)
-    for stage in found if len(found) > 1 else []:
+    stages = min((_stages(rules, split) for split in (True, False)), key=len)
+    for stage in stages if len(stages) > 1 else []:
         text = "".join(rule.text for rule in stage)
         if foreign := set(_ALIAS.findall(text)) - set(ANCHOR.findall(text)):
             raise NotSplitError(f"{group_name}: {stage[0].name} and others use *{min(foreign)} of other rules")
-    return found
+    return stages
 
 
 def _stages(rules: Sequence[Rule], split: bool) -> list[list[Rule]]:
-    left, found = list(rules), []
+    left, stages = list(rules), []
     while left:
         stage: list[Rule] = []
         later: list[Rule] = []
         for rule in left:
-            ready = (rule.why_whole == "") is split and not any(_ordered(one, rule) for one in later)
+            ready = (rule.why_whole == "") is split and not any(_ordered(earlier, rule) for earlier in later)
             # A shard has what it recorded itself, and not what the others did.
-            ready = ready and not (split and any(one.name in rule.reads_whole for one in stage))
+            ready = ready and not (split and any(earlier.name in rule.reads_whole for earlier in stage))
             (stage if ready else later).append(rule)
-        found += [stage] if stage else []
+        stages += [stage] if stage else []
         left, split = later, not split
-    return found
+    return stages
 
 
 def _ordered(first: Rule, second: Rule) -> bool:

@@ -36,15 +36,15 @@ def board() -> Board:
 
 def _both(series: str, around: str = "%s") -> str:
     """Return the series of both runs, each in ``around``."""
-    return " or ".join(around % f"{series}{{{own}}}" for own, _ in _TWO)
+    return " or ".join(around % f"{series}{{{run_is}}}" for run_is, _ in _TWO)
 
 
-def _median(own: str) -> str:
-    return f"quantile_over_time(0.5, run:pyrometer_train_batch_mfu_ratio:recent{{{own}}}[$__range])"
+def _median(run_is: str) -> str:
+    return f"quantile_over_time(0.5, run:pyrometer_train_batch_mfu_ratio:recent{{{run_is}}}[$__range])"
 
 
 def _mfu(which: int) -> Panel:
-    own = _TWO[which][0]
+    run_is = _TWO[which][0]
     return panels.stat(
         f"MFU of {_NAMES[which]}",
         Reading(
@@ -53,7 +53,7 @@ def _mfu(which: int) -> Panel:
             "Open the run: its board says where the time goes.",
             "TrainMfuLow",
         ),
-        f"max by (run) ({_median(own)})",
+        f"max by (run) ({_median(run_is)})",
         unit="percentunit",
         decimals=1,
         name="{{run}}",
@@ -119,19 +119,19 @@ def _parts() -> Panel:
     )
 
 
-def _by_step(own: str, name: str, metric: str) -> list[Query]:
+def _by_step(run_is: str, name: str, metric: str) -> list[Query]:
     """Return the step reached in each interval, and the mean of a batch's number there."""
     return [
-        Query(f"max(max_over_time(pyrometer_train_batch_step{{{own}}}[$__interval]))", f"step of {name}"),
-        Query(f"avg(avg_over_time({metric}{{{own}}}[$__interval]))", f"loss of {name}"),
+        Query(f"max(max_over_time(pyrometer_train_batch_step{{{run_is}}}[$__interval]))", f"step of {name}"),
+        Query(f"avg(avg_over_time({metric}{{{run_is}}}[$__interval]))", f"loss of {name}"),
     ]
 
 
 def _loss_by_step() -> Panel:
     queries = [
         each
-        for (own, _), name in zip(_TWO, _NAMES, strict=True)
-        for each in _by_step(own, name, "pyrometer_train_batch_loss")
+        for (run_is, _), name in zip(_TWO, _NAMES, strict=True)
+        for each in _by_step(run_is, name, "pyrometer_train_batch_loss")
     ]
     everything: Json = {"type": "range", "options": {"from": None, "to": None, "result": {"index": 1}}}
     return Panel(
@@ -178,7 +178,7 @@ def _series(name: str) -> Json:
 
 def _configuration() -> Panel:
     labels = "run, model, gpu_model, dtype, world_size, global_batch_size, micro_batch_size, sequence_length, recompute"
-    known = _both("run:pyrometer_train_run_info:config", "last_over_time(%s[$__range])")
+    seen = _both("run:pyrometer_train_run_info:config", "last_over_time(%s[$__range])")
     return panels.table(
         "Are they the same work?",
         Reading(
@@ -188,7 +188,7 @@ def _configuration() -> Panel:
             "What differs is the first suspect.",
             "TrainMfuLow",
         ),
-        f"group by ({labels}) ({known})",
+        f"group by ({labels}) ({seen})",
         {
             "run": "run",
             "model": "model",

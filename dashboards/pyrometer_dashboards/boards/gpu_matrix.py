@@ -212,11 +212,11 @@ def _map() -> Panel:
 
 def _empty_place() -> str:
     """Return a square without data, for a cluster without GPUs: a chart without points would say "Err"."""
-    found = f"vector({_GONE:.0f})"
-    place = {"node": "no GPU known yet", "gpu": "GPU", "x": "0", f"y_{SIZES[0]}": "0", "size": "1"}
-    for label, value in place.items():
-        found = f'label_replace({found}, "{label}", "{value}", "", "")'
-    return found
+    square = f"vector({_GONE:.0f})"
+    labels = {"node": "no GPU known yet", "gpu": "GPU", "x": "0", f"y_{SIZES[0]}": "0", "size": "1"}
+    for label, value in labels.items():
+        square = f'label_replace({square}, "{label}", "{value}", "", "")'
+    return square
 
 
 def _series(size: int) -> Json:
@@ -356,7 +356,7 @@ def _matrix() -> Panel:
         ],
         steps=_STEPS,
         decimals=1,
-        mappings=[NO_DATA_MAPPING, *({"type": "range", "options": each} for each in (gone, idle))],
+        mappings=[NO_DATA_MAPPING, *({"type": "range", "options": range_} for range_ in (gone, idle))],
         options={"frozenColumns": {"left": 1}},
         custom={**panels.CELLS, "minWidth": 70},
         transformations=panels.matrix(

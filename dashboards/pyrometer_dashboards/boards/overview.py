@@ -181,11 +181,11 @@ def _mfu() -> Panel:
 
 
 def _faults() -> Panel:
-    known = f"or on () 0 * count(cluster:up:nodes{{{CLUSTER}}})"
+    or_none = f"or on () 0 * count(cluster:up:nodes{{{CLUSTER}}})"
 
     def firing(severity: str) -> Query:
         count = f'count(ALERTS{{alertstate="firing", severity="{severity}", {CLUSTER}}})'
-        return Query(f"{count} {known}", severity, instant=True)
+        return Query(f"{count} {or_none}", severity, instant=True)
 
     shown = panels.stat(
         "Alerts",

@@ -96,8 +96,8 @@ def _answers(extrinsic: Sequence[float], noise: Noise, *, passed: bool) -> list[
     bad = noise.missed if passed else 1 - noise.missed
     good = 1 - noise.false_alarm if passed else noise.false_alarm
     answers = []
-    for own in innocent:
-        others_good = math.exp(min(0.0, everyone - own))
+    for probability in innocent:
+        others_good = math.exp(min(0.0, everyone - probability))
         answers.append(math.log(bad) - math.log(others_good * good + (1 - others_good) * bad))
     return answers
 

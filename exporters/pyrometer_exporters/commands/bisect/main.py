@@ -147,10 +147,10 @@ def _switches(path: Path | None) -> Mapping[str, str]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--topology: can't read {path}: {getattr(error, 'strerror', None) or 'not text'}") from None
-    found = {host: name for name, nodes in _SWITCH.findall(text) for host in expand(nodes)}
-    if not found:
+    switch_of = {host: name for name, nodes in _SWITCH.findall(text) for host in expand(nodes)}
+    if not switch_of:
         raise UsageError(f"--topology: no line such as SwitchName=leaf01 Nodes=gpu-[001-032] in {path}")
-    return found
+    return switch_of
 
 
 def _lines(answer: Answer, rounds: int) -> str:

@@ -67,13 +67,13 @@ class PairJob:
         jobs = []
         failed = [frozenset(test.hosts) for test in tests if not test.passed]
         for group in failed:
-            found = {pair: self.weights[pair] for pair in self._inside(group)}
-            real = math.fsum(found.values())
+            weights_inside = {pair: self.weights[pair] for pair in self._inside(group)}
+            real = math.fsum(weights_inside.values())
             wrong = self._alarm * max(0.0, 1 - real)
-            job = PairJob(found, wrong / (wrong + (1 - self._noise.missed) * real), self._noise)
+            job = PairJob(weights_inside, wrong / (wrong + (1 - self._noise.missed) * real), self._noise)
             job.alone.update(self.alone)
-            if len(found) == 1:
-                job.alone.update(found.keys())  # once each: Counter adds the weights of a mapping
+            if len(weights_inside) == 1:
+                job.alone.update(weights_inside.keys())  # once each: Counter adds the weights of a mapping
             # If the group was a false alarm, the search goes on where it was; several of them are hardly all wrong.
             job.before = self if len(failed) == 1 and real < 1 - NEGLIGIBLE else None
             jobs.append(job)
@@ -162,7 +162,7 @@ def _packed(partners: Mapping[str, Mapping[str, float]], enough: float, chance: 
         used.add(start)
         gains = {host: weight for host, weight in partners[start].items() if host not in used}
         while gains and mass < enough:
-            host = max(gains, key=lambda each: (gains[each], each))
+            host = max(gains, key=lambda candidate: (gains[candidate], candidate))
             mass += gains.pop(host)
             group.append(host)
             used.add(host)

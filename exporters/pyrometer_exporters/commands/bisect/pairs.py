@@ -74,9 +74,9 @@ class PairCandidates:
 
 
 def _members(bits: int, hosts: Sequence[str]) -> list[str]:
-    found = []
+    members = []
     while bits:
         lowest = bits & -bits
-        found.append(hosts[lowest.bit_length() - 1])
+        members.append(hosts[lowest.bit_length() - 1])
         bits ^= lowest
-    return found
+    return members

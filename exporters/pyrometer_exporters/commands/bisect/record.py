@@ -38,7 +38,7 @@ class Record:
         try:
             data = json.loads(self._path.read_text(encoding="utf-8"))
             same = data["version"] == VERSION and data["question"] == self._question
-            self.rounds, self.current = [_tests(each) for each in data["rounds"]], _tests(data["current"])
+            self.rounds, self.current = [_tests(tests) for tests in data["rounds"]], _tests(data["current"])
         except FileNotFoundError:
             return
         except (OSError, ValueError, KeyError, TypeError, IndexError):
@@ -85,7 +85,7 @@ class Record:
         return self.rounds[-1]
 
     def _save(self) -> None:
-        rounds = [[_plain(test) for test in each] for each in self.rounds]
+        rounds = [[_plain(test) for test in tests] for tests in self.rounds]
         data = {"version": VERSION, "question": self._question, "rounds": rounds,
                 "current": [_plain(test) for test in self.current]}  # fmt: skip
         try:
@@ -99,4 +99,4 @@ def _plain(test: Outcome) -> Mapping[str, Any]:
 
 
 def _tests(data: Any) -> list[Outcome]:  # noqa: ANN401  whatever the file holds
-    return [Outcome(tuple(str(host) for host in each["hosts"]), bool(each["passed"])) for each in data]
+    return [Outcome(tuple(str(host) for host in test["hosts"]), bool(test["passed"])) for test in data]

@@ -87,10 +87,10 @@ class Runner:
             if status != 0 or self.least is None:
                 return Outcome(group, status == 0)
             output.seek(max(0, output.seek(0, os.SEEK_END) - MOST_OUTPUT_BYTES))
-            found = BANDWIDTH.findall(output.read().decode(errors="replace"))
-        if not found:
+            bandwidths = BANDWIDTH.findall(output.read().decode(errors="replace"))
+        if not bandwidths:
             self.problems.append("--min-bandwidth: the command printed no line 'Avg bus bandwidth', as nccl-tests does")
-        return Outcome(group, bool(found) and float(found[-1]) >= self.least)
+        return Outcome(group, bool(bandwidths) and float(bandwidths[-1]) >= self.least)
 
     def _status(self, words: Sequence[str], output: int) -> int:
         """Return the exit status; 1 for a command that was too slow."""

@@ -125,15 +125,15 @@ class Search:
 
     def answer(self) -> Answer:
         """Return the result so far."""
-        found = {name: value for name, value in self._bad.items() if value >= BAD}
-        hosts = {name: value for name, value in found.items() if not name.startswith(SWITCH_MARK)}
+        bad = {name: value for name, value in self._bad.items() if value >= BAD}
+        hosts = {name: value for name, value in bad.items() if not name.startswith(SWITCH_MARK)}
         pairs = self._pair_search.bad if self._pair_search is not None else {}
         wrong = self._mistakes() + (self._pair_search.risk if self._pair_search is not None else 0.0)
         behind = [host for host in self._settings.hosts if host not in hosts and self._behind_bad_switch(host)]
         return Answer(
             hosts=hosts,
             pairs=pairs,
-            switches={name.removeprefix(SWITCH_MARK): value for name, value in found.items() if name not in hosts},
+            switches={name.removeprefix(SWITCH_MARK): value for name, value in bad.items() if name not in hosts},
             open=tuple(sorted(self._open())),
             untested=tuple(behind),
             sure=max(0.0, 1 - wrong),

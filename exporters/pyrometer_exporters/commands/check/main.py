@@ -58,11 +58,11 @@ def _run(flags: argparse.Namespace, replaced: Mapping[str, Any]) -> int:
     config = chosen_file(getattr(flags, "config.file"))
     looker = Looker(_paths(flags), config, state, _asker(flags, state), replaced=replaced)
     look = partial(looker.look, keep=flags.keep, ignore=flags.ignore)
-    found = look(only=_names(flags.only))
-    if flags.confirm is not None and found.of("failed"):
-        found = _confirmed(found, looker, flags.confirm)
-    _say(found, flags)
-    return report.status(found, fail_open=flags.fail_open)
+    result = look(only=_names(flags.only))
+    if flags.confirm is not None and result.of("failed"):
+        result = _confirmed(result, looker, flags.confirm)
+    _say(result, flags)
+    return report.status(result, fail_open=flags.fail_open)
 
 
 def _say(look: Look, flags: argparse.Namespace) -> None:
@@ -70,19 +70,19 @@ def _say(look: Look, flags: argparse.Namespace) -> None:
         sys.stdout.write(report.as_json(look, fail_open=flags.fail_open) + "\n")
         return
     if flags.reasons:
-        told = report.reasons(look)
-        sys.stdout.write(f"{told}\n" if told else "")
+        line = report.reasons(look)
+        sys.stdout.write(f"{line}\n" if line else "")
         return
     sys.stdout.write("".join(f"{line}\n" for line in report.lines(look, fail_open=flags.fail_open)))
 
 
-def _confirmed(found: Look, looker: Looker, seconds: float) -> Look:
+def _confirmed(first: Look, looker: Looker, seconds: float) -> Look:
     """Look again at what failed, a moment later: one late answer takes no node away."""
     time.sleep(seconds)
-    again = looker.look(only=[result.check.name for result in found.of("failed")])
+    again = looker.look(only=[result.check.name for result in first.of("failed")])
     second = {result.check.name: result for result in again.results}
-    results = tuple(second.get(result.check.name, result) for result in found.results)
-    return Look(found.node, again.at, results, found.notes)
+    results = tuple(second.get(result.check.name, result) for result in first.results)
+    return Look(first.node, again.at, results, first.notes)
 
 
 def _forget(state: Path | None) -> int:
@@ -98,9 +98,9 @@ def _forget(state: Path | None) -> int:
 
 def _names(text: str) -> list[str]:
     names = [name for name in text.split(",") if name]
-    known = {check.name for check in discover()}
+    all_names = {check.name for check in discover()}
     for name in names:
-        if name not in known:
+        if name not in all_names:
             raise UsageError(f"--only: unknown check {name}; {PROG} --list shows all")
     return names
 

@@ -32,14 +32,14 @@ def _blind(look: Look) -> list[Result]:
 def lines(look: Look, *, fail_open: bool) -> list[str]:
     """Return a line for each check that failed, with what to do, and for each that could not be run; else one line."""
     failed, unknown = look.of("failed"), look.of("unknown")
-    found = [_line(WORDS[CRITICAL if result.severity == "critical" else WARNING], result) for result in failed]
+    text = [_line(WORDS[CRITICAL if result.severity == "critical" else WARNING], result) for result in failed]
     blind = _blind(look)
-    found += [_line(WORDS[UNKNOWN], result) for result in unknown if result in blind]
-    found += [f"NOTE {note}" for note in look.notes]
+    text += [_line(WORDS[UNKNOWN], result) for result in unknown if result in blind]
+    text += [f"NOTE {note}" for note in look.notes]
     if not failed and status(look, fail_open=fail_open) == OK:
         passed, away = len(look.of("ok")), len(look.of("absent"))
-        found.insert(0, f"OK {look.node}: {passed} checks passed, {away} do not apply, {len(unknown)} could not be run")
-    return found
+        text.insert(0, f"OK {look.node}: {passed} checks passed, {away} do not apply, {len(unknown)} could not be run")
+    return text
 
 
 def reasons(look: Look) -> str:

@@ -75,9 +75,9 @@ def _devices(dev: Path) -> Iterator[tuple[str, str]]:
 
 
 def _access(path: Path) -> str:
-    found = path.stat()
+    status = path.stat()
     may = ", ".join(word for flag, word in ((os.R_OK, "read"), (os.W_OK, "write")) if os.access(path, flag))
-    return f"{stat.filemode(found.st_mode)} {found.st_uid}:{found.st_gid}, this process may {may or 'not open it'}"
+    return f"{stat.filemode(status.st_mode)} {status.st_uid}:{status.st_gid}, this process may {may or 'not open it'}"
 
 
 def _text(path: Path) -> str:

@@ -152,5 +152,5 @@ def _collector(state: CollectorState) -> CollectorStatus:
     return CollectorStatus(state.name, word, round(1000 * state.seconds, 1), down)
 
 
-def _failed(found: CollectorStatus) -> bool:
-    return found.state not in ("ok", "partly")
+def _failed(collector: CollectorStatus) -> bool:
+    return collector.state not in ("ok", "partly")

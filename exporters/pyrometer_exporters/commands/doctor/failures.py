@@ -65,19 +65,19 @@ class Recording:
 
     def text(self, handle: Handle, what: str) -> str:
         """Return a text of the GPU, and remember which UUID the handle has."""
-        found: str = self.__getattr__("text")(handle, what)
+        value: str = self.__getattr__("text")(handle, what)
         if what == "UUID":
-            self._uuids[id(handle)] = handle, found  # a reference, so that no other handle gets its id
-        return found
+            self._uuids[id(handle)] = handle, value  # a reference, so that no other handle gets its id
+        return value
 
     def fields(self, handle: Handle, keys: Sequence[FieldKey]) -> dict[FieldKey, float]:
         """Return field values, and record which were left out."""
-        found: dict[FieldKey, float] = self.__getattr__("fields")(handle, keys)
-        self._of((handle,)).answered.update(_source(key) for key in found)
-        left_out = [key for key in keys if key not in found]
+        values: dict[FieldKey, float] = self.__getattr__("fields")(handle, keys)
+        self._of((handle,)).answered.update(_source(key) for key in values)
+        left_out = [key for key in keys if key not in values]
         for key, reason in self._reasons(handle, left_out).items():
             self._note((handle,), _source(key), reason)
-        return found
+        return values
 
     def numbers(self, handle: Handle, calls: Sequence[NumberCall]) -> Callable[[], list[int | NvmlError]]:
         """Return the reader of these calls; each of its looks notes those that failed."""
@@ -106,8 +106,8 @@ class Recording:
         self._of(arguments).why[source] = reason
 
     def _of(self, arguments: Sequence[object]) -> Failures:
-        known = (self._uuids.get(id(argument)) for argument in arguments)
-        uuid = next((entry[1] for entry in known if entry is not None), NODE)
+        uuids = (self._uuids.get(id(argument)) for argument in arguments)
+        uuid = next((entry[1] for entry in uuids if entry is not None), NODE)
         return self.failures.setdefault(uuid, Failures())
 
 
@@ -176,7 +176,7 @@ def _words(reason: str, failed: str) -> str:
 def _first_driver(text: str) -> int:
     """Return the oldest driver release with any of a help text's sources, or 0 if one names no release."""
     since = [_SINCE.search(way) for way in text.split(", else ")]
-    return min(int(found.group(1) or found.group(2)) if found else 0 for found in since)
+    return min(int(match.group(1) or match.group(2)) if match else 0 for match in since)
 
 
 def _sources(family: Family) -> Iterator[str]:

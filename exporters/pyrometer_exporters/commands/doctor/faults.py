@@ -138,8 +138,8 @@ def _missing(report: Report, unclaimed: Sequence[str], on_bus: int) -> Iterator[
 
 def _unclaimed(report: Report, on_bus: Sequence[str]) -> list[str]:
     """Return the addresses on the bus of which no GPU that was read has one."""
-    known = {_short(gpu.pci_bus_id) for gpu in report.gpus if gpu.pci_bus_id}
-    return [address for address in on_bus if _short(address) not in known]
+    claimed = {_short(gpu.pci_bus_id) for gpu in report.gpus if gpu.pci_bus_id}
+    return [address for address in on_bus if _short(address) not in claimed]
 
 
 def _places(report: Report, on_bus: Sequence[str]) -> dict[str, str]:
@@ -148,11 +148,11 @@ def _places(report: Report, on_bus: Sequence[str]) -> dict[str, str]:
     GPUs are asked for by their addresses, in the bus's order. So where each one that was read is at the place of its
     number, one that never was is too.
     """
-    known = {gpu.gpu: gpu.pci_bus_id for gpu in report.gpus if gpu.pci_bus_id}
+    addresses = {gpu.gpu: gpu.pci_bus_id for gpu in report.gpus if gpu.pci_bus_id}
     in_order = dict(zip(map(str, range(len(on_bus))), on_bus, strict=True))
-    ordered = all(_short(in_order.get(gpu, "")) == _short(address) for gpu, address in known.items())
+    ordered = all(_short(in_order.get(gpu, "")) == _short(address) for gpu, address in addresses.items())
     same = {gpu.gpu for gpu in report.gpus} == in_order.keys()
-    return {**in_order, **known} if known and ordered and same else known
+    return {**in_order, **addresses} if addresses and ordered and same else addresses
 
 
 def _unreadable(gpu: GpuStatus, address: str, unclaimed: Sequence[str]) -> Fault:

@@ -103,7 +103,7 @@ def summary_of(path: Path) -> str:
     """
     try:
         with tarfile.open(path) as archive:
-            member = next((one for one in archive if one.isfile() and one.name.endswith(f"/{_SUMMARY}")), None)
+            member = next((entry for entry in archive if entry.isfile() and entry.name.endswith(f"/{_SUMMARY}")), None)
             content = archive.extractfile(member) if member is not None else None
             if content is not None:
                 return content.read(_MOST_SUMMARY).decode(errors="replace")
@@ -295,7 +295,9 @@ def _verdict(parts: Parts) -> str:
 def _found(parts: Parts) -> list[str]:
     if parts.report is None:
         return []
-    faults = [f"- **{one.what}**\n  Next: {one.next_step}. Runbook: {one.alert}." for one in parts.report.faults]
+    faults = [
+        f"- **{fault.what}**\n  Next: {fault.next_step}. Runbook: {fault.alert}." for fault in parts.report.faults
+    ]
     return [*faults, *map(_problem, parts.report.problems)] or ["None."]
 
 

@@ -122,10 +122,10 @@ def compared(readings: Sequence[Readings], theirs: Mapping[str, ET.Element]) -> 
     if len(missing) == len(theirs):
         msg = f"none of the {len(theirs)} GPUs that nvidia-smi reports is read here"
         raise UsageError(msg)
-    found = [Compared(uuid, _UP, "1", "", "only nvidia-smi") for uuid in sorted(missing)]
+    rows = [Compared(uuid, _UP, "1", "", "only nvidia-smi") for uuid in sorted(missing)]
     for labels, up in ours_up:
-        found.extend(_of_gpu(readings, labels["gpu"], up, theirs.get(labels["uuid"])))
-    return found
+        rows.extend(_of_gpu(readings, labels["gpu"], up, theirs.get(labels["uuid"])))
+    return rows
 
 
 def _of_gpu(readings: Sequence[Readings], number: str, up: float, gpu: ET.Element | None) -> Iterator[Compared]:
@@ -142,10 +142,10 @@ def _of_gpu(readings: Sequence[Readings], number: str, up: float, gpu: ET.Elemen
 
 def _instances(gpu: ET.Element) -> dict[str, ET.Element]:
     """Return the GPU instances, each as its first MIG device, since its devices share its memory."""
-    found: dict[str, ET.Element] = {}
+    instances: dict[str, ET.Element] = {}
     for device in gpu.findall("mig_devices/mig_device"):
-        found.setdefault(device.findtext("gpu_instance_id", "").strip(), device)
-    return found
+        instances.setdefault(device.findtext("gpu_instance_id", "").strip(), device)
+    return instances
 
 
 def _text_row(readings: Readings, number: str, gpu: ET.Element, field: Text) -> Compared | None:
@@ -188,9 +188,9 @@ def _number(gpu: ET.Element, field: Field) -> tuple[str, float | None]:
     """Return the field's path in this driver, and its value in our unit, or None if missing or ``N/A``."""
     for path in field.paths:
         numbers = [_one_number(gpu.findtext(part, "").strip(), field) for part in path.split("+")]
-        known = [number for number in numbers if number is not None]
-        if len(known) == len(numbers):
-            return path, sum(known)
+        readable = [number for number in numbers if number is not None]
+        if len(readable) == len(numbers):
+            return path, sum(readable)
     return field.paths[0], None
 
 

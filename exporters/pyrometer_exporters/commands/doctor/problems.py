@@ -74,26 +74,26 @@ def log_problems(report: Report) -> list[str]:
 
 def notes(report: Report, readings: Readings) -> list[str]:
     """List what an operator should know although no alert depends on it."""
-    found = []
+    lines = []
     if has_no_gpus(report):
-        found.append("no NVIDIA GPU on the PCI bus and no driver: this node has no GPUs")
+        lines.append("no NVIDIA GPU on the PCI bus and no driver: this node has no GPUs")
     if report.attribution.cgroups != "readable":
-        found.append(f"cgroups of other processes can't be read ({report.attribution.cgroups}): no job_info")
+        lines.append(f"cgroups of other processes can't be read ({report.attribution.cgroups}): no job_info")
     if hidden := report.attribution.processes.get("hidden"):
-        found.append(f"{hidden} processes on GPUs can't be seen from here: run in the host's PID namespace")
+        lines.append(f"{hidden} processes on GPUs can't be seen from here: run in the host's PID namespace")
     on_bus, presented = report.present.get("pci"), report.present.get("nvml")
     if on_bus is not None and presented is not None and on_bus != presented:
-        found.append(f"the PCI bus has {on_bus} GPUs, the driver lists {presented}")
+        lines.append(f"the PCI bus has {on_bus} GPUs, the driver lists {presented}")
     if divided := [gpu.gpu for gpu in report.gpus if is_divided(readings, gpu.gpu)]:
         lacking = "no utilisation of the whole GPU, so GpuPowerCapOutlier and GpuClockOutlier ignore it"
-        found.append(f"GPU {', '.join(divided)}: divided (MIG), {lacking}")
+        lines.append(f"GPU {', '.join(divided)}: divided (MIG), {lacking}")
     if sampled := [gpu.gpu for gpu in report.gpus if gpu.clock_events.get("hw_thermal") == "sampled"]:
-        found.append(
+        lines.append(
             f"GPU {', '.join(sampled)}: throttling times for heat and power brake are sampled, because driver "
             f"{report.driver['driver']} "
             "has no counters for them, or none with a known field number (575 to 580.65, 580.82 and newer have)"
         )
-    return [*found, *peak_notes(report, readings)]
+    return [*lines, *peak_notes(report, readings)]
 
 
 def _of_needs(report: Report, readings: Readings) -> Iterator[str]:

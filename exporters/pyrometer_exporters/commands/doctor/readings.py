@@ -44,8 +44,8 @@ class Readings:
 
 def driver(readings: Readings) -> dict[str, str]:
     """Return the versions of driver, library and kernel module; empty where unknown."""
-    found = readings.of("pyrometer_gpu_driver_info")
-    return dict(found[0][0]) if found else {"driver": "", "library": "", "kernel_module": ""}
+    entries = readings.of("pyrometer_gpu_driver_info")
+    return dict(entries[0][0]) if entries else {"driver": "", "library": "", "kernel_module": ""}
 
 
 def present(readings: Readings) -> dict[str, int]:
@@ -62,7 +62,7 @@ def gpus(readings: Readings, downs: Mapping[str, Down], failures: Mapping[str, F
         failures: failed calls by UUID, as of :class:`Recording`.
     """
     version = driver(readings)["driver"]
-    found = []
+    statuses = []
     for labels, _up in readings.of("pyrometer_gpu_up"):
         gpu, uuid = labels["gpu"], labels["uuid"]
         info = next(iter(readings.of("pyrometer_gpu_info", gpu=gpu)), ({}, 0.0))[0]
@@ -74,8 +74,8 @@ def gpus(readings: Readings, downs: Mapping[str, Down], failures: Mapping[str, F
         events = {entry["reason"]: entry["method"] for entry, _ in methods}
         model, pci = info.get("model", ""), info.get("pci_bus_id", "")
         reason, detail = (down.reason, down.detail) if down else (None, "")
-        found.append(GpuStatus(gpu, uuid, model, pci, reason, detail, len(has & _names()), events, absent))
-    return sorted(found, key=lambda gpu: (len(gpu.gpu), gpu.gpu))
+        statuses.append(GpuStatus(gpu, uuid, model, pci, reason, detail, len(has & _names()), events, absent))
+    return sorted(statuses, key=lambda gpu: (len(gpu.gpu), gpu.gpu))
 
 
 def is_divided(readings: Readings, gpu: str) -> bool:

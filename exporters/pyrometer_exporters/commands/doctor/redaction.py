@@ -54,7 +54,7 @@ class Redactor:
 
     def learn_page(self, page: str) -> None:
         """Add the values of secret labels of a page of metrics."""
-        self.learn(found["value"] for found in re.finditer(_LABEL, page) if found["name"] in SECRET_LABELS)
+        self.learn(match["value"] for match in re.finditer(_LABEL, page) if match["name"] in SECRET_LABELS)
 
     def pseudonym(self, value: str) -> str:
         """Return a replacement of the same length and shape; the prefix of a GPU's UUID stays."""
@@ -69,12 +69,12 @@ class Redactor:
         plain = self._pattern(_SHAPES)
 
         def inner(text: str) -> str:
-            return plain.sub(lambda found: self.pseudonym(found[0]), text)
+            return plain.sub(lambda match: self.pseudonym(match[0]), text)
 
-        def replaced(found: re.Match[str]) -> str:
-            name, value = found["name"], found["value"]
+        def replaced(match: re.Match[str]) -> str:
+            name, value = match["name"], match["value"]
             if name is None:
-                return self.pseudonym(found[0])
+                return self.pseudonym(match[0])
             return f'{name}="{self.pseudonym(value) if name in SECRET_LABELS else inner(value)}"'
 
         # One pass: what was replaced once must not be replaced again.
@@ -98,5 +98,7 @@ class Redactor:
 
 
 def _replaced(char: str, number: int, *, is_hex: bool) -> str:
-    members = next((one for one in _CLASSES if char in one and (is_hex or len(one) != len("abcdef"))), "")
+    members = next(
+        (letters for letters in _CLASSES if char in letters and (is_hex or len(letters) != len("abcdef"))), ""
+    )
     return members[number % len(members)] if members else char

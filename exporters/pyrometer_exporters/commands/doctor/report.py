@@ -107,23 +107,23 @@ def render(report: Report) -> str:
 
 def _verdict(report: Report) -> str:
     counts = [(len(report.faults), "fault"), (len(report.problems), "problem")]
-    found = [f"{count} {word}{'s' * (count != 1)}" for count, word in counts if count]
-    if not found and not report.gpus:
+    totals = [f"{count} {word}{'s' * (count != 1)}" for count, word in counts if count]
+    if not totals and not report.gpus:
         return "no fault found; without a GPU the GPU alert rules have nothing to check"
-    return ", ".join(found) or "no fault found, and the alert rules have everything they need"
+    return ", ".join(totals) or "no fault found, and the alert rules have everything they need"
 
 
-def _faults(found: Iterable[Fault]) -> Iterator[str]:
-    for fault in found:
+def _faults(faults: Iterable[Fault]) -> Iterator[str]:
+    for fault in faults:
         yield fault.what
         yield f"  next: {fault.next_step} ({fault.alert})"
 
 
 def _laid_out(sections: Iterable[tuple[str, Iterable[str]]]) -> Iterator[str]:
     for title, lines in sections:
-        found = list(lines)
-        if found:
-            yield from ("", title, *(f"  {line}".rstrip() for line in found))
+        body = list(lines)
+        if body:
+            yield from ("", title, *(f"  {line}".rstrip() for line in body))
 
 
 def _driver(report: Report) -> Iterator[str]:
@@ -142,8 +142,8 @@ def _gpus(report: Report) -> Iterator[tuple[str, ...]]:
 
 def _methods(gpu: GpuStatus) -> str:
     methods = list(gpu.clock_events.values())
-    known = [(methods.count(method), word) for method, word in (("counter", "by the driver"), ("sampled", "sampled"))]
-    return ", ".join(f"{count} {word}" for count, word in known if count)
+    tally = [(methods.count(method), word) for method, word in (("counter", "by the driver"), ("sampled", "sampled"))]
+    return ", ".join(f"{count} {word}" for count, word in tally if count)
 
 
 def _absent(gpus: Sequence[GpuStatus]) -> Iterator[tuple[str, ...]]:
@@ -161,9 +161,9 @@ def _range(numbers: Sequence[str]) -> str:
     >>> _range(["0", "1", "2"]), _range(["0", "2"])
     ('0-2', '0,2')
     """
-    known = [int(number) for number in numbers if number.isdecimal()]
-    whole = len(known) > 2 and known == list(range(known[0], known[0] + len(numbers)))
-    return f"{known[0]}-{known[-1]}" if whole else ",".join(numbers)
+    values = [int(number) for number in numbers if number.isdecimal()]
+    whole = len(values) > 2 and values == list(range(values[0], values[0] + len(numbers)))
+    return f"{values[0]}-{values[-1]}" if whole else ",".join(numbers)
 
 
 def _jobs(report: Report) -> Iterator[str]:
@@ -175,16 +175,16 @@ def _jobs(report: Report) -> Iterator[str]:
 
 
 def _links(report: Report) -> Iterator[str]:
-    found = report.links
-    yield f"network ports: {found['ports_up']} up, {found['ports_down']} down"
-    yield f"NVLinks: {found['nvlinks_up']} up, {found['nvlinks_down']} down"
+    links = report.links
+    yield f"network ports: {links['ports_up']} up, {links['ports_down']} down"
+    yield f"NVLinks: {links['nvlinks_up']} up, {links['nvlinks_down']} down"
     yield f"training: {report.rings['ranks']} ranks of {report.rings['runs']} runs"
 
 
 def _collectors(report: Report) -> Iterator[tuple[str, ...]]:
-    for found in report.collectors:
-        downs = ", ".join(f"{part} ({reason})" for part, reason in found.down.items())
-        yield found.name, found.state, f"{found.milliseconds:.0f} ms", downs
+    for collector in report.collectors:
+        downs = ", ".join(f"{part} ({reason})" for part, reason in collector.down.items())
+        yield collector.name, collector.state, f"{collector.milliseconds:.0f} ms", downs
 
 
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:

@@ -85,9 +85,9 @@ def _prometheus(stack: Stack) -> Iterator[Finding]:
         if job in jobs:
             yield from _targets(stack.prometheus, job, int(jobs[job]))
         else:
-            known = ", ".join(sorted(filter(None, jobs))[:SHOWN]) or "none at all"
+            job_names = ", ".join(sorted(filter(None, jobs))[:SHOWN]) or "none at all"
             how = rewrite if use else "scrape the same targets a second time with metrics_path /batches"
-            yield Finding("missing", f"Prometheus has no target of job {job} (it has {known})", how)
+            yield Finding("missing", f"Prometheus has no target of job {job} (it has {job_names})", how)
     yield from _rules(stack.prometheus)
     yield from _sending(stack.prometheus)
 
@@ -132,7 +132,7 @@ def _sending(url: str) -> Iterator[Finding]:
         yield Finding("missing", "the heartbeat Watchdog does not fire", "load alert_rules/stack.rules.yaml too")
     active = get_json(url, "/api/v1/alertmanagers")["data"]["activeAlertmanagers"]
     if active:
-        yield Finding("ok", f"Prometheus sends alerts to {_some([str(one['url']) for one in active])}")
+        yield Finding("ok", f"Prometheus sends alerts to {_some([str(receiver['url']) for receiver in active])}")
     else:
         yield Finding(
             "missing", "Prometheus sends alerts nowhere", "add your Alertmanager under alerting: alertmanagers"
@@ -182,8 +182,8 @@ def _grafana(stack: Stack) -> Iterator[Finding]:
 
 
 def _query(url: str, query: str) -> list[tuple[Mapping[str, str], float]]:
-    found = answer(get(url, f"/api/v1/query?query={quote(query)}"))
-    return [(series.labels, series.points[-1][1]) for series in found]
+    document = answer(get(url, f"/api/v1/query?query={quote(query)}"))
+    return [(series.labels, series.points[-1][1]) for series in document]
 
 
 def _samples(text: str) -> dict[str, float]:

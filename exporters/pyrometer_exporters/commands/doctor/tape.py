@@ -286,6 +286,6 @@ def _tape_in(path: Path) -> str:
     if not tarfile.is_tarfile(path):
         return path.read_text(encoding="utf-8")
     with tarfile.open(path) as archive:
-        member = next((one for one in archive if one.isfile() and one.name.endswith(f"/{FILE_NAME}")), None)
+        member = next((entry for entry in archive if entry.isfile() and entry.name.endswith(f"/{FILE_NAME}")), None)
         content = archive.extractfile(member) if member is not None else None
         return content.read(MAX_TAPE_BYTES).decode() if content is not None else ""

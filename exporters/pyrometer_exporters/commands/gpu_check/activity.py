@@ -118,13 +118,15 @@ def _exact(first: Page, second: Page) -> dict[str, float]:
 def _points(report: Report, check: str, pairs: list[tuple[str, float | None, float]]) -> None:
     """Record the largest distance of (name, ours, truth) in percentage points."""
     unknown = [name for name, ours, _ in pairs if ours is None]
-    known = [(abs(100 * (ours - truth)), name, ours, truth) for name, ours, truth in pairs if ours is not None]
-    if not known:
+    distances = [(abs(100 * (ours - truth)), name, ours, truth) for name, ours, truth in pairs if ours is not None]
+    if not distances:
         report.skipped(check, "the exporter has no such value here: no GPM on this GPU (before Hopper, or MIG)")
         return
-    worst, name, ours, truth = max(known)
-    told = f"{worst:.1f} points at most ({name}: {100 * ours:.1f} for {100 * truth:.1f} %)"
-    report.passed(check, told, ok=worst <= _POINTS and not unknown, note=f"absent in {len(unknown)}" if unknown else "")
+    worst, name, ours, truth = max(distances)
+    measured = f"{worst:.1f} points at most ({name}: {100 * ours:.1f} for {100 * truth:.1f} %)"
+    report.passed(
+        check, measured, ok=worst <= _POINTS and not unknown, note=f"absent in {len(unknown)}" if unknown else ""
+    )
 
 
 def _sm(report: Report, rows: list[dict[str, Any]]) -> None:
@@ -135,10 +137,10 @@ def _tensor(report: Report, rows: list[dict[str, Any]], device: tuple[float, int
     if device is None:
         report.skipped("tensor", "the tensor cores' FLOPs per cycle aren't known for this GPU")
         return
-    each, multiprocessors = device
+    flops_per_cycle, multiprocessors = device
     pairs = []
     for row in rows:
-        most = each * multiprocessors * row["sm_clock_mhz"] * 1e6
+        most = flops_per_cycle * multiprocessors * row["sm_clock_mhz"] * 1e6
         pairs.append((row["phase"]["name"], row["tensor"], row["truth"]["flops"] / most if most else 0.0))
     _points(report, "tensor", pairs)
 
@@ -190,8 +192,10 @@ def _pcie(report: Report, row: dict[str, Any]) -> None:
     if ours is None:
         report.skipped("pcie", "the exporter has no PCIe counters here")
         return
-    told = f"{ours / 1e9:.2f} GB for {truth / 1e9:.2f} ({100 * (ours / truth - 1):+.1f} %)"
-    report.passed("pcie", told, ok=abs(ours / truth - 1) <= _PCIE_SHARE, note="headers of PCIe's packets are counted")
+    measured = f"{ours / 1e9:.2f} GB for {truth / 1e9:.2f} ({100 * (ours / truth - 1):+.1f} %)"
+    report.passed(
+        "pcie", measured, ok=abs(ours / truth - 1) <= _PCIE_SHARE, note="headers of PCIe's packets are counted"
+    )
 
 
 EXPERIMENT = Experiment("c", "Activity", 95, CHECKS, run)

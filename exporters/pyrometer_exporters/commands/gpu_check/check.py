@@ -107,11 +107,11 @@ def lines(path: Path) -> Iterator[dict[str, Any]]:
 
 def results(folder: Path) -> list[Result]:
     """Return the results in a folder, the latest of each check, in the order in which they came first."""
-    found = {}
+    latest = {}
     for line in lines(folder / RESULTS):
         if "check" in line:
-            found[line["experiment"], line["check"]] = Result(**line)
-    return list(found.values())
+            latest[line["experiment"], line["check"]] = Result(**line)
+    return list(latest.values())
 
 
 def machine(folder: Path) -> dict[str, Any]:

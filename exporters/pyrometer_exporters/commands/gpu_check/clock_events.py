@@ -137,14 +137,14 @@ def _compare(
     scatter: Mapping[str, float] = MappingProxyType({}),
 ) -> None:
     """Compare our seconds with the least and the most that they can be by another count."""
-    wrong, told = [], []
+    wrong, pairs = [], []
     for reason, (least, most) in theirs.items():
         apart = max(least - ours[reason], ours[reason] - most)
         if most or ours[reason]:
-            told.append(f"{reason} {ours[reason]:.2f} / {(least + most) / 2:.2f} s")
+            pairs.append(f"{reason} {ours[reason]:.2f} / {(least + most) / 2:.2f} s")
         if apart > max(_SHARE * most, _SLACK_SECONDS, 3 * scatter.get(reason, 0.0)):
             wrong.append(reason)
-    measured = ", ".join(told) or "no reason on either side"
+    measured = ", ".join(pairs) or "no reason on either side"
     report.passed(check, measured, ok=not wrong, note=f"apart: {', '.join(wrong)}" if wrong else "ours / theirs")
 
 

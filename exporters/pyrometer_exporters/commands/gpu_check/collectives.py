@@ -73,9 +73,9 @@ def _ask(report: Report, address: tuple[str, int]) -> None:
     recorded = {form: _recorded(address, form) for form in ("text", "json")}
     report.raw("RAS, as sent and received", recorded)
     greeting = recorded["text"].get("greeting", "")
-    kinds = [form for form, one in recorded.items() if one.get("status")]
-    told = f"{greeting or 'no greeting'}; {', '.join(kinds) or recorded['text'].get('error', 'no answer')}"
-    report.passed("ras_text", told, ok="text" in kinds and greeting.upper().startswith("SERVER PROTOCOL"))
+    kinds = [form for form, communicator in recorded.items() if communicator.get("status")]
+    measured = f"{greeting or 'no greeting'}; {', '.join(kinds) or recorded['text'].get('error', 'no answer')}"
+    report.passed("ras_text", measured, ok="text" in kinds and greeting.upper().startswith("SERVER PROTOCOL"))
     try:
         with Conversation(Address(*address), time.monotonic() + 15) as conversation:
             form, chunks = conversation.status()
@@ -83,29 +83,29 @@ def _ask(report: Report, address: tuple[str, int]) -> None:
     except (NobodyListensError, PartError) as error:
         report.passed("ras", f"{type(error).__name__}: {error}", ok=False)
         return
-    sizes = [one.size for one in snapshot.communicators]
-    told = f"NCCL {snapshot.version or 'of unknown version'}, {form}: communicators of {sizes or 'none'} ranks"
-    report.passed("ras", told, ok=bool(sizes) and set(sizes) == {1})
+    sizes = [communicator.size for communicator in snapshot.communicators]
+    measured = f"NCCL {snapshot.version or 'of unknown version'}, {form}: communicators of {sizes or 'none'} ranks"
+    report.passed("ras", measured, ok=bool(sizes) and set(sizes) == {1})
 
 
 def _recorded(address: tuple[str, int], form: str) -> dict[str, str]:
     """Return what the socket says, line by line and then to its end, without our client's code."""
-    found: dict[str, str] = {}
+    answers: dict[str, str] = {}
     try:
         with socket.create_connection(address, 3) as connection, connection.makefile("rwb") as file:
             connection.settimeout(15)
             for name, line in (*_OPENING, ("format", f"SET FORMAT {form}")):
                 file.write(f"{line}\n".encode())
                 file.flush()
-                found[name] = file.readline().decode(errors="replace").strip()
-            if form == "json" and found["format"].upper() != "OK":
-                return found
+                answers[name] = file.readline().decode(errors="replace").strip()
+            if form == "json" and answers["format"].upper() != "OK":
+                return answers
             file.write(b"VERBOSE STATUS\n" if form == "text" else b"STATUS\n")
             file.flush()
-            found["status"] = file.read(1 << 20).decode(errors="replace")
+            answers["status"] = file.read(1 << 20).decode(errors="replace")
     except OSError as error:
-        found["error"] = f"{type(error).__name__}: {error}"
-    return found
+        answers["error"] = f"{type(error).__name__}: {error}"
+    return answers
 
 
 def _hanging(place: Place, report: Report, folder: Path) -> None:
@@ -117,8 +117,8 @@ def _hanging(place: Place, report: Report, folder: Path) -> None:
         status = rank.wait(_HANG_SECONDS)
     dumps = sorted(folder.glob("dump_*"))
     report.raw("hang", {"status": status, "started": started, "files": [path.name for path in dumps]})
-    said = {"status": status, **started}
-    _dump(_Dump(place, "hang_dump", HANG_DUMP, said), report, dumps[0] if dumps else None)
+    last_line = {"status": status, **started}
+    _dump(_Dump(place, "hang_dump", HANG_DUMP, last_line), report, dumps[0] if dumps else None)
 
 
 class _Dump(NamedTuple):
@@ -147,11 +147,11 @@ def _dump(dump: _Dump, report: Report, path: Path | None) -> None:
         return
     states = [entry.get("state") for entry in entries]
     last = states[-1] if states else "none"
-    told = f"{len(states)} collectives, {states.count('completed')} completed, the last {last}"
+    measured = f"{len(states)} collectives, {states.count('completed')} completed, the last {last}"
     if dump.place.stand_in:  # gloo's collectives stay scheduled in it
-        report.passed(check, told, ok=bool(states), note="gloo's recorder doesn't follow what completes")
+        report.passed(check, measured, ok=bool(states), note="gloo's recorder doesn't follow what completes")
         return
-    report.passed(check, told, ok=bool(states) and (last == "completed") == (check == "run_dump"))
+    report.passed(check, measured, ok=bool(states) and (last == "completed") == (check == "run_dump"))
 
 
 class _Plain(pickle.Unpickler):
@@ -172,9 +172,9 @@ def load_dump(data: bytes) -> Any:  # noqa: ANN401  of plain values
 
 
 def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
 
 
 def rank(place: Place, *, folder: str) -> None:
@@ -220,10 +220,10 @@ def _settle(torch: Any, device: str) -> None:  # noqa: ANN401
 
 def dump(torch: Any, folder: Path, name: str) -> dict[str, str]:  # noqa: ANN401
     """Write Flight Recorder's dump, by the name that this PyTorch has for it."""
-    found = torch._C._distributed_c10d  # noqa: SLF001  there is no public one
+    recorder = torch._C._distributed_c10d  # noqa: SLF001  there is no public one
     for function in ("_dump_nccl_trace", "_dump_fr_trace"):
         try:
-            data = getattr(found, function)()
+            data = getattr(recorder, function)()
         except (AttributeError, RuntimeError, TypeError):
             continue
         if isinstance(data, str):

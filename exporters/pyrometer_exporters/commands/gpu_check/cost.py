@@ -46,11 +46,13 @@ def run(place: Place, report: Report) -> None:
         _event_wait(place, report)
         rest_busy = _busy(place, report, ours)
         rest = costs["rest"]
-        told = f"{rest:.2f} / " + ("not measured" if rest_busy is None else f"{rest_busy:.2f}") + " % of a core"
+        measured = f"{rest:.2f} / " + ("not measured" if rest_busy is None else f"{rest_busy:.2f}") + " % of a core"
         if place.stand_in:  # a simulated driver's answer costs more than the sampler's whole round on a real one
-            report.skipped("sampler", f"{told}, most of it the simulated driver's, Python in the exporter's process")
+            report.skipped(
+                "sampler", f"{measured}, most of it the simulated driver's, Python in the exporter's process"
+            )
         else:
-            report.passed("sampler", told, ok=max(rest, rest_busy or 0.0) <= _SAMPLER_PERCENT)
+            report.passed("sampler", measured, ok=max(rest, rest_busy or 0.0) <= _SAMPLER_PERCENT)
         memory = ours.rss_megabytes()
         report.passed("memory", f"{memory:.1f} MB", ok=memory <= _RSS_MEGABYTES)
 
@@ -83,12 +85,12 @@ def _awake(report: Report, without: dict[str, Any], with_us: dict[str, Any]) -> 
     if without["watts"] is None or with_us["watts"] is None:
         report.skipped("awake", "this GPU counts no energy")
         return
-    told = " / ".join(
-        f"{one['watts']:.1f} W, P{one['p_state'] if one['p_state'] is not None else '?'}, {one['sm_clock_mhz']} MHz"
-        for one in (without, with_us)
+    measured = " / ".join(
+        f"{gpu['watts']:.1f} W, P{gpu['p_state'] if gpu['p_state'] is not None else '?'}, {gpu['sm_clock_mhz']} MHz"
+        for gpu in (without, with_us)
     )
     same = all(without[name] == with_us[name] for name in ("p_state", "sm_clock_mhz"))
-    report.passed("awake", told, ok=same and with_us["watts"] - without["watts"] <= _WATTS)
+    report.passed("awake", measured, ok=same and with_us["watts"] - without["watts"] <= _WATTS)
 
 
 def _scraped_idle(place: Place, ours: Exporter, costs: dict[str, Any]) -> None:
@@ -107,14 +109,14 @@ def _rest(ours: Exporter, seconds: float) -> float:
 
 def _scrapes(ours: Exporter, interval: float, count: int, rest: float) -> list[tuple[float, float]]:
     """Return (CPU, wall) in ms of each scrape, the sampler's share subtracted."""
-    found = []
+    costs = []
     for _ in range(count):
         time.sleep(interval)
         cpu, begin = ours.cpu_seconds(), time.monotonic()
         page = ours.scrape()
         took = time.monotonic() - begin
-        found.append((1e3 * (ours.cpu_seconds() - cpu) - 10 * rest * took, 1e3 * page.seconds))
-    return found
+        costs.append((1e3 * (ours.cpu_seconds() - cpu) - 10 * rest * took, 1e3 * page.seconds))
+    return costs
 
 
 def _scrape_checks(report: Report, costs: dict[str, Any]) -> None:
@@ -122,12 +124,14 @@ def _scrape_checks(report: Report, costs: dict[str, Any]) -> None:
         _scrape_check(report, check, costs[check])
 
 
-def _scrape_check(report: Report, check: str, found: list[tuple[float, float]]) -> None:
-    report.raw(check, found)
-    cpu, wall = ([one[place] for one in found] for place in (0, 1))
+def _scrape_check(report: Report, check: str, costs: list[tuple[float, float]]) -> None:
+    report.raw(check, costs)
+    cpu, wall = ([cost[place] for cost in costs] for place in (0, 1))
     p50 = statistics.median(cpu)
-    told = f"CPU p50 {p50:.1f}, max {max(cpu):.1f} ms; wall p50 {statistics.median(wall):.1f}, max {max(wall):.1f} ms"
-    report.passed(check, told, ok=p50 <= _SCRAPE_MILLISECONDS)
+    measured = (
+        f"CPU p50 {p50:.1f}, max {max(cpu):.1f} ms; wall p50 {statistics.median(wall):.1f}, max {max(wall):.1f} ms"
+    )
+    report.passed(check, measured, ok=p50 <= _SCRAPE_MILLISECONDS)
 
 
 def _event_wait(place: Place, report: Report) -> None:
@@ -142,8 +146,8 @@ def _event_wait(place: Place, report: Report) -> None:
             report.skipped("event_wait", f"no events here: {error}")
             return
     report.raw("event wait, ms", {"0": took, "1": longer})
-    told = f"p50 {statistics.median(took):.3f}, max {max(took):.3f} ms; for 1 ms {statistics.median(longer):.3f} ms"
-    report.passed("event_wait", told, ok=statistics.median(took) < 1)
+    measured = f"p50 {statistics.median(took):.3f}, max {max(took):.3f} ms; for 1 ms {statistics.median(longer):.3f} ms"
+    report.passed("event_wait", measured, ok=statistics.median(took) < 1)
 
 
 def _waited(events: object, milliseconds: int) -> float:
@@ -176,7 +180,7 @@ def _busy(place: Place, report: Report, ours: Exporter) -> float | None:
 
 def _windows(place: Place, ours: Exporter) -> list[tuple[float, float, bool]]:
     """Return (begin, end, whether the exporter ran), in turns; it is stopped by a signal, and scraped when it runs."""
-    found = []
+    windows = []
     for number in range(2 * _PAIRS):
         running = number % 4 in (0, 3)  # on off off on: what drifts falls on both alike
         os.kill(ours.pid, signal.SIGCONT if running else signal.SIGSTOP)
@@ -184,9 +188,9 @@ def _windows(place: Place, ours: Exporter) -> list[tuple[float, float, bool]]:
         if running:
             ours.scrape()
         time.sleep(max(0.0, begin + place.seconds(_PAIR_SECONDS) - time.monotonic()))
-        found.append((begin, time.monotonic(), running))
+        windows.append((begin, time.monotonic(), running))
     os.kill(ours.pid, signal.SIGCONT)
-    return found
+    return windows
 
 
 def _training(report: Report, windows: list[tuple[float, float, bool]], periods: list[tuple[float, float]]) -> None:
@@ -196,9 +200,9 @@ def _training(report: Report, windows: list[tuple[float, float, bool]], periods:
         means.append((running, statistics.fmean(steps) if steps else None))
     report.raw("mean step, s, and whether the exporter ran", means)
     shares = []
-    for (running, one), (_, other) in zip(means[::2], means[1::2], strict=True):
-        if one and other:
-            on, off = (one, other) if running else (other, one)
+    for (running, first), (_, second) in zip(means[::2], means[1::2], strict=True):
+        if first and second:
+            on, off = (first, second) if running else (second, first)
             shares.append(100 * (on / off - 1))
     if not shares:
         report.skipped("training", "no steps fell into the windows")
@@ -209,11 +213,11 @@ def _training(report: Report, windows: list[tuple[float, float, bool]], periods:
 def judge_pairs(report: Report, check: str, shares: list[float], most: float) -> None:
     """Record by how many percent one of each pair was longer; undecided where the interval has the limit in it."""
     low, high = interval(shares)
-    told = f"{statistics.median(shares):+.3f} % (95 %: {low:+.3f} to {high:+.3f}), {len(shares)} pairs"
+    measured = f"{statistics.median(shares):+.3f} % (95 %: {low:+.3f} to {high:+.3f}), {len(shares)} pairs"
     if low <= most < high:
-        report.skipped(check, f"undecided, the machine was too noisy: {told}")
+        report.skipped(check, f"undecided, the machine was too noisy: {measured}")
     else:
-        report.passed(check, told, ok=high <= most)
+        report.passed(check, measured, ok=high <= most)
 
 
 def interval(values: list[float]) -> tuple[float, float]:

@@ -34,7 +34,7 @@ class Page:
     def samples(self, name: str, **labels: str) -> list[tuple[dict[str, str], float]]:
         """Return the series of a name that have these labels."""
         wanted = labels.items()
-        return [(found, value) for found, value in self._values.get(name, ()) if wanted <= found.items()]
+        return [(labelled, value) for labelled, value in self._values.get(name, ()) if wanted <= labelled.items()]
 
     def value(self, name: str, **labels: str) -> float | None:
         """Return the first series of a name that has these labels."""
@@ -96,6 +96,6 @@ def exporter(place: Place, *flags: str, rings: Path | None = None) -> Iterator[E
         (folder / "rings").mkdir()
         paths = [f"--path.rings={rings or folder / 'rings'}", f"--path.state={folder / 'state'}", *place.node_paths()]
         with node_exporter([*paths, *flags], place.exporter_module()) as (pid, port):
-            found = Exporter(pid, port)
-            found.scrape()
-            yield found
+            running = Exporter(pid, port)
+            running.scrape()
+            yield running

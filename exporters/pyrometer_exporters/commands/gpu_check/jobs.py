@@ -40,8 +40,8 @@ def run(place: Place, report: Report) -> None:
     new = {name: during.get(name, 0) - before.get(name, 0) for name in during}
     right = {name: float(name == ("job" if expected else "none")) for name in new}
     note = "hidden: the driver reports numbers of another PID namespace" if new.get("hidden") else ""
-    told = ", ".join(f"{name} {count:+.0f}" for name, count in new.items())
-    report.passed("process", told, ok=new == right, note=note)
+    measured = ", ".join(f"{name} {count:+.0f}" for name, count in new.items())
+    report.passed("process", measured, ok=new == right, note=note)
     report.passed("job", ", ".join(jobs) or "none", ok=(expected in jobs) if expected else not jobs)
     report.passed("ended", f"as before after {took:.1f} s" if after == before else str(after), ok=after == before)
 

@@ -126,11 +126,15 @@ class CudaLoader:
                 marks[-_IN_FLIGHT][2].synchronize()
         marks[-1][2].synchronize()
         took = time.monotonic() - start
-        each = [(at, begin.elapsed_time(end) / 1e3) for at, begin, end in marks]
+        busy_periods = [(at, begin.elapsed_time(end) / 1e3) for at, begin, end in marks]
         # At a duty cycle of 1 the gaps between two periods count as busy where there are none.
         whole = marks[0][1].elapsed_time(marks[-1][2]) / 1e3
         flops = _PRODUCT_FLOPS * count * len(marks)
-        return {"busy": sum(busy for _, busy in each) / max(took, whole), "flops": flops / took, "periods": each}
+        return {
+            "busy": sum(busy for _, busy in busy_periods) / max(took, whole),
+            "flops": flops / took,
+            "periods": busy_periods,
+        }
 
     def _copies(self, seconds: float, size: int, *, on_device: bool) -> dict[str, Any]:
         torch = self._torch

@@ -19,7 +19,7 @@ _PACKAGES = ("torch", "transformers", "lightning", "nvidia-ml-py", "prometheus-c
 
 def describe(place: Place) -> None:
     """Report the machine; ``gpu`` is empty where no driver answers, and ``no_gpu`` has the reason."""
-    found: dict[str, Any] = {
+    described: dict[str, Any] = {
         "stand_in": place.stand_in,
         "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         "gpu": "", "no_gpu": "",
@@ -33,10 +33,10 @@ def describe(place: Place) -> None:
     }  # fmt: skip
     try:
         with place.nvml() as handle:
-            found.update(_gpu(handle))
+            described.update(_gpu(handle))
     except (pynvml.NVMLError, OSError) as error:
-        found["no_gpu"] = str(error)
-    say(**found)
+        described["no_gpu"] = str(error)
+    say(**described)
 
 
 def _gpu(handle: Any) -> dict[str, Any]:  # noqa: ANN401  NVML's
@@ -54,10 +54,10 @@ def _gpu(handle: Any) -> dict[str, Any]:  # noqa: ANN401  NVML's
 
 def _asked(function: str, *arguments: Any) -> Any:  # noqa: ANN401  whatever NVML answers
     try:
-        found = getattr(pynvml, function)(*arguments)
+        answer = getattr(pynvml, function)(*arguments)
     except (pynvml.NVMLError, AttributeError):
         return None
-    return found.decode() if isinstance(found, bytes) else found
+    return answer.decode() if isinstance(answer, bytes) else answer
 
 
 def _version(name: str) -> str:

@@ -97,7 +97,11 @@ def check(flags: argparse.Namespace, kind: type[Place]) -> int:
     for old in (RESULTS, RAW, LOG):
         (folder / old).unlink(missing_ok=True)
     with kind.made(folder, _SHORT if flags.short else 1.0) as place:
-        _run_all(place, [one for one in EXPERIMENTS if not flags.only or one.letter in flags.only], begin)
+        _run_all(
+            place,
+            [experiment for experiment in EXPERIMENTS if not flags.only or experiment.letter in flags.only],
+            begin,
+        )
     every = results(folder)
     measured = [result for result in every if result.passed is not None]
     failed = [result for result in measured if not result.passed]
@@ -167,7 +171,7 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
 
 def _run_here(letter: str, place: Place) -> int:
     """Run one experiment in this process."""
-    experiment = next(one for one in EXPERIMENTS if one.letter == letter)
+    experiment = next(listed for listed in EXPERIMENTS if listed.letter == letter)
     report = Report(place.folder, experiment)
     try:
         experiment.run(place, report)
@@ -180,10 +184,10 @@ def _run_here(letter: str, place: Place) -> int:
 
 
 def _print(place: Place, experiment: Experiment, passed: float) -> None:
-    found = {one.check: one for one in results(place.folder) if one.experiment == experiment.letter}
+    by_check = {result.check: result for result in results(place.folder) if result.experiment == experiment.letter}
     sys.stdout.write(f"\n{experiment.letter}  {experiment.title}, done after {passed:.0f} s\n")
     for check in experiment.checks:
-        result = found[check.name]
+        result = by_check[check.name]
         sys.stdout.write(f"   {check.what}\n     expected {check.expected}\n")
         if result.passed is not None:
             sys.stdout.write(f"     measured {result.measured}\n")

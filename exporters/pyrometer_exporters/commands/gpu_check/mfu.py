@@ -77,8 +77,8 @@ class Bench:
         self._report, self._rings = report, rings
         self._training = training = Training(place)
         self._model = training.torch.cuda.get_device_name() if training.device == "cuda" else ""
-        known = peak_flops(self._model, "bf16")
-        self._peak = known or CPU_PEAK
+        listed = peak_flops(self._model, "bf16")
+        self._peak = listed or CPU_PEAK
         self._warm()
 
     def peak_known(self) -> None:
@@ -86,9 +86,9 @@ class Bench:
         if not self._model:
             self._report.skipped("peak", "no GPU")
             return
-        known = peak_flops(self._model, "bf16")
-        told = f"{self._model}: {'unknown' if known is None else f'{known / 1e12:g} TFLOP/s'}"
-        self._report.passed("peak", told, ok=known is not None)
+        peak = peak_flops(self._model, "bf16")
+        measured = f"{self._model}: {'unknown' if peak is None else f'{peak / 1e12:g} TFLOP/s'}"
+        self._report.passed("peak", measured, ok=peak is not None)
 
     def plain(self) -> None:
         """Train with ``with run.step()``, which never waits for the GPU."""
@@ -96,7 +96,7 @@ class Bench:
         self._mfu("plain", marks, records)
         ours = [(record.end - record.start) / 1e9 for record in records][_SETTLE:]
         theirs = self._training.between(marks)[_SETTLE:]
-        ratios = sorted(one / other for one, other in zip(ours, theirs, strict=True))
+        ratios = sorted(recorded / event for recorded, event in zip(ours, theirs, strict=True))
         self._report.raw("steps, s", {"ours": ours, "events": theirs})
         low, middle, high = (ratios[round(share * (len(ratios) - 1))] for share in (0.05, 0.5, 0.95))
         self._report.passed("steps", f"{low:.3f}, {middle:.3f}, {high:.3f}", ok=abs(middle - 1) <= 0.01)
@@ -113,7 +113,7 @@ class Bench:
         marks, records = self._in_steps("slow-step", step)
         seconds = [(record.end - record.start) / 1e9 for record in records]
         usual = statistics.median(seconds)
-        late = [1e3 * (one - usual) for one in seconds]
+        late = [1e3 * (step_seconds - usual) for step_seconds in seconds]
         worst = max(range(_SETTLE, len(late)), key=lambda number: late[number])
         self._report.raw("slow step", {"slow": slow, "ours": seconds, "events": self._training.between(marks)})
         near = ", ".join(f"{number - slow:+d}: {late[number]:+.0f} ms" for number in range(slow - 1, slow + 4))
@@ -220,8 +220,8 @@ class Bench:
         by_hand = self._training.flops_per_step * len(theirs) / sum(theirs) / self._peak
         self._report.raw(f"{check}: MFU", {"ours": ours, "by hand": by_hand, "steps": len(settled), "events": theirs})
         apart = 100 * (ours / by_hand - 1)
-        told = f"{ours:.4f} for {by_hand:.4f} ({apart:+.2f} %)"
-        self._report.passed(check, told, ok=abs(apart) <= 100 * _SHARE)
+        measured = f"{ours:.4f} for {by_hand:.4f} ({apart:+.2f} %)"
+        self._report.passed(check, measured, ok=abs(apart) <= 100 * _SHARE)
 
     def _rank(self) -> Rank:
         (path, *_) = sorted(self._rings.glob("*.ring"))

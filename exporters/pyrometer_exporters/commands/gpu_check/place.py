@@ -167,11 +167,11 @@ class Child:
         Raises:
             RuntimeError: it has ended.
         """
-        found = next(self.lines(), None)
-        if found is None:
+        answer = next(self.lines(), None)
+        if answer is None:
             msg = f"a program ended with status {self._process.wait()} instead of answering"
             raise RuntimeError(msg)
-        return found
+        return answer
 
     def go(self) -> None:
         """Let it continue: it waits for a line."""

@@ -40,11 +40,11 @@ def run(place: Place, report: Report) -> None:
             place.show_rest()
     report.raw("MFU and tensor activity", rows)
     report.passed("unknown", f"{unknown:.0f} series", ok=unknown == 1)
-    known = [row for row in rows if row["tensor"] is not None]
-    if not known:
+    with_tensor = [row for row in rows if row["tensor"] is not None]
+    if not with_tensor:
         report.skipped_rest("the exporter has no tensor activity here: no GPM on this GPU (before Hopper, or MIG)")
         return
-    _judge(report, known)
+    _judge(report, with_tensor)
 
 
 def _trained(place: Place, rings: Path) -> tuple[list[dict[str, Any]], float]:
@@ -101,17 +101,17 @@ def _most(place: Place, tensor: float | None, clock: float | None, peak: float) 
     device = capability(place)
     if tensor is None or clock is None or device is None:
         return tensor
-    each, multiprocessors = device
-    return tensor if place.stand_in else tensor * each * multiprocessors * clock * 1e6 / peak
+    flops_per_cycle, multiprocessors = device
+    return tensor if place.stand_in else tensor * flops_per_cycle * multiprocessors * clock * 1e6 / peak
 
 
 def _judge(report: Report, rows: list[dict[str, Any]]) -> None:
     shares = [row["mfu"] / max(row["most"], 1e-9) for row in rows]
-    told = f"MFU is {min(shares):.2f} to {max(shares):.2f} of it, in {len(rows)} rounds"
-    report.passed("bound", told, ok=max(shares) <= _SLACK)
+    measured = f"MFU is {min(shares):.2f} to {max(shares):.2f} of it, in {len(rows)} rounds"
+    report.passed("bound", measured, ok=max(shares) <= _SLACK)
     doubled = [2 * row["mfu"] / max(row["tensor_clock"], 1e-9) for row in rows]
-    told = f"{min(doubled):.2f} to {max(doubled):.2f} of it"
-    report.passed("wrong_peak", told, ok=min(doubled) > _NOTICED)
+    measured = f"{min(doubled):.2f} to {max(doubled):.2f} of it"
+    report.passed("wrong_peak", measured, ok=min(doubled) > _NOTICED)
 
 
 EXPERIMENT = Experiment("e", "Plausibility", 60, CHECKS, run)
