@@ -40,6 +40,8 @@ UNNAMED: Json = {"legend": True, "tooltip": False, "viz": False}
 LOST_TIME: Steps = ((None, palette.QUIET), (0.05, palette.WATCH), (0.1, palette.BAD), (0.2, palette.WORST))
 # A run's MFU relative to its best: below 85 % TrainMfuDropped pages.
 KEPT: Steps = ((None, palette.WORST), (0.7, palette.BAD), (0.85, palette.WATCH), (0.95, palette.QUIET))
+# Steps from the median of a rail: 1 is worth a look.
+DEVIATION: Steps = ((None, palette.QUIET), (1, palette.WATCH), (2, palette.BAD), (3, palette.WORST))
 # Tables of rows times columns, each cell in the colour of its state; and their first column, which names the row.
 CELLS: Json = {
     "align": "center",
@@ -236,9 +238,10 @@ def _saying(words: str, settings: Mapping[str, Any]) -> Json:
     return {**settings, **width, "mappings": [NO_DATA_MAPPING, proof.mapping(words), *others], "links": []}
 
 
-def coloured(mode: str = "basic") -> Json:
-    """Return a table column whose cells are coloured by their state."""
-    return {"custom.cellOptions": {"type": "color-background", "mode": mode, "applyToRow": False}}
+def coloured(steps: Steps = (), mode: str = "basic") -> Json:
+    """Return a table column whose cells are coloured by their state, by steps of its own where it has some."""
+    cell = {"custom.cellOptions": {"type": "color-background", "mode": mode, "applyToRow": False}}
+    return cell | (thresholds(steps) if steps else {})
 
 
 def matrix(row: str, column: str, *between: Json, renamed: Json | None = None, first: Sequence[str] = ()) -> list[Json]:
@@ -394,3 +397,7 @@ def state(value: str, text: str, colour: str, index: int) -> Json:
 def note(title: str, reading: Reading, markdown: str, *, span: int = 8) -> Panel:
     """Return a text panel."""
     return Panel(title, "text", reading, options={"content": markdown}, span=span)
+
+
+# Of what answers, 1, or does not, 0.
+ANSWERS = (NO_DATA_MAPPING, state("0", "no", palette.WORST, 1), state("1", "yes", palette.QUIET, 2))

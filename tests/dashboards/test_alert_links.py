@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.dashboards.planted import answer, expression
+from tests.dashboards.planted import answer, expression, gives
 from tools.board_lint import finding, links
 from tools.board_lint.finding import LintContext
 
@@ -54,8 +54,7 @@ def test_an_alert_leads_to_its_part_and_without_one_to_its_board(what: str, tmp_
     asked = f"max by (to, to_node, to_run, book) ({expression('alerts', FIRING)} and on (alertname) ALERTS{{{own}}})"
     there = {"to": to, "to_node": to_node, "to_run": to_run}
     names = ", ".join(f'{label}="pyrometer-{value}"' for label, value in there.items())
-    samples = [{"labels": f'{{book="runbook", {names}}}', "value": 1200}]
-    assert answer(tmp_path, series, [{"expr": asked, "exp_samples": samples}]) == ""
+    assert answer(tmp_path, series, [gives(asked, (f'{{book="runbook", {names}}}', 1200))]) == ""
 
 
 def _boards() -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.dashboards.planted import answer, expression, healthy
+from tests.dashboards.planted import answer, expression, gives, healthy
 
 OTHER = 'cluster="c2"'
 # GPU 3 of a node is lost, and the exporter of another is silent: in the second cluster only.
@@ -28,15 +28,15 @@ def series() -> dict[str, str]:
 
 
 def rows(query: int, **values: float) -> dict[str, object]:
-    samples = [{"labels": f'{{cluster="{name}"}}', "value": value} for name, value in values.items()]
-    return {"expr": f"max by (cluster) ({expression('clusters', TITLE, query)})", "exp_samples": samples}
+    samples = ((f'{{cluster="{name}"}}', value) for name, value in values.items())
+    return gives(f"max by (cluster) ({expression('clusters', TITLE, query)})", *samples)
 
 
 def test_each_cluster_has_its_own_row(tmp_path: Path) -> None:
     cause = expression("clusters", TITLE, 8)
     named = [
-        {"labels": '{cluster="c1", cause="link"}', "value": 300},
-        {"labels": '{cluster="c2", cause="heat"}', "value": 600},
+        ('{cluster="c1", cause="link"}', 300),
+        ('{cluster="c2", cause="heat"}', 600),
     ]
     tests = [
         rows(0, c1=3, c2=3),
@@ -44,6 +44,6 @@ def test_each_cluster_has_its_own_row(tmp_path: Path) -> None:
         rows(2, c1=6, c2=6),
         rows(3, c1=0, c2=1),
         rows(7, c1=1, c2=2),
-        {"expr": cause, "exp_samples": named},
+        gives(cause, *named),
     ]
     assert answer(tmp_path, series(), tests) == ""

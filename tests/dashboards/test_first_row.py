@@ -42,8 +42,7 @@ def standing(gone: int) -> Series:
 def test_a_run_that_stands_still_names_who_fell_silent_first(board: str, title: str, tmp_path: Path) -> None:
     asked = f"max by (node, rank, who) ({expression(board, title, run='r')})"
     labels = '{node="gpu-043", rank="5", who="gpu-043 rank 5"}'
-    tests = [gives(asked, (labels, 1))]
-    assert answer(tmp_path, standing(gone=5), tests) == ""
+    assert answer(tmp_path, standing(gone=5), [gives(asked, (labels, 1))]) == ""
 
 
 def died(first: int) -> dict[str, str]:
@@ -62,15 +61,13 @@ def died(first: int) -> dict[str, str]:
 def test_a_run_that_died_names_who_died_first(board: str, title: str, tmp_path: Path) -> None:
     asked = f"max by (node, rank, who) ({expression(board, title, run='r')})"
     labels = '{node="gpu-043", rank="5", who="gpu-043 rank 5 died first"}'
-    tests = [gives(asked, (labels, 1))]
-    assert answer(tmp_path, died(first=5), tests) == ""
+    assert answer(tmp_path, died(first=5), [gives(asked, (labels, 1))]) == ""
 
 
 def test_the_rank_that_died_first_is_in_the_table_of_ranks(tmp_path: Path) -> None:
     asked = expression("training-run", "Where the ranks are now", run="r")
     labels = '{cluster="c1", node="gpu-043", run="r", rank="5", part="died first"}'
-    tests = [gives(asked, (labels, 1200 - 602))]
-    assert answer(tmp_path, died(first=5), tests) == ""
+    assert answer(tmp_path, died(first=5), [gives(asked, (labels, 1200 - 602))]) == ""
 
 
 def test_in_a_hang_the_rank_whose_process_is_gone_is_first_among_those_that_wait(tmp_path: Path) -> None:
@@ -98,24 +95,19 @@ def test_steps_are_those_of_the_run_that_fell_and_not_of_the_slower_one(tmp_path
     }
     asked = expression("overview", "Steps", run=".+")
     labels = 'run:pyrometer_train_steps:rate1m{cluster="c1", run="r"}'
-    tests = [gives(asked, (labels, 0.5))]
-    assert answer(tmp_path, series, tests) == ""
+    assert answer(tmp_path, series, [gives(asked, (labels, 0.5))]) == ""
 
 
 def test_mfu_is_compared_with_the_best_of_hours_where_the_week_knows_nothing_better(tmp_path: Path) -> None:
     asked = expression("overview", "MFU, 7 days", run=".+")
-    samples = [{"labels": '{run="r"}', "value": 0.75}]
-    tests = [{"expr": f"max by (run) ({asked})", "eval_time": "29m", "exp_samples": samples}]
-    assert answer(tmp_path, FALLEN, tests) == ""
+    assert answer(tmp_path, FALLEN, [gives(f"max by (run) ({asked})", ('{run="r"}', 0.75), at="29m")]) == ""
 
 
 @pytest.mark.parametrize(("title", "value"), [("MFU now", 0.3), ("Of its best", 0.75)])
 def test_a_checkpoint_does_not_make_the_mfu_unknown(title: str, value: float, tmp_path: Path) -> None:
     tagged = {f'pyrometer_train_batch_tag{{{where("gpu-041")}, run="r", attempt="1", tag="checkpoint"}}': "_x112 1x8"}
-    samples = [{"labels": "{}", "value": value}]
     asked = f"round({expression('training-run', title, run='r')}, 0.01)"
-    tests = [{"expr": asked, "eval_time": "29m", "exp_samples": samples}]
-    assert answer(tmp_path, FALLEN | tagged, tests) == ""
+    assert answer(tmp_path, FALLEN | tagged, [gives(asked, ("{}", value), at="29m")]) == ""
 
 
 def test_a_node_that_does_not_answer_is_named_and_else_all_answer(tmp_path: Path) -> None:
@@ -123,24 +115,21 @@ def test_a_node_that_does_not_answer_is_named_and_else_all_answer(tmp_path: Path
     dead = {'up{job="node", cluster="c1", node="gpu-042", instance="gpu-042:9935"}': "1x60 0x60"}
     for series, who, share in (({}, "all answer", 1), (dead, "gpu-042", 2 / 3)):
         labels = f'{{cluster="c1", who="{who}"}}'
-        tests = [gives(asked, (labels, share))]
-        assert answer(tmp_path, series, tests) == ""
+        assert answer(tmp_path, series, [gives(asked, (labels, share))]) == ""
 
 
 def test_critical_and_warning_alerts_are_counted_apart(tmp_path: Path) -> None:
     dead = {'up{job="node", cluster="c1", node="gpu-042", instance="gpu-042:9935"}': "1x60 0x60"}
     for query, count in ((0, 0), (1, 1)):
         asked = expression("overview", "Alerts", query)
-        tests = [gives(asked, ("{}", count))]
-        assert answer(tmp_path, dead, tests) == ""
+        assert answer(tmp_path, dead, [gives(asked, ("{}", count))]) == ""
 
 
 def test_a_run_that_stands_still_loses_all_of_its_gpus_and_a_slow_one_its_share(tmp_path: Path) -> None:
     asked = expression("alerts", "Harm")
     for series, lost in ((standing(gone=5), 1), (FALLEN, 0.25), ({}, None)):
-        samples = [] if lost is None else [{"labels": "{}", "value": lost}]
-        tests = [{"expr": f"round({asked}, 0.01)", "eval_time": "29m", "exp_samples": samples}]
-        assert answer(tmp_path, series, tests) == ""
+        samples = [] if lost is None else [("{}", lost)]
+        assert answer(tmp_path, series, [gives(f"round({asked}, 0.01)", *samples, at="29m")]) == ""
 
 
 def test_the_fabrics_table_names_a_flap_before_the_history_has_it(tmp_path: Path) -> None:
@@ -181,8 +170,8 @@ def test_several_lost_gpus_are_counted_and_none_is_said_so(tmp_path: Path) -> No
     both = {f'pyrometer_gpu_up{{{where("gpu-042")}, gpu="{gpu}", uuid="u-gpu-042-{gpu}"}}': "1x60 0x60" for gpu in "23"}
     asked = f"max by (who) ({expression('node', 'GPUs missing')})"
     for series, who, count in ((both, "GPUs", 2), ({}, "of its GPUs", 0)):
-        samples = [{"labels": f'{{who="{who}"}}', "value": count}]
-        assert answer(tmp_path, series, [{"expr": asked, "exp_samples": samples}]) == ""
+        samples = [(f'{{who="{who}"}}', count)]
+        assert answer(tmp_path, series, [gives(asked, *samples)]) == ""
 
 
 @pytest.mark.parametrize(
@@ -192,8 +181,7 @@ def test_a_node_that_a_run_waits_for_is_not_without_training(
     series: Series, who: str, value: float, tmp_path: Path
 ) -> None:
     asked = f"max by (who) ({expression('node', 'The others wait for', node='gpu-043')})"
-    tests = [gives(asked, (f'{{who="{who}"}}', value))]
-    assert answer(tmp_path, series, tests) == ""
+    assert answer(tmp_path, series, [gives(asked, (f'{{who="{who}"}}', value))]) == ""
 
 
 def test_a_node_with_ranks_that_take_no_step_yet_is_not_without_training(tmp_path: Path) -> None:
@@ -230,8 +218,7 @@ def test_the_cause_beside_the_awaited_part_is_its_own_or_names_its_part(
     series: Series, told: str, seconds: int, tmp_path: Path
 ) -> None:
     asked = expression("overview", "Runs: who waits for whom, and why", 4, run="r")
-    samples = [{"labels": f'{{run="r", cause="{told}"}}', "value": seconds}]
-    assert answer(tmp_path, series, [{"expr": asked, "exp_samples": samples}]) == ""
+    assert answer(tmp_path, series, [gives(asked, (f'{{run="r", cause="{told}"}}', seconds))]) == ""
 
 
 STEADY = {

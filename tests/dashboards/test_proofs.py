@@ -13,15 +13,14 @@ SERVICE = 'job="alerting", instance="alerting:9096"'
 HEARTBEAT = {f"pyrometer_alerting_watchdog_last_seen_timestamp_seconds{{{SERVICE}}}": "0+15x120"}
 EXPORTED = HEARTBEAT | {f'pyrometer_alerting_page_info{{{SERVICE}, url="http://a"}}': "1x120"}
 OF_THE_STACK = f'{SERVICE}, id="1", alert="AlertingDown", severity="critical", part="unknown"'
-NOTHING = [{"labels": "{}", "value": -1}]
+NOTHING = ("{}", -1)
 
 
 def test_an_open_incident_of_the_stack_which_has_no_cluster_is_in_the_table(tmp_path: Path) -> None:
     series = EXPORTED | {f"pyrometer_incident_start_timestamp_seconds{{{OF_THE_STACK}}}": "600x120"}
-    row = [{"labels": f'{{{OF_THE_STACK}, urgency="0"}}', "value": 600}]
     asked = UNLINKED % expression("alerts", WHOLE)
-    assert answer(tmp_path, series, [{"expr": asked, "exp_samples": row}]) == ""
-    assert answer(tmp_path, EXPORTED, [{"expr": expression("alerts", WHOLE), "exp_samples": NOTHING}]) == ""
+    assert answer(tmp_path, series, [gives(asked, (f'{{{OF_THE_STACK}, urgency="0"}}', 600))]) == ""
+    assert answer(tmp_path, EXPORTED, [gives(expression("alerts", WHOLE), NOTHING)]) == ""
 
 
 @pytest.mark.parametrize("title", [WHOLE, BY_HARM])
@@ -31,17 +30,16 @@ def test_a_service_that_exports_no_incidents_proves_nothing(title: str, tmp_path
 
 def test_the_loss_of_an_incident_without_a_cluster_counts(tmp_path: Path) -> None:
     series = EXPORTED | {f'pyrometer_incident_lost_gpu_hours{{{SERVICE}, id="1"}}': "2x120"}
-    row = [{"labels": f'{{{SERVICE}, id="1"}}', "value": 2}]
-    assert answer(tmp_path, series, [{"expr": expression("alerts", BY_HARM), "exp_samples": row}]) == ""
+    assert answer(tmp_path, series, [gives(expression("alerts", BY_HARM), (f'{{{SERVICE}, id="1"}}', 2))]) == ""
 
 
-@pytest.mark.parametrize(("rules", "told"), [(RULES, NOTHING), ([], [])])
+@pytest.mark.parametrize(("rules", "told"), [(RULES, [NOTHING]), ([], [])])
 def test_no_alert_in_the_range_is_said_only_where_alerts_are_evaluated(
-    rules: list[Path], told: list[dict[str, object]], tmp_path: Path
+    rules: list[Path], told: list[tuple[str, float]], tmp_path: Path
 ) -> None:
     asked = expression("alerts", "Alerts in the range: how long, how often")
     series = {} if rules else {"up": "1x120"}
-    assert answer(tmp_path, series, [{"expr": f"max({asked})", "exp_samples": told}], rules) == ""
+    assert answer(tmp_path, series, [gives(f"max({asked})", *told)], rules) == ""
 
 
 def test_nothing_found_is_not_said_beside_what_another_query_found(tmp_path: Path) -> None:
@@ -53,7 +51,7 @@ def test_nothing_found_is_not_said_beside_what_another_query_found(tmp_path: Pat
     ]
     assert answer(tmp_path, {memory: "0x20 1x70 2x29"}, tests) == ""
     # Its row has a blank label, by which Grafana groups rows.
-    assert answer(tmp_path, {}, [{"expr": f"max({xids})", "exp_samples": NOTHING}]) == ""
+    assert answer(tmp_path, {}, [gives(f"max({xids})", NOTHING)]) == ""
 
 
 AGAIN = {
@@ -67,8 +65,8 @@ AGAIN = {
 def test_a_part_with_one_event_does_not_fail_again(parts: str, values: str, listed: bool, tmp_path: Path) -> None:
     series, query = AGAIN[parts]
     asked = expression("reliability", f"{parts} that fail again", query, __range="28m")
-    found = [{"labels": '{node="gpu-042"}', "value": 1}] if listed else []
-    tests = [{"expr": f"count by (node) (({asked}) > 0)", "eval_time": "29m", "exp_samples": found}]
+    found = [('{node="gpu-042"}', 1)] if listed else []
+    tests = [gives(f"count by (node) (({asked}) > 0)", *found, at="29m")]
     # The rules of five minutes run each half minute here: an event is seen for five minutes.
     assert answer(tmp_path, {series % where("gpu-042"): values}, tests) == ""
 
@@ -79,6 +77,5 @@ def test_time_lost_is_what_the_counter_counted_though_rules_came_late(tmp_path: 
     # 324 s in 24 steps of 13.5 s, from the fifth minute on.
     series = {f"pyrometer_gpu_clock_event_seconds_total{{{own}}}": "0x20 0+13.5x24 324x76"}
     asked = expression("throttling", "GPUs that lost time in the range", __range="27m")
-    samples = [{"labels": '{node="gpu-042", gpu="3", reason="hw_thermal"}', "value": 324}]
-    tests = [{"expr": f"round({asked}, 4)", "eval_time": "28m", "exp_samples": samples}]
+    tests = [gives(f"round({asked}, 4)", ('{node="gpu-042", gpu="3", reason="hw_thermal"}', 324), at="28m")]
     assert answer(tmp_path, series, tests) == ""

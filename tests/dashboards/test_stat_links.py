@@ -66,8 +66,7 @@ def test_the_label_that_a_link_names_is_in_the_answer(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("alert", "state"), [("TrainBatchPointsLost", 0), ("TrainStraggler", 1), ("NcclHang", 2)])
 def test_an_incident_is_a_state_of_its_run_only_where_it_is_of_its_pace(alert: str, state: int, tmp_path: Path) -> None:
     asked = expression("overview", "Runs: who waits for whom, and why", run="r")
-    told = [{"labels": '{run="r"}', "value": state}]
-    assert answer(tmp_path, incident(alert), [{"expr": asked, "exp_samples": told}]) == ""
+    assert answer(tmp_path, incident(alert), [gives(asked, ('{run="r"}', state))]) == ""
 
 
 def test_the_alerts_of_a_runs_state_exist() -> None:

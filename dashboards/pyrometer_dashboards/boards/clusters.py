@@ -44,7 +44,7 @@ def board() -> Board:
 
 def _clusters() -> Panel:
     def counted(*steps: tuple[float | None, str]) -> dict[str, Any]:
-        return {**panels.coloured(), **panels.thresholds(steps), "unit": "locale", "custom.width": 84}
+        return panels.coloured(steps) | {"unit": "locale", "custom.width": 84}
 
     plain = {"unit": "locale", "custom.width": 84}
     without = {"mappings": _NOTHING, "links": []}

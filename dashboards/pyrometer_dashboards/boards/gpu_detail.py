@@ -15,7 +15,6 @@ from pyrometer_dashboards.common import (
     link,
 )
 from pyrometer_dashboards.gpu_panels import GPU_IS
-from pyrometer_dashboards.grafana_defaults import NO_DATA_MAPPING
 from pyrometer_dashboards.model import Annotation, Board, Panel, Reading, Row, Variable
 from pyrometer_dashboards.proof import Healthy
 
@@ -68,11 +67,7 @@ def _answers() -> Panel:
         f"max(pyrometer_gpu_up{{{GPU_IS}}} and on () {proof.NODE})",
         unit="none",
         steps=[(None, palette.WORST), (1, palette.QUIET)],
-        mappings=[
-            NO_DATA_MAPPING,
-            panels.state("0", "no", palette.WORST, 1),
-            panels.state("1", "yes", palette.QUIET, 2),
-        ],
+        mappings=panels.ANSWERS,
         link=_NODE_BOARD,
     )
 
@@ -132,7 +127,7 @@ def _furthest() -> Panel:
         f"topk(1, gpu:pyrometer_gpu_deviation:steps{{{GPU_IS}}})",
         unit="none",
         decimals=1,
-        steps=[(None, palette.QUIET), (1, palette.WATCH), (2, palette.BAD), (3, palette.WORST)],
+        steps=panels.DEVIATION,
         name="{{what}}",
     )
 
@@ -225,7 +220,7 @@ def _deviations() -> Panel:
         ],
         {"what": "quantity", "Value #A": "steps", "Value #B": "now"},
         decimals=1,
-        steps=[(None, palette.QUIET), (1, palette.WATCH), (2, palette.BAD), (3, palette.WORST)],
+        steps=panels.DEVIATION,
         sort="steps",
         fields={"steps": panels.coloured()},
     )

@@ -25,7 +25,6 @@ from pyrometer_dashboards.proof import Healthy
 _IDLE = -1e6
 # The value of a GPU without data, which puts it above all others. Far above any real value.
 _GONE = 1e6
-_STEPS = [(None, palette.QUIET), (1, palette.WATCH), (2, palette.BAD), (3, palette.WORST)]
 
 _WHAT = Variable(
     "what",
@@ -274,7 +273,7 @@ def _worst() -> Panel:
             ),
         ],
         {"node": "node", "gpu": "gpu", "Value #A": "steps", "Value #B": "off by"},
-        steps=_STEPS,
+        steps=panels.DEVIATION,
         sort="steps",
         link=GPU_OF_ROW,
         fields={
@@ -354,7 +353,7 @@ def _matrix() -> Panel:
                 table=True,
             )
         ],
-        steps=_STEPS,
+        steps=panels.DEVIATION,
         decimals=1,
         mappings=[NO_DATA_MAPPING, *({"type": "range", "options": range_} for range_ in (gone, idle))],
         options={"frozenColumns": {"left": 1}},

@@ -128,7 +128,7 @@ def _hosts() -> Panel:
         return f"max by (node) ({expr}) and on (node) {wanted}"
 
     def column(*steps: tuple[float | None, str]) -> dict[str, object]:
-        return {**panels.coloured(), **panels.thresholds(steps), "custom.width": 125}
+        return panels.coloured(steps) | {"custom.width": 125}
 
     return panels.table(
         "Hosts that are worst at something",

@@ -152,7 +152,7 @@ def _worst() -> Panel:
         f"topk(12, (gpu:pyrometer_gpu_deviation:steps{{{CLUSTER}}} >= 0.5) and {_OF_JOB})",
         {"node": "node", "gpu": "gpu", "what": "quantity", "Value": "steps"},
         decimals=1,
-        steps=[(None, palette.QUIET), (1, palette.WATCH), (2, palette.BAD), (3, palette.WORST)],
+        steps=panels.DEVIATION,
         sort="steps",
         link=GPU_BOARD_OF_ROW,
         fields={"steps": panels.coloured()},
@@ -269,6 +269,6 @@ def _nodes() -> Panel:
             | {"mappings": [panels.state(str(at), word, palette.QUIET, at + 1) for at, word in enumerate(words)]},
             "hottest": {"unit": "celsius"},
             "lowest clock": {"unit": "rotmhz"},
-            "throttled": {**panels.coloured(), **panels.thresholds(panels.LOST_TIME), "unit": "percentunit"},
+            "throttled": panels.coloured(panels.LOST_TIME) | {"unit": "percentunit"},
         },
     )

@@ -84,11 +84,7 @@ def _answers() -> Panel:
         f'min(up{{job="node", {NODE_IS}}})',
         unit="none",
         steps=[(None, palette.WORST), (1, palette.QUIET)],
-        mappings=[
-            NO_DATA_MAPPING,
-            panels.state("0", "no", palette.WORST, 1),
-            panels.state("1", "yes", palette.QUIET, 2),
-        ],
+        mappings=panels.ANSWERS,
     )
 
 
@@ -200,7 +196,7 @@ def _deviations() -> Panel:
             "GpuThrottledThermal",
         ),
         [Query(f"gpu:pyrometer_gpu_deviation:steps{{{_GPU_IS}}}", instant=True, table=True)],
-        steps=[(None, palette.QUIET), (1, palette.WATCH), (2, palette.BAD), (3, palette.WORST)],
+        steps=panels.DEVIATION,
         decimals=1,
         mappings=[NO_DATA_MAPPING],
         custom=panels.CELLS,

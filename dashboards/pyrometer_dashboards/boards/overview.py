@@ -301,7 +301,7 @@ def _worst_gpus() -> Panel:
         ),
         f'topk(10, gpu:pyrometer_gpu_deviation:worst{{{CLUSTER}, what!="tensor"}})',
         {"node": "node", "gpu": "gpu", "what": "what", "Value": "steps off"},
-        steps=[(None, palette.QUIET), (1, palette.WATCH), (2, palette.BAD), (3, palette.WORST)],
+        steps=panels.DEVIATION,
         sort="steps off",
         link=GPU_OF_ROW,
         fields={"steps off": panels.coloured() | {"decimals": 1, "custom.width": 100}},

@@ -138,7 +138,7 @@ def _racks() -> Panel:
         sort="hottest",
         link=RACK_OF_ROW,
         fields={
-            "hottest": {**panels.coloured(), **panels.thresholds(_HEAT), "unit": "celsius"},
+            "hottest": panels.coloured(_HEAT) | {"unit": "celsius"},
             "slowed": _COUNT,
             "unfit": _COUNT,
             "power": {"unit": "watt"},
@@ -241,8 +241,8 @@ def _nodes() -> Panel:
             "state": {
                 "mappings": [panels.state(str(at), word, palette.QUIET, at + 1) for at, word in enumerate(words)]
             },
-            "hottest": {**panels.coloured(), **panels.thresholds(_HEAT), "unit": "celsius"},
-            "throttled": {**panels.coloured(), **panels.thresholds(panels.LOST_TIME), "unit": "percentunit"},
+            "hottest": panels.coloured(_HEAT) | {"unit": "celsius"},
+            "throttled": panels.coloured(panels.LOST_TIME) | {"unit": "percentunit"},
         },
         no_value="no racks known",
         span=12,
@@ -293,7 +293,7 @@ def _domains() -> Panel:
         fields={
             "clique": {"custom.width": 60},
             "GPUs": {"custom.width": 80},
-            "hottest": {**panels.coloured(), **panels.thresholds(_HEAT), "unit": "celsius", "custom.width": 90},
+            "hottest": panels.coloured(_HEAT) | {"unit": "celsius", "custom.width": 90},
         },
         no_value="no NVLink domain of several nodes",
         span=12,

@@ -238,7 +238,7 @@ def _slowest() -> Panel:
         f'gpu:pyrometer_gpu_deviation:worst{{{CLUSTER}, what="clock"}}',
         {"node": "node", "gpu": "gpu", "Value": "steps of 100 MHz"},
         decimals=1,
-        steps=[(None, palette.QUIET), (1, palette.WATCH), (2, palette.BAD), (3, palette.WORST)],
+        steps=panels.DEVIATION,
         sort="steps of 100 MHz",
         link=GPU_OF_ROW,
         fields={"steps of 100 MHz": panels.coloured()},
