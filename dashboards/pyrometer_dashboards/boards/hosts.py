@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyrometer_dashboards import alert_panels, palette, panels, proof
 from pyrometer_dashboards.common import CLUSTER, CLUSTERS, HOSTS, NODE_IS, NODE_OF_ROW, NODE_OF_SERIES, NODES, fired
-from pyrometer_dashboards.model import Annotation, Board, Panel, Query, Reading, Row
+from pyrometer_dashboards.model import Annotation, Board, Json, Panel, Query, Reading, Row
 from pyrometer_dashboards.proof import Healthy
 
 # All but the kernel's events come from node_exporter, which a cluster may not have.
@@ -127,7 +127,7 @@ def _hosts() -> Panel:
     def of(expr: str) -> str:
         return f"max by (node) ({expr}) and on (node) {wanted}"
 
-    def column(*steps: tuple[float | None, str]) -> dict[str, object]:
+    def column(*steps: tuple[float | None, str]) -> Json:
         return panels.coloured(steps) | {"custom.width": 125}
 
     return panels.table(
