@@ -181,7 +181,7 @@ class TrainCollector:
         self._dumps.poll(writers)
 
     def _poll(self) -> list[Rank]:
-        """Read the rings, look at ranks that stand still, and return all."""
+        """Read the rings, look at ranks that have stalled, and return all."""
         try:
             self._tracker.poll()
             if self._tracker.names.holders != self._saved[1]:
