@@ -318,7 +318,7 @@ class _App:
     def _endpoints(self) -> Mapping[str, Endpoint]:
         endpoints: dict[str, Endpoint] = {}
         for collector in self._collectors:
-            endpoints |= collector.endpoints() if hasattr(collector, "endpoints") else {}
+            endpoints |= getattr(collector, "endpoints", dict)()
         return endpoints
 
     async def _metrics(self, request: Request) -> Response:
