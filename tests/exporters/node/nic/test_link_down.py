@@ -25,7 +25,7 @@ HAPPENINGS: dict[str, Callable[[Any], object]] = {
     "reboot": lambda node: node.tree.reboot(),
     "restart": lambda node: node.stop(),
 }
-# What happens in turn; link_downed=N sets that counter, a number is a look that finds so many events.
+# Happenings in turn; link_downed=N sets that counter, a number is a look that finds so many events.
 STORIES = {
     "counters before the first look": "link_downed=9 0",
     "a flap": "0 flap 1",
