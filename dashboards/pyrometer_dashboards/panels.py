@@ -280,23 +280,23 @@ def gauge(limit: float) -> Json:
     return {"custom.cellOptions": cell, "min": 0, "max": limit}
 
 
+def _painted(colour: str) -> Json:
+    return {"color": {"mode": "fixed", "fixedColor": colour}}
+
+
 def fixed(name: str, colour: str, **custom: object) -> Override:
     """Return a series of a fixed name in its own colour."""
-    properties: dict[str, Any] = {"color": {"mode": "fixed", "fixedColor": colour}}
-    return Override(name, properties | {f"custom.{key}": value for key, value in custom.items()})
+    return Override(name, _painted(colour) | {f"custom.{key}": value for key, value in custom.items()})
 
 
 def begins(name: str, colour: str) -> Override:
     """Return series whose names begin so, in their colour."""
-    return Override(f"/^{name}/", {"color": {"mode": "fixed", "fixedColor": colour}}, "byRegexp")
+    return Override(f"/^{name}/", _painted(colour), "byRegexp")
 
 
 def reasons() -> list[Override]:
     """Return series named after a throttle reason, each in its colour, also with a GPU before the reason."""
-    return [
-        Override(f"/{name}$/", {"color": {"mode": "fixed", "fixedColor": colour}}, "byRegexp")
-        for name, colour in palette.REASONS.items()
-    ]
+    return [Override(f"/{name}$/", _painted(colour), "byRegexp") for name, colour in palette.REASONS.items()]
 
 
 def named() -> list[Override]:
@@ -308,8 +308,7 @@ def named() -> list[Override]:
     letters = "0123456789", "abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
     ends = ["".join(alphabet[at :: len(palette.RUNS)] for alphabet in letters) for at in range(len(palette.RUNS))]
     return [
-        Override(f"/[{end}]$/", {"color": {"mode": "fixed", "fixedColor": colour}}, "byRegexp")
-        for end, colour in zip(ends, palette.RUNS, strict=True)
+        Override(f"/[{end}]$/", _painted(colour), "byRegexp") for end, colour in zip(ends, palette.RUNS, strict=True)
     ]
 
 
@@ -319,11 +318,7 @@ def numbered(pattern: str) -> list[Override]:
     From 8 on the colours repeat.
     """
     return [
-        Override(
-            f"/{pattern % f'({number}|{number + 8}|{number + 16})'}/",
-            {"color": {"mode": "fixed", "fixedColor": colour}},
-            "byRegexp",
-        )
+        Override(f"/{pattern % f'({number}|{number + 8}|{number + 16})'}/", _painted(colour), "byRegexp")
         for number, colour in enumerate(palette.NUMBERED)
     ]
 
@@ -399,5 +394,5 @@ def note(title: str, reading: Reading, markdown: str, *, span: int = 8) -> Panel
     return Panel(title, "text", reading, options={"content": markdown}, span=span)
 
 
-# Of what answers, 1, or does not, 0.
+# Words for an answer, 1, and for none, 0.
 ANSWERS = (NO_DATA_MAPPING, state("0", "no", palette.WORST, 1), state("1", "yes", palette.QUIET, 2))
