@@ -19,7 +19,7 @@ TEST_FILES = sorted((ROOT / "alert_rules/tests").glob("*.test.yaml"))
 Promtool = Callable[..., None]
 RUNBOOKS = (ROOT / "docs/alerts.md").read_text(encoding="utf-8")
 
-# What rules use beside our own metrics: those of Prometheus' node exporter and of Prometheus itself.
+# Metrics of rules that are not ours: those of Prometheus' node exporter and of Prometheus itself.
 OTHERS_METRICS = re.compile(
     r"""
     up

@@ -209,5 +209,5 @@ class AnalysisWorkers:
             self.workers += [watch, incident_pictures]
 
     def stop(self) -> None:
-        """End the waits of uploads; the workers are stopped by themselves."""
+        """End the waits of uploads; the workers stop on their own."""
         self._stopping.set()

@@ -1,4 +1,4 @@
-"""What a failed call means, and the circuit breaker: one for all calls to Slack, and one for each other outlet.
+"""The meaning of a failed call, and the circuit breaker: one for all calls to Slack, and one for each other outlet.
 
 While Slack is down, one call at a time tries it. If each operation waited on its own, hundreds of messages, look-ups,
 duplicate checks, pictures and connections would make many calls a second to a Slack that can't answer.

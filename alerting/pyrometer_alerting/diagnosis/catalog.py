@@ -1,4 +1,4 @@
-"""All evidence, found by itself: the SUBJECT of each file in `evidence/`."""
+"""All evidence, discovered: the SUBJECT of each file in `evidence/`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a file of evidence is written with: the questions it may ask, the look it returns, its kinds of facts."""
+"""The words of a file of evidence: the questions it may ask, the look it returns, its kinds of facts."""
 
 from __future__ import annotations
 

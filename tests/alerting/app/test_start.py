@@ -1,4 +1,4 @@
-"""What is slow to import waits for the worker that needs it."""
+"""A module that is slow to import waits for the worker that needs it."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class Transaction:
 
     @cached_property
     def actions(self) -> Actions:
-        """What the policy did."""
+        """Actions of the policy."""
         return Actions(self._db)
 
     def outbox_of(self, outlet: str) -> Outbox:

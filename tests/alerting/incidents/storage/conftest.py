@@ -1,4 +1,4 @@
-"""What the tests of the store hold for the file, they hold for PostgreSQL."""
+"""Each test of the store holds for the file and for PostgreSQL."""
 
 from __future__ import annotations
 
