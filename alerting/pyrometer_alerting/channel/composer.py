@@ -1,6 +1,6 @@
 """Compose an incident's message for one channel: what it may show, who is mentioned, which buttons it has.
 
-What Slack refuses is degraded step by step; whether the workspace has chart blocks is remembered.
+A message that Slack refuses is degraded step by step; whether the workspace has chart blocks is remembered.
 """
 
 from __future__ import annotations

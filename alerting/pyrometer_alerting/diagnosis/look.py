@@ -157,7 +157,7 @@ class Query:
 class Subject:
     """All that a file of evidence adds: its place among the subjects, its kinds of facts, its queries.
 
-    Of several kinds on one part the first one names the cause, so the order of the kinds counts.
+    Among several kinds on one part the first one names the cause, so the order of the kinds counts.
     """
 
     place: int

@@ -61,7 +61,7 @@ class Connection(Protocol):
 class Engine(ABC):
     """One changes while others read beside it; every method raises one of `errors`, or StoreError.
 
-    What has a body here is the care of a file, which a server takes of itself.
+    A method with a body takes care of a file; a server does that on its own.
 
     Attributes:
         name: the file, or the server without its password, for errors.
