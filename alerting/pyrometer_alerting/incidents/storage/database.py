@@ -39,15 +39,19 @@ class Database(Engine):
     writer: sqlite3.Connection
     reader: sqlite3.Connection
     errors = (OSError, sqlite3.Error)
-    folder: Path
     _inode: int
     _changes: int
 
     def __init__(self, folder: Path, *, alone: bool) -> None:
-        self.path, self.folder, self._alone = folder / "alerting.sqlite3", folder, alone
+        self.path, self._folder, self._alone = folder / "alerting.sqlite3", folder, alone
         self.name = str(self.path)
         self._owner: IO[str] | None = None
         self._commits: int | None = None
+
+    @property
+    def folder(self) -> Path:
+        """See `Engine.folder`."""
+        return self._folder
 
     def begin(self, *, aside: bool = False) -> sqlite3.Connection:  # noqa: ARG002 - the file's lock is all there is
         """See `Engine.begin`; isolation is explicit, as the connection begins nothing on its own."""
@@ -95,12 +99,12 @@ class Database(Engine):
             OSError, sqlite3.Error: the file cannot be opened or upgraded.
         """
         if self._alone:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._owner = _own(self.folder / "lock")
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._owner = _own(self._folder / "lock")
         elif not self.path.is_file():
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
         try:
-            self._commits = os.open(self.folder / "commits", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._commits = os.open(self._folder / "commits", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 self._connect()
             except sqlite3.DatabaseError as error:
@@ -159,7 +163,7 @@ class Database(Engine):
         Raises:
             OSError, sqlite3.Error: it failed; the copies that were there are.
         """
-        folder = self.folder / "backup"
+        folder = self._folder / "backup"
         path = folder / time.strftime("alerting-%Y-%m-%d.sqlite3", time.gmtime(now))
         if path.exists():
             return
@@ -240,15 +244,15 @@ class Database(Engine):
         for ending in ("", "-wal", "-shm"):
             with suppress(FileNotFoundError):
                 Path(f"{self.path}{ending}").rename(f"{kept}{ending}")
-        stamps = sorted({path.name.split("-")[1] for path in self.folder.glob(f"{self.path.name}.broken-*")})
+        stamps = sorted({path.name.split("-")[1] for path in self._folder.glob(f"{self.path.name}.broken-*")})
         for old in stamps[:-KEPT_BROKEN]:
-            for path in self.folder.glob(f"{self.path.name}.broken-{old}*"):
+            for path in self._folder.glob(f"{self.path.name}.broken-{old}*"):
                 path.unlink(missing_ok=True)
         return kept
 
     def _backups(self) -> list[Path]:
         """Return the copies, the newest first."""
-        return sorted((self.folder / "backup").glob("alerting-*.sqlite3"), reverse=True)
+        return sorted((self._folder / "backup").glob("alerting-*.sqlite3"), reverse=True)
 
     def _disconnect(self) -> None:
         for name in ("reader", "writer"):

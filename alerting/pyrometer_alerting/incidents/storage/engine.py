@@ -65,16 +65,19 @@ class Engine(ABC):
 
     Attributes:
         name: the file, or the server without its password, for errors.
-        folder: where files beside the database may lie; None for a server, which several share.
         loss: set when the database had to be replaced or lacks commits; taken by the store.
         leads: whether nobody else changes anything now.
     """
 
     name: str
     errors: tuple[type[Exception], ...]
-    folder: Path | None = None
     loss: Loss | None = None
     leads: Callable[[], bool] = staticmethod(lambda: True)
+
+    @property
+    def folder(self) -> Path | None:
+        """Where files beside the database may lie; None for a server, which several share."""
+        return None
 
     def open(self) -> None:  # noqa: B027 - whoever leads makes a server's tables, and one that is away is asked again
         """Open, check and upgrade the database."""
