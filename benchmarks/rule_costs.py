@@ -77,7 +77,7 @@ def rest(store: Store) -> None:
 
 @dataclass(frozen=True)
 class Cost:
-    """The least that one query takes of the CPU, and by the clock, in seconds."""
+    """Seconds that a query takes at best: of the CPU, and by the clock."""
 
     cpu: float
     clock: float

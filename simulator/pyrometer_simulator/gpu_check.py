@@ -59,7 +59,7 @@ class StandIn(Place):
 
     @property
     def gpus(self) -> Path:
-        """The state of the simulated GPUs."""
+        """Folder of the simulated driver, which has a file for each GPU."""
         return Path(self.files) / "gpus"
 
     def gpu(self) -> SimulatedGpu:

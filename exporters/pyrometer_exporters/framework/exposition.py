@@ -70,7 +70,7 @@ class Renderer:
         self._lines: list[bytes] = []
         """Headers and lines of samples; the last one is not part of the page: repeated series are written there."""
         self._places: list[int] = []
-        """The place of each sample's line."""
+        """For each sample the index of its line."""
         self._series: list[str] = []
         """Each sample's line up to its value: ``pyrometer_gpu_up{gpu="0"} ``."""
 

@@ -141,7 +141,7 @@ class ForbiddenFollower(SteppedFollower):
 class SteppedTrainCollector(TrainCollector):
     """Looks at the rings when it is scraped or told to, instead of in a thread that waits in real time."""
 
-    def _poll_for_ever(self) -> None:
+    def _repeat(self, *_: object, **__: object) -> None:
         """End the thread at once."""
 
 
