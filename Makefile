@@ -248,8 +248,7 @@ situations: $(STAMP) stack
 
 # Every page and board whose truth is in the code. Quick: after each change of a metric, alert, flag or panel.
 reference: $(STAMP)
-	@$(BIN)/python -m pyrometer_exporters.framework.docs docs/metrics.md
-	@$(BIN)/python -m pyrometer_alerting.app.docs docs/metrics.md
+	@$(BIN)/python -m tools.metrics_page docs/metrics.md
 	@$(BIN)/python tools/reference.py commands docs/reference/commands.md
 	@$(BIN)/python tools/reference.py alerts docs/reference/alerts.md
 	@$(BIN)/python tools/reference.py checks docs/reference/checks.md

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from functools import cache
 
+from tools.metrics_page import OWN_FAMILIES, exporters
+
 from pyrometer_alerting.incidents.metrics import FAMILIES as ALERTING
-from pyrometer_exporters.framework.docs import OWN_FAMILIES, exporters
 from pyrometer_exporters.framework.metrics import Family
 
 

@@ -19,10 +19,10 @@ from typing import Any
 
 from tools.board_lint import finding
 from tools.metric_reasons import REASONS
+from tools.metrics_page import OWN_FAMILIES, exporters
 
 from pyrometer_alerting.incidents.metrics import FAMILIES as OF_ALERTING
 from pyrometer_dashboards.main import rendered
-from pyrometer_exporters.framework import docs
 from pyrometer_exporters.framework.deprecation import DEPRECATED
 from pyrometer_simulator.stack.promtool import groups_of
 
@@ -72,8 +72,8 @@ class Use:
 
 def sections() -> Iterator[tuple[str, list[str]]]:
     """Yield all metrics that our programs export, by the part that exports them."""
-    yield "Every exporter, about itself", [family.name for family in docs.OWN_FAMILIES]
-    for title, _, specs in docs.exporters():
+    yield "Every exporter, about itself", [family.name for family in OWN_FAMILIES]
+    for title, _, specs in exporters():
         for spec in specs:
             # A family may come from two collectors, of which one replaces the other.
             yield f"{title}: {spec.name}", list(dict.fromkeys(family.name for family in spec.families))

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from tools.metrics_page import OWN_FAMILIES
 
 from pyrometer_exporters.cluster.main import CLUSTER_EXPORTER, main
 from pyrometer_exporters.framework.collector import discover
-from pyrometer_exporters.framework.docs import OWN_FAMILIES
 from pyrometer_kit.http_client import get
 from pyrometer_simulator.slurm import FakeSlurm, SlurmJob
 from pyrometer_simulator.ufm import HostPort, SwitchPort, UfmLog

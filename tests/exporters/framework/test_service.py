@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from tools.metrics_page import OWN_FAMILIES
 
 from pyrometer_exporters.framework import service
-from pyrometer_exporters.framework.docs import OWN_FAMILIES
 from pyrometer_kit.http_message import Request
 
 Start = Callable[..., Any]

@@ -13,14 +13,13 @@ from typing import Any
 import pytest
 from tools import metric_profiles
 from tools.board_lint import finding
+from tools.metrics_page import OWN_FAMILIES, metrics_page
 
 from pyrometer_dashboards.main import rendered
 from pyrometer_dashboards.promql import parse
 from pyrometer_exporters import node
-from pyrometer_exporters.framework import docs
 from pyrometer_exporters.framework.collector import discover
 from pyrometer_exporters.framework.deprecation import DEPRECATED, NOTICE
-from pyrometer_exporters.framework.docs import OWN_FAMILIES
 from pyrometer_exporters.node import profiles
 from pyrometer_exporters.node.main import PROFILES, left_out
 from pyrometer_simulator.stack.promtool import rules_of
@@ -108,4 +107,4 @@ def test_no_profile_has_a_deprecated_metric() -> None:
 def test_a_deprecated_metric_says_so_where_it_is_described() -> None:
     family = next(family for spec in discover(node) for family in spec.families if family.is_deprecated)
     assert family.full_help == f"{family.help} {NOTICE}"
-    assert NOTICE in docs.metrics_page()
+    assert NOTICE in metrics_page()

@@ -1,17 +1,10 @@
-"""docs/metrics.md lists what the service serves, and the service serves what it lists."""
+"""The service serves what its families, and so docs/metrics.md, list."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 from prometheus_client.parser import text_string_to_metric_families
 
-from pyrometer_alerting.app import docs
 from pyrometer_alerting.incidents.metrics import FAMILIES, GAUGES, POLICY_ACTIONS, Metrics
-
-PAGE = Path(__file__).parents[3] / "docs/metrics.md"
 
 
 def served() -> dict[str, tuple[str, set[str]]]:
@@ -30,23 +23,6 @@ def served() -> dict[str, tuple[str, set[str]]]:
     return found
 
 
-def test_the_page_is_up_to_date() -> None:
-    assert PAGE.read_text(encoding="utf-8").endswith(docs.section()), (
-        f"docs/metrics.md is outdated; run: {docs.REFRESH}"
-    )
-
-
 def test_what_is_listed_is_what_is_served() -> None:
     assert served() == {family.name: (family.type, set(family.labels)) for family in FAMILIES}
     assert len({family.name for family in FAMILIES}) == len(FAMILIES) > 15
-
-
-def test_the_command_replaces_its_section_and_nothing_else(tmp_path: Path) -> None:
-    page = tmp_path / "metrics.md"
-    page.write_text("# Metrics\n")
-    for _ in range(2):
-        subprocess.run(
-            [sys.executable, "-W", "error", "-m", "pyrometer_alerting.app.docs", page], check=True, timeout=60
-        )
-        assert page.read_text(encoding="utf-8") == "# Metrics\n" + docs.section()
-    assert docs.main([]) == 2
