@@ -25,7 +25,7 @@ def ranks_of(
 ) -> tuple[int, int | None, int]:
     """Return global rank, local rank (None where unknown) and number of ranks, given those that the job sets."""
     launched = _environment.rank(environ)
-    group = _process_group() if rank is None and world_size is None else None
+    group = process_group() if rank is None and world_size is None else None
     if group is None:
         local = _environment.local_rank(environ) if local_rank is None else int(local_rank)
         size = _environment.world_size(environ) if world_size is None else int(world_size)
@@ -40,7 +40,7 @@ def ranks_of(
 def move(run: Run, memory: memoryview, fd: int, path: str) -> None:
     """Have ``run`` go on in another ring, in which all that it recorded is; the one before ends well and is removed.
 
-    To be called at the end of a step, when the step's record is whole but for the count.
+    To be called at the end of a step, when the step's record is whole but for the count. A run without a ring gets one.
 
     Raises:
         OSError: the ring can't take the metrics of the job's own.
@@ -50,6 +50,8 @@ def move(run: Run, memory: memoryview, fd: int, path: str) -> None:
     for first, last in ((ring.STATE_SLOT, ring.META_OFFSET // 8), (ring.PART_NAMES_SLOT, ring.FILE_BYTES // 8)):
         slots[first:last] = before[first:last]
     slots[ring.COUNT_SLOT] = run.steps_finished()
+    if before_fd < 0:  # it had no ring until now
+        return
     before[ring.STATE_SLOT] = ring.CLOSED
     # Reading leaves a trace in the time of the last access: see _first_steps.Reading.
     os.utime(fd, ns=(os.fstat(before_fd).st_atime_ns, os.fstat(fd).st_mtime_ns))
@@ -68,7 +70,7 @@ def _stacks(path: str) -> str:
     return path.removesuffix(ring.SUFFIX) + ring.STACKS_SUFFIX
 
 
-def _process_group() -> tuple[int, int] | None:
+def process_group() -> tuple[int, int] | None:
     """Return rank and size of PyTorch's default process group, None before it is made."""
     distributed = sys.modules.get("torch.distributed")
     try:

@@ -21,6 +21,10 @@ _MOST_LISTED = 10_000  # in 5 to 10 ms
 _UNFINISHED = ".ring.new"
 
 
+class GroupError(OSError):
+    """The ring can't be given to the group that alone may read it."""
+
+
 def safe_name(run: str) -> str:
     """Return a run's name as the beginning of a file name: ASCII, without separators, at most 64 characters."""
     return "".join(c if (c.isascii() and c.isalnum()) or c in "-_" else "_" for c in run)[:64]
@@ -37,12 +41,18 @@ def default_folder(shared: str = ring.DEFAULT_FOLDER) -> str:
     """
     me = os.geteuid()
     try:
-        found = os.stat(shared)
-    except OSError:
+        found = os.lstat(shared)
+    except FileNotFoundError:
         if me == 0:
             return shared  # create_ring makes it, open to all
+    except OSError:
+        pass
     else:
-        if found.st_uid == me or (found.st_mode & _SHARED == _SHARED and (not found.st_uid or os.path.ismount(shared))):
+        # A link is not trusted: whoever made it can lead it to a disk, or to what another job writes.
+        trusted = found.st_uid == me or (
+            found.st_mode & _SHARED == _SHARED and (not found.st_uid or os.path.ismount(shared))
+        )
+        if stat.S_ISDIR(found.st_mode) and trusted:
             return shared
     return _own_folder(shared, me)
 
@@ -76,7 +86,7 @@ def _is_own(path: str, me: int) -> bool:
     return stat.S_ISDIR(found.st_mode) and found.st_uid == me
 
 
-def create_ring(folder: str, name: str, description: bytes, group: str = "") -> tuple[mmap.mmap, int, str]:
+def create_ring(folder: str, name: str, description: bytes, group: str | None = "") -> tuple[mmap.mmap, int, str]:
     """Make a ring and lock it for as long as this process lives.
 
     The lock ends with the process, however that ends: this is how the exporter tells a dead rank from a slow one,
@@ -86,14 +96,15 @@ def create_ring(folder: str, name: str, description: bytes, group: str = "") -> 
         folder: made, open to all users, where it is missing.
         name: of the file, without its suffix.
         description: the run's description, as JSON.
-        group: name or number of the only group that may read it; by default everybody on the node may.
+        group: name or number of the only group that may read it; by default everybody on the node may, and with None
+            nobody but its owner (and root).
 
     Returns:
         The mapping, the descriptor that holds the lock, and the path.
 
     Raises:
-        OSError: the folder can't be written or is full, the description is too long, or the file can't be given to the
-            group.
+        GroupError: the file can't be given to the group.
+        OSError: the folder can't be written or is full, or the description is too long.
     """
     if len(description) > ring.META_BYTES:
         raise OSError(f"the run's description is {len(description)} bytes long; {ring.META_BYTES} fit")
@@ -116,20 +127,20 @@ def create_ring(folder: str, name: str, description: bytes, group: str = "") -> 
     return mapping, fd, path
 
 
-def _set_readers(fd: int, group: str) -> None:
+def _set_readers(fd: int, group: str | None) -> None:
     """Set who may read a file, whatever the umask.
 
     Raises:
-        OSError: no such group, or this user is not in it.
+        GroupError: no such group, or this user is not in it.
     """
-    if group:
-        os.fchmod(fd, 0o640)
-        try:
-            os.fchown(fd, -1, _group_id(group))
-        except OSError as error:
-            raise OSError(f"can't change the ring's group to {group}: {error.strerror or error}") from None
-    else:
-        os.fchmod(fd, 0o644)
+    if not group:
+        os.fchmod(fd, 0o600 if group is None else 0o644)
+        return
+    os.fchmod(fd, 0o640)
+    try:
+        os.fchown(fd, -1, _group_id(group))
+    except OSError as error:
+        raise GroupError(f"can't change the ring's group to {group}: {error.strerror or error}") from None
 
 
 def _group_id(group: str) -> int:
@@ -139,7 +150,7 @@ def _group_id(group: str) -> int:
 
     try:
         return grp.getgrnam(group).gr_gid
-    except KeyError:
+    except (KeyError, ValueError):
         raise OSError("there is no such group") from None
 
 
@@ -209,11 +220,12 @@ def _idle_seconds(fd: int) -> float:
 def _make_folder(folder: str) -> None:
     if os.path.isdir(folder):
         return
-    os.makedirs(folder, exist_ok=True)
+    os.makedirs(os.path.dirname(folder) or ".", exist_ok=True)
     try:
-        os.chmod(folder, 0o1777)  # noqa: S103  ranks of other users need room here too
-    except OSError:
-        pass  # made by another rank a moment ago
+        os.mkdir(folder)
+    except FileExistsError:
+        return  # made by another rank a moment ago, or a link of a stranger's, which is no folder of ours to open
+    os.chmod(folder, 0o1777)  # noqa: S103  ranks of other users need room here too
 
 
 def _write_header(mapping: mmap.mmap, description: bytes) -> None:

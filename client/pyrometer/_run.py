@@ -42,7 +42,8 @@ class Run:
         self.disabled: str | None = None
         self.path = path
         self._fd = -1
-        self.identity = (os.path.dirname(path), *(description.get(key) for key in ("run", "attempt", "rank")))
+        self.identity: tuple[object, ...] = ()
+        self.identify(path, description)
         self.awaits_close = False
         self._handled = id(sys.exc_info()[1])  # a second try, in the handler of what ended the first
         tokens, flops_per_token = description.get("tokens_per_step"), description.get("flops_per_token")
@@ -57,6 +58,10 @@ class Run:
         self._pause_detector: PauseDetector | None = None
         self._wait_detector: WaitDetector | None = None
         self._fd = fd  # last: __del__ closes a run that has one
+
+    def identify(self, path: str, description: dict[str, Any]) -> None:
+        """Set whose run it is: the folder of its ring, its name, attempt and rank."""
+        self.identity = (os.path.dirname(path), *(description.get(key) for key in ("run", "attempt", "rank")))
 
     @property
     def descriptor(self) -> int:
@@ -192,8 +197,9 @@ class Run:
         self._step.write_to(memory)
         for part in self._numbered[1:]:
             part.slots = self._step.slots  # type: ignore[union-attr]  # all but the first are parts
-        if self._gc_pauses is not None:
-            self._gc_pauses.slots = self._step.slots
+        if self._gc_pauses is None:
+            self._gc_pauses = GcPauseCounter(self._step)
+        self._gc_pauses.slots = self._step.slots
         self._names.move(fd)
         self._fd, self.path = fd, path
         return before

@@ -6,12 +6,15 @@ import os
 import sys
 
 from pyrometer import _environment
+from pyrometer._children import parent_process
 from pyrometer._ranks import ranks_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from typing import Any, TypedDict
+    from collections.abc import Callable, Mapping
+    from typing import Any, TypedDict, TypeVar
+
+    T = TypeVar("T")
 else:
 
     class TypedDict:
@@ -62,58 +65,77 @@ class RunSettings(StartSettings, total=False):
 
 # FLOP/s that a GPU, or a 48th of a slow machine, can have at its peak: below, TFLOP/s were given without their e12.
 LEAST_PEAK, MOST_PEAK = 1e7, 1e18
+# A sample holds numbers up to the first exactly; the exporter takes FLOPs up to the second. Beyond is garbage.
+MOST_COUNT, MOST_AMOUNT = 1 << 53, 1e30
 # The first steps compile, tune and fill caches; those who published their MFU leave out the first ten or so.
 WARMUP_STEPS = 10
 _TEXTS = ("model", "convention", "stage", "replica", "recompute")
 _SIZES = ("tokens_per_step", "global_batch_size", "micro_batch_size", "sequence_length")
 
 
-def describe(settings: Mapping[str, Any]) -> dict[str, Any]:
+def describe(settings: Mapping[str, Any], lines: list[str] | None = None) -> dict[str, Any]:
     """Return the run's description, by the names of its JSON in the ring's header.
 
     Values are converted, as users pass what they have; missing ones come from the launcher's environment and torch.
+    One that can't be used is as good as missing.
 
-    Raises:
-        Exception: a value can't be converted; whatever it raises.
+    Args:
+        settings: Those of :func:`pyrometer.start`.
+        lines: Takes a line for each that can't be used, which says what to give instead.
     """
     env = os.environ
-    given: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
-    rank, known_local, world_size = ranks_of(given.get("rank"), given.get("local_rank"), given.get("world_size"), env)
+    given = _Given(settings, [] if lines is None else lines)
+    ranks = [given.take(name, _rank, None) for name in ("rank", "local_rank", "world_size")]
+    rank, known_local, world_size = ranks_of(ranks[0], ranks[1], ranks[2], env)
     local_rank = rank if known_local is None else known_local
     index, uuid = ("", "") if known_local is None else _environment.gpu(env, local_rank)
     return {
-        **{name: str(given.get(name, "")) for name in _TEXTS},
-        "dtype": str(given.get("dtype", "")).removeprefix("torch."),
-        "run": str(given["run"]) if "run" in given else _environment.run_name(env, sys.argv),
+        **{name: given.take(name, str, "") for name in _TEXTS},
+        "dtype": given.take("dtype", str, "").removeprefix("torch."),
+        "run": given.take("run", str, "") or _environment.run_name(env, sys.argv),
         "clock_offset": _environment.clock_offset(),
-        "launcher": os.getppid(),  # tells two jobs of one name apart where no scheduler does
+        "launcher": parent_process() or os.getppid(),  # tells two jobs of one name apart where no scheduler does
         "rank": rank,
         "local_rank": local_rank,
         "world_size": world_size,
-        "attempt": _whole(given.get("attempt", _environment.attempt(env))),
-        "job_id": str(given.get("job_id", _environment.job_id(env))),
-        "gpu": str(given.get("gpu", index)),
-        "uuid": str(given.get("uuid", uuid)),
-        "gpu_model": str(given.get("gpu_model", _torch_gpu_model())),
-        "reporting": rank == _whole(given.get("reporting_rank", 0)),
-        "first_step": _whole(given.get("first_step", 0)),
-        "warmup_steps": _whole(given.get("warmup_steps", WARMUP_STEPS)),
-        **{name: _whole(given[name]) if name in given else None for name in _SIZES},
-        "flops_per_token": float(given["flops_per_token"]) if "flops_per_token" in given else None,
-        "peak_flops": _within(LEAST_PEAK, given.get("peak_flops"), MOST_PEAK),
-        "expected_mfu": _within(0.0, given.get("expected_mfu"), 1.0),
+        "attempt": given.take("attempt", _count, _environment.attempt(env)),
+        "job_id": given.take("job_id", str, _environment.job_id(env)),
+        "gpu": given.take("gpu", str, index),
+        "uuid": given.take("uuid", str, uuid),
+        "gpu_model": given.take("gpu_model", str, "") or _torch_gpu_model(),
+        "reporting": rank == given.take("reporting_rank", _count, 0),
+        "first_step": given.take("first_step", _count, 0),
+        "warmup_steps": given.take("warmup_steps", _count, WARMUP_STEPS),
+        **{name: given.take(name, _count, None) for name in _SIZES},
+        "flops_per_token": given.take("flops_per_token", _amount, None),
+        "peak_flops": given.take("peak_flops", _peak, None),
+        "expected_mfu": given.take("expected_mfu", _share, None),
     }
 
 
-def slips(settings: RunSettings, description: Mapping[str, Any]) -> list[str]:
-    """Return a line for each number in a wrong unit, which the description leaves out, and what to give instead."""
-    peak, mfu = settings.get("peak_flops"), settings.get("expected_mfu")
-    lines = []
-    if peak is not None and description["peak_flops"] is None:
-        lines.append(f"peak_flops={peak} is not plausible for a GPU and is ignored: give FLOP/s, such as 989.4e12")
-    if mfu is not None and description["expected_mfu"] is None:
-        lines.append(f"expected_mfu={mfu} is ignored: give a share from 0 to 1, such as 0.4")
-    return lines
+class _Given:
+    """The settings that a job gave, each converted on its own."""
+
+    def __init__(self, settings: Mapping[str, Any], lines: list[str]) -> None:
+        self._settings = settings
+        self._lines = lines
+
+    def take(self, name: str, convert: Callable[[Any], T], default: T) -> T:
+        """Return a setting converted, the default where it is missing or can't be."""
+        value = self._settings.get(name)
+        if value is None:
+            return default
+        try:
+            return convert(value)
+        except _SlipError as slip:
+            self._lines.append(f"{name}={slip}")
+        except Exception as error:  # noqa: BLE001  whatever the job's object raises
+            self._lines.append(f"{name}={_shown(value)} is ignored: {_shown(error, str)}")
+        return default
+
+
+class _SlipError(Exception):
+    """A number in a wrong unit or out of its range: the message shows it and says what to give instead."""
 
 
 def float32_dtype(torch: Any) -> str:  # noqa: ANN401  a module that may not be there
@@ -121,21 +143,52 @@ def float32_dtype(torch: Any) -> str:  # noqa: ANN401  a module that may not be 
     return "fp32" if torch is None or torch.get_float32_matmul_precision() == "highest" else "tf32"
 
 
-def _whole(value: float | str) -> int:
+def _count(value: float | str) -> int:
     """Return a whole number, of ``"4e6"`` as well.
 
     Raises:
         Exception: it is none; whatever it raises.
     """
     try:
-        return int(value)
+        number = int(value)
     except ValueError:
-        return int(float(value))
+        number = int(float(value))
+    if not 0 <= number <= MOST_COUNT:
+        raise _SlipError(f"{_shown(value)} is ignored: give a whole number, such as 4194304")
+    return number
 
 
-def _within(least: float, value: float | str | None, most: float) -> float | None:
-    number = least if value is None else float(value)
-    return number if least < number <= most else None
+def _rank(value: float | str) -> int | None:
+    """Return a rank or the number of ranks, None for the -1 with which launchers say that there is one process."""
+    return None if int(value) == -1 else _count(value)
+
+
+def _amount(value: float | str) -> float:
+    number = float(value)
+    if not 0.0 <= number < MOST_AMOUNT:
+        raise _SlipError(f"{_shown(value)} is ignored: give a number, such as 51.47e9")
+    return number
+
+
+def _peak(value: float | str) -> float:
+    number = float(value)
+    if not LEAST_PEAK < number <= MOST_PEAK:
+        raise _SlipError(f"{value} is not plausible for a GPU and is ignored: give FLOP/s, such as 989.4e12")
+    return number
+
+
+def _share(value: float | str) -> float:
+    number = float(value)
+    if not 0.0 < number <= 1.0:
+        raise _SlipError(f"{value} is ignored: give a share from 0 to 1, such as 0.4")
+    return number
+
+
+def _shown(value: object, show: Callable[[object], str] = repr) -> str:
+    try:
+        return " ".join(show(value)[:80].split())
+    except Exception:  # noqa: BLE001  an object that can't be printed
+        return "..."
 
 
 def _torch_gpu_model() -> str:

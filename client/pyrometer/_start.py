@@ -8,10 +8,11 @@ import time
 import weakref
 
 from pyrometer import _environment, ring
-from pyrometer._ranks import move
-from pyrometer._ring_file import create_ring, default_folder, remove_stale_rings, safe_name
+from pyrometer._children import imports_script_again, parent_process
+from pyrometer._ranks import move, process_group
+from pyrometer._ring_file import GroupError, create_ring, default_folder, remove_stale_rings, safe_name
 from pyrometer._run import Run
-from pyrometer._settings import StartSettings, describe, slips
+from pyrometer._settings import StartSettings, describe
 from pyrometer._shutdown import close_at_exit
 from pyrometer._step import scratch_memory
 
@@ -143,36 +144,104 @@ def start(run: str | None = None, **settings: Unpack[StartSettings]) -> Run:
 
 
 def _start(settings: RunSettings) -> Run:
-    description = describe(settings)
-    folder = str(settings.get("rings") or os.environ.get("PYROMETER_RINGS") or default_folder())
-    mapping, fd, path = _create_ring(folder, settings, description)
-    try:
-        run = Run(memoryview(mapping), description, fd, path)
-    except BaseException:
-        os.close(fd)
-        os.unlink(path)
-        raise
-    name, say = description["run"], _sayer(description)
+    lines: list[str] = []
+    description = describe(settings, lines)
+    if _is_known_to_train(settings):
+        mapping, fd, path = _create_ring(_folder(settings), settings, description)
+        try:
+            run = Run(memoryview(mapping), description, fd, path)
+        except BaseException:
+            os.close(fd)
+            os.unlink(path)
+            raise
+        _add_all(run, settings, description, lines)
+    else:
+        run = Run(scratch_memory(), description)
+        run.observe(_open_at_first_step(run, settings))
+    return run
+
+
+def _is_known_to_train(settings: RunSettings) -> bool:
+    """Return False for a child of multiprocessing that may be a helper, or a rank that has no number yet.
+
+    A child that calls ``start`` itself is a rank. Only its process group says which one: its environment is that
+    of the process that started it.
+    """
+    if imports_script_again():
+        return False
+    told = settings.get("rank") is not None or process_group() is not None or "torch.distributed" not in sys.modules
+    return told or not parent_process()
+
+
+def _open_at_first_step(run: Run, settings: RunSettings) -> Callable[[], bool]:
+    reference = weakref.ref(run)
+
+    def open_ring() -> bool:
+        run = reference()
+        if run is None or run.disabled is not None:
+            return False
+        lines: list[str] = []
+        description = describe(settings, lines)
+        try:
+            mapping, fd, path = _create_ring(_folder(settings), settings, description)
+            move(run, memoryview(mapping), fd, path)
+            run.identify(path, description)
+            _add_all(run, settings, description, lines)
+        except Exception as error:  # noqa: BLE001  the promise of this module
+            run.disabled = type(error).__name__
+            _sayer(description)(f"not recorded: {run.disabled}: {error}")
+        return False
+
+    return open_ring
+
+
+def _add_all(run: Run, settings: RunSettings, description: dict[str, Any], lines: list[str]) -> None:
+    """Complete a run that has a ring, and say what of its settings can't be used."""
+    say = _sayer(description)
     if close_at_exit(run):
+        name = description["run"]
         _warn(description["local_rank"], "run {0} starts again in this process: the earlier one is closed", name)
-    for line in slips(settings, description):
+    for line in lines:
         say(line)
     for extra in _EXTRAS:
         _add(extra, run, settings, description)
     try:
-        remove_stale_rings(folder)
+        remove_stale_rings(os.path.dirname(run.path))
     except OSError:
         pass  # another rank does it at the same time
-    return run
+
+
+def _folder(settings: RunSettings) -> str:
+    return str(settings.get("rings") or os.environ.get("PYROMETER_RINGS") or default_folder())
 
 
 def _create_ring(folder: str, settings: RunSettings, description: dict[str, Any]) -> tuple[mmap.mmap, int, str]:
-    import json  # noqa: PLC0415  would add to what `import pyrometer` costs
-
     name = f"{safe_name(str(description['run']))}.{description['rank']}.{os.getpid()}.{time.monotonic_ns()}"
     group = settings.get("group")
     group = os.environ.get("PYROMETER_GROUP", "") if group is None else group
-    return create_ring(folder, name, json.dumps(description).encode(), str(group))
+    packed = _packed(description)
+    try:
+        return create_ring(folder, name, packed, str(group))
+    except GroupError as error:
+        _sayer(description)(f"{error}: nobody but you and root can read it")
+    except OSError:
+        raise
+    except Exception:  # noqa: BLE001  a group that can't be printed
+        _sayer(description)("group is ignored: nobody but you and root can read the ring")
+    return create_ring(folder, name, packed, None)
+
+
+def _packed(description: dict[str, Any]) -> bytes:
+    """Return the description as the ring's JSON, with texts cut where it would be too long."""
+    import json  # noqa: PLC0415  would add to what `import pyrometer` costs
+
+    packed = b""
+    for most in (ring.MOST_TEXT, 64, 16, 4):
+        cut = {name: value[:most] if isinstance(value, str) else value for name, value in description.items()}
+        packed = json.dumps(cut).encode()
+        if len(packed) <= ring.META_BYTES:
+            break
+    return packed
 
 
 def _enable_stack_dumps(run: Run, settings: RunSettings, _description: dict[str, Any]) -> None:

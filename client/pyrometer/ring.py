@@ -21,6 +21,7 @@ DEFAULT_FOLDER = "/dev/shm/pyrometer"  # noqa: S108  shared memory on purpose: n
 HEADER_BYTES = 4096
 META_OFFSET = 1024
 META_BYTES = 2048  # earlier clients wrote up to 3072, and no names
+MOST_TEXT = 256  # characters of a text in the description; the exporter cuts longer ones
 NAME_BYTES = 32  # of UTF-8, padded with zeros; written before the name's first use, and never changed
 MAX_NAMED_PARTS = 8
 MAX_METRICS = 16

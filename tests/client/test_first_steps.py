@@ -130,11 +130,14 @@ def test_a_group_alone_may_read(rings: str, seen: Any) -> None:
         run.close()
 
 
-def test_a_group_that_does_not_exist_is_one_line(rings: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_with_a_group_that_does_not_exist_nobody_else_may_read(rings: str, capfd: pytest.CaptureFixture[str]) -> None:
     run = pyrometer.start("r", rings=rings, group="no-such-group")
-    assert run.disabled == "OSError"
-    assert "can't change the ring's group to no-such-group: there is no such group" in capfd.readouterr().err
-    assert list(Path(rings).iterdir()) == []
+    assert capfd.readouterr().err == (
+        "pyrometer: run r: can't change the ring's group to no-such-group: there is no such group: nobody but you and "
+        "root can read it\n"
+    )
+    assert [stat.S_IMODE(path.stat().st_mode) for path in Path(rings).iterdir()] == [0o600]
+    run.close()
 
 
 def test_the_gpu_is_named_at_the_first_step_where_cuda_comes_up_late(

@@ -52,9 +52,14 @@ BAD = [Bomb(), object(), "x", b"\xff", [], {}, -1, 1e400, float("nan"), 10**400,
 
 
 @pytest.mark.parametrize("name", [name for name in ("run", *StartSettings.__annotations__) if name != "rings"])
-def test_any_value_of_any_setting(name: str, rings: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_one_bad_setting_costs_that_setting(
+    name: str, rings: str, seen: ReadRing, capfd: pytest.CaptureFixture[str]
+) -> None:
     for value in BAD:
-        use(pyrometer.start(**{"run": "r", "rings": rings, name: value}))
+        run = pyrometer.start(**{"run": "r", "rings": rings, name: value})
+        assert run.disabled is None, value
+        use(run)
+        assert seen(run.path).header.count == 3, value
     assert all(line.startswith("pyrometer: ") for line in capfd.readouterr().err.splitlines())
 
 
@@ -190,12 +195,13 @@ def test_a_ring_that_is_unlinked_or_cut_from_outside(run: pyrometer.Run) -> None
     use(run)
 
 
-def test_numbers_too_large_to_multiply_leave_no_file_behind(rings: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_number_too_large_is_left_out(rings: str, seen: ReadRing, capfd: pytest.CaptureFixture[str]) -> None:
     run = pyrometer.start("r", rings=rings, tokens_per_step=10**400, flops_per_token=1.0)
+    assert (seen(run.path).meta.tokens_per_step, seen(run.path).meta.flops_per_token) == (None, 1.0)
     use(run)
-    assert run.disabled == "OverflowError"
-    assert list(Path(rings).iterdir()) == []
-    assert capfd.readouterr().err.count("\n") == 1
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("pyrometer: run r: tokens_per_step=1000")
+    assert line.endswith(" is ignored: give a whole number, such as 4194304")
 
 
 def test_a_broken_standard_error(rings: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,7 +216,7 @@ def test_hostile_environment(rings: str, monkeypatch: pytest.MonkeyPatch, capfd:
     capfd.readouterr()
 
 
-def test_a_description_too_long_is_told_once(rings: str, capfd: pytest.CaptureFixture[str]) -> None:
-    run = pyrometer.start("r", rings=rings, model="m" * 10_000)
+def test_texts_that_are_too_long_are_cut(rings: str, seen: ReadRing) -> None:
+    run = pyrometer.start("r", rings=rings, model="m" * 10_000, stage="\N{PILE OF POO}" * 500)
     use(run)
-    assert "fit" in capfd.readouterr().err
+    assert seen(run.path).meta.texts["model"] == "m" * 64

@@ -110,6 +110,23 @@ def test_the_shared_folder_is_used_where_root_made_it_for_all(tmp_path: Path, mo
     assert default_folder(str(shared)) == own
 
 
+def test_a_link_in_place_of_the_shared_folder_leads_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anybody may make one in /dev/shm; a sticky folder of root's, on a slow disk, is where it would lead."""
+    me = os.geteuid()
+    (tmp_path / "disk").mkdir(mode=0o777)
+    (tmp_path / "disk").chmod(0o1777)
+    for name, target in (("whole", tmp_path / "disk"), ("dangling", tmp_path / "nowhere")):
+        (tmp_path / name).symlink_to(target)
+        assert default_folder(str(tmp_path / name)) == str(tmp_path / f"{name}-{me}")
+    # Made by a stranger between the look and the making: what it leads to is not opened to all.
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    (tmp_path / "late").symlink_to(closed)
+    monkeypatch.setattr(_ring_file.os.path, "isdir", lambda path: not path.endswith("late"))
+    _ring_file._make_folder(str(tmp_path / "late"))
+    assert stat.S_IMODE(closed.stat().st_mode) == 0o700
+
+
 def test_a_name_that_another_user_took_is_no_loss(tmp_path: Path) -> None:
     shared = tmp_path / "pyrometer"
     me = os.geteuid()

@@ -27,11 +27,15 @@ class Holder(NamedTuple):
 
 
 class Newcomer(NamedTuple):
-    """Hold what a ring that was just found says of itself, and which process writes it."""
+    """Hold what a ring that was just found says of itself, and which process writes it.
+
+    ``told_pid`` is the process as the ring says, by the ids of the job's own PID namespace.
+    """
 
     meta: Meta
     uid: int
     pid: int
+    told_pid: int = 0
 
     @property
     def job(self) -> str:
@@ -103,6 +107,7 @@ class RunNames:
         return not any(
             other.meta.rank == new.meta.rank
             and other.pid != new.pid
+            and other.told_pid != new.meta.launcher  # it started the ranks, and its own ring stays empty
             and other.meta.source == new.meta.source == "client"
             for other in others
         )

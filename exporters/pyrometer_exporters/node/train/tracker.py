@@ -177,10 +177,15 @@ class Tracker:
         self._ends.wake()
 
     def ranks(self) -> list[Rank]:
-        """Return the newest ring of each rank of each run, including those that have ended and not expired."""
+        """Return the newest ring of each rank of each run, including those that have ended and not expired.
+
+        A process that has started ranks, as ``torch.multiprocessing.spawn`` does, is none itself.
+        """
+        launchers = {(rank.key, rank.file.uid, rank.meta.launcher) for rank in self._ranks.values()}
         newest: dict[tuple[RunKey, str], Rank] = {}
         for rank in sorted(self._ranks.values(), key=lambda rank: rank.age):
-            newest[rank.key, rank.meta.rank] = rank
+            if rank.header.count or (rank.key, rank.file.uid, rank.file.pid) not in launchers:
+                newest[rank.key, rank.meta.rank] = rank
         return list(newest.values())
 
     def downs(self) -> list[Down]:
@@ -216,13 +221,15 @@ class Tracker:
         if process is not None:
             self._ends.add(process)
         # A closed ring as well: else anybody's would pass for the newest of a run, and a clash's end for the other job.
-        run = self.names.name(Newcomer(file.meta, file.uid, process.pid if process else file.pid), self._living())
+        run = self.names.name(
+            Newcomer(file.meta, file.uid, process.pid if process else file.pid, file.pid), self._living()
+        )
         file.meta = replace(file.meta, run=run)
         self._ranks[name] = Rank(file, file.first_header, 0, peak_of(file.meta), process=process)
 
     def _living(self) -> list[Newcomer]:
         return [
-            Newcomer(rank.meta, rank.file.uid, rank.process.pid if rank.process else rank.file.pid)
+            Newcomer(rank.meta, rank.file.uid, rank.process.pid if rank.process else rank.file.pid, rank.file.pid)
             for rank in self._ranks.values()
             if rank.ended_at is None and not rank.header.closed and rank.file.alive()
         ]

@@ -180,3 +180,15 @@ def test_a_name_that_another_user_took_before_is_not_given(tracker: Tracker, rin
         rings(name, job_id=job).step(1000, 1001)
         tracker.poll()
     assert names(tracker)["b"].startswith("llama@78@uid")
+
+
+def test_a_process_that_has_started_the_ranks_is_none(tracker: Tracker, rings: Rings) -> None:
+    """As ``torch.multiprocessing.spawn`` does: the script reports at its top, in the parent as in each child."""
+    rings("parent", job_id="", launcher=10).slot(2, 11)
+    assert names(tracker) == {"parent": "llama"}
+    for rank in (0, 1):
+        child = rings(f"child{rank}", job_id="", launcher=11, rank=rank)
+        child.slot(2, 12 + rank)
+        child.step(1000, 1001)
+    assert names(tracker) == {"child0": "llama", "child1": "llama"}
+    assert tracker.names.clashes == {}
