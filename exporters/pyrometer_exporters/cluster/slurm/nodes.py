@@ -14,16 +14,21 @@ STATES = (
 )  # fmt: skip
 UNAVAILABLE = ("maintenance", "draining", "drained", "down", "unknown")
 
-# sinfo(1), NODE STATE CODES. The first match wins: a node that is down and drained is down.
+# sinfo(1), NODE STATE CODES, and the flags of Slurm's data parsers (slurm.h, NODE_STATE_*, 20.11 to 25.05). The first
+# match wins: a node that is down and drained is down. One that reboots because somebody said so is down only for that.
 _STATES: tuple[tuple[str, frozenset[str]], ...] = (
+    ("maintenance", frozenset({"REBOOT_ISSUED", "REBOOT"})),
     ("down", frozenset({"DOWN", "ERROR", "NOT_RESPONDING", "NO_RESPOND", "INVALID_REG"})),
     ("draining", frozenset({"DRAINING", "FAILING"})),
     ("drained", frozenset({"DRAIN", "DRAINED", "FAIL"})),
-    ("maintenance", frozenset({"MAINTENANCE", "MAINT", "REBOOT_ISSUED", "REBOOT"})),
-    ("powered_down", frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN", "POWERING_UP"})),
+    ("maintenance", frozenset({"MAINTENANCE", "MAINT"})),
     ("allocated", frozenset({"ALLOCATED", "COMPLETING"})),
     ("mixed", frozenset({"MIXED"})),
-    ("reserved", frozenset({"RESERVED"})),
+    # It reboots as soon as it is idle, with REBOOT_REQUESTED.
+    ("maintenance", frozenset({"REBOOT_REQUESTED"})),
+    ("powered_down", frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN", "POWERING_UP", "POWER_UP"})),
+    # Idle, but kept from all but one job: by a reservation, or because another job has the block of the topology alone.
+    ("reserved", frozenset({"RESERVED", "BLOCKED"})),
     ("planned", frozenset({"PLANNED"})),
     ("idle", frozenset({"IDLE"})),
 )
@@ -65,10 +70,11 @@ def state_of(flags: frozenset[str]) -> str | None:
     """Return one of STATES, or None for a node that does not exist yet."""
     if "FUTURE" in flags:
         return None
-    for state, any_of in _STATES:
-        if flags & any_of:
-            return "draining" if state == "drained" and flags & _BUSY else state
-    return "unknown"
+    state = next((state for state, any_of in _STATES if flags & any_of), "unknown")
+    if state == "drained" and flags & _BUSY:
+        return "draining"
+    # Drained by "scontrol reboot ASAP", which returns it once it has rebooted.
+    return "maintenance" if state == "drained" and "REBOOT_REQUESTED" in flags else state
 
 
 def _nodes(entry: Mapping[str, Any]) -> Iterator[Node]:

@@ -27,7 +27,9 @@ def document(data: bytes, *keys: str) -> list[Mapping[str, Any]]:
             not look like an empty queue.
     """
     try:
-        content = json.loads(data)
+        # Reasons and names of jobs are bytes that somebody typed, in whatever encoding his terminal had; and a line
+        # break in one need not be escaped.
+        content = json.loads(data.decode("utf-8", "replace"), strict=False)
     except (ValueError, RecursionError) as error:
         raise PartError("bad_answer", f"not JSON: {error}") from None
     return checked(content, *keys)
@@ -67,9 +69,9 @@ def number(value: object) -> float | None:
 
 
 def text(value: object) -> str:
-    """Return a text, a number as its digits, or an empty text for anything else."""
+    """Return a text as one line, a number as its digits, or an empty text for anything else."""
     if isinstance(value, str):
-        return value.strip()
+        return " ".join(value.split())
     digits = number(value)
     return "" if digits is None else f"{digits:.0f}"
 

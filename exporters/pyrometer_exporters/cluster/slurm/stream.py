@@ -32,7 +32,7 @@ class DocumentReader:
         self.found = False
         self._key = key
         self._take = take
-        self._decoder = json.JSONDecoder()
+        self._decoder = json.JSONDecoder(strict=False)
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
         self._text = ""
         self._state: Callable[[], bool] = self._open

@@ -97,13 +97,13 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 
 def _lines(path: Path | None) -> list[str]:
-    if path is None:
-        return sys.stdin.read().splitlines()
+    # A reason or a comment is bytes that somebody typed, in whatever encoding.
     try:
-        return path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        msg = f"{path}: {getattr(error, 'strerror', None) or 'not text'}"
+        data = sys.stdin.buffer.read() if path is None else path.read_bytes()
+    except OSError as error:
+        msg = f"{path}: {error.strerror}"
         raise UsageError(msg) from None
+    return data.decode("utf-8", "replace").splitlines()
 
 
 def _wanted(flags: argparse.Namespace, name: str) -> bool:

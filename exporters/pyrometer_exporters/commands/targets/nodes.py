@@ -1,8 +1,9 @@
 """Parse nodes and their racks from a host list or from the output of `sinfo`.
 
 Three forms are accepted: a host list per line, followed by the rack; `sinfo` with its header, whose column NODELIST is
-used; `sinfo --Node --noheader --format='%N ...'`, whose first column is used. A node that is named more than once, as
-by sinfo for each of its partitions, counts once.
+used; `sinfo --Node --noheader --format='%N ...'`, whose first column is used. Columns end with blanks or, where a line
+has one, with a `|`, as with `--format='%N|%f'`. A node that is named more than once, as by sinfo for each of its
+partitions, counts once.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def parse(lines: Iterable[str], rack: re.Pattern[str] | None = None) -> dict[str
     racks: dict[str, str] = {}
     column = 0
     for number, line in enumerate(lines, start=1):
-        words = line.partition("#")[0].split()
+        words = _columns(line)
         if COLUMN in words:
             column = words.index(COLUMN)
         elif words:
@@ -40,6 +41,13 @@ def parse(lines: Iterable[str], rack: re.Pattern[str] | None = None) -> dict[str
                 msg = f"line {number}: {error}"
                 raise UsageError(msg) from None
     return racks
+
+
+def _columns(line: str) -> list[str]:
+    if "|" not in line:
+        return line.partition("#")[0].split()
+    # A reason may have a "#" and blanks, and columns may be empty.
+    return [] if line.startswith("#") else [column.strip() for column in line.split("|")]
 
 
 def _take(racks: dict[str, str], words: list[str], column: int, rack: re.Pattern[str] | None) -> None:

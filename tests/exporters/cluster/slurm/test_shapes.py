@@ -119,6 +119,17 @@ def test_what_a_jobs_state_means_for_its_run(states: list[str], reason: str, exp
         (["IDLE", "NOT_RESPONDING"], "down"), (["FUTURE"], None), (["RESERVED", "IDLE"], "reserved"),
         (["IDLE", "CLOUD", "POWERED_DOWN"], "powered_down"), (["IDLE", "DYNAMIC_NORM"], "idle"), ("weird", "unknown"),
         (["IDLE", "FAIL"], "drained"), (["ALLOCATED", "FAIL"], "draining"), ("", "unknown"),
+        (["IDLE", "PLANNED"], "planned"), (["MIXED", "PLANNED"], "mixed"), (["IDLE", "BLOCKED"], "reserved"),
+        (["DOWN", "NOT_RESPONDING", "REBOOT_ISSUED"], "maintenance"), (["IDLE", "REBOOT_ISSUED"], "maintenance"),
+        (["IDLE", "DRAIN", "REBOOT_ISSUED"], "maintenance"), ("reboot^", "maintenance"),
+        (["IDLE", "REBOOT_REQUESTED"], "maintenance"), (["ALLOCATED", "REBOOT_REQUESTED"], "allocated"),
+        (["MIXED", "DRAIN", "REBOOT_REQUESTED"], "draining"), (["IDLE", "DRAIN", "REBOOT_REQUESTED"], "maintenance"),
+        (["IDLE", "REBOOT_CANCELED"], "idle"), (["IDLE", "MAINTENANCE"], "maintenance"), ("maint*", "maintenance"),
+        (["DOWN", "MAINTENANCE"], "down"), (["ALLOCATED", "MAINTENANCE", "RESERVED"], "maintenance"),
+        (["ALLOCATED", "POWER_DOWN"], "allocated"), (["IDLE", "CLOUD", "POWER_UP"], "powered_down"),
+        (["IDLE", "DRAIN", "POWER_DOWN", "POWER_DRAIN"], "drained"), (["UNKNOWN", "NOT_RESPONDING"], "down"),
+        (["IDLE", "INVALID_REG"], "down"), (["IDLE", "EXTERNAL"], "idle"), (["IDLE", "DYNAMIC_FUTURE"], "idle"),
+        (["INVALID"], "unknown"), (["UNKNOWN"], "unknown"),
     ],
 )  # fmt: skip
 def test_what_a_nodes_state_means(states: Any, expected: str | None) -> None:
@@ -180,6 +191,31 @@ def test_numbers_texts_and_names_in_every_shape() -> None:
     assert list(names("n[x-y]")) == ["n[x-y]"]
     assert list(names("r[1-2]n[1-2]")) != []
     assert len(list(names("n[0-99999999999]"))) <= MAX_NAMES + 1
+
+
+@pytest.mark.parametrize(
+    "typed", [b"L\xfcfter defekt", b"\xff\xfe", b"a\nb\tc", b"\xed\xa0\x80", b"\xe2\x82", b"\\ud800"]
+)
+def test_whatever_somebody_typed_into_any_field_costs_no_more_than_its_letters(typed: bytes) -> None:
+    job = dict.fromkeys(("name", "user_name", "partition", "state_reason", "account"), "XX")
+    job_data = json.dumps({"jobs": [{"job_id": 7, "job_state": ["PENDING"], **job}]}).encode().replace(b"XX", typed)
+    (found,) = jobs_of(job_data)
+    assert (found.job_id, found.state) == ("7", "queued")
+    node = {"node": {"state": ["IDLE", "DRAIN"]}, "nodes": {"nodes": ["gpu-002"]}, "partition": {"name": "XX"},
+            "reason": {"description": "XX", "user": "XX"}}  # fmt: skip
+    (drained,) = nodes_of(json.dumps({"sinfo": [node]}).encode().replace(b"XX", typed))
+    assert (drained.name, drained.state) == ("gpu-002", "drained")
+    for text_seen in (found.name, found.reason, drained.reason, drained.user, *drained.partitions):
+        assert text_seen.splitlines() == [text_seen]
+        text_seen.encode("utf-8", "replace")
+
+
+def test_an_answer_that_was_cut_off_is_none() -> None:
+    whole = (FIXTURES / "sinfo-24.05.json").read_bytes()
+    for length in range(1, len(whole.strip()), 97):
+        for read in (jobs_of, nodes_of):
+            with pytest.raises(PartError, match="not JSON"):
+                read(whole[:length])  # type: ignore[operator]
 
 
 def test_a_node_in_two_partitions_is_one_node() -> None:

@@ -79,6 +79,18 @@ def test_sinfo_as_it_comes() -> None:
     assert list(parse(SINFO_NODES.splitlines())) == ["gpu-001", "gpu-002"]
 
 
+def test_sinfo_with_bars_between_its_columns() -> None:
+    """As recorded in facebookresearch/gcm, gcm/tests/data: blanks around, a column that is empty, one with a "#"."""
+    text = (
+        "AVAIL|CPUS|STATE|REASON |RESERVATION|NODELIST |CPU_LOAD |PARTITION |PARTITION\n"
+        "up|80|drain*|replace #3 \N{REPLACEMENT CHARACTER} |NO|node0201 |N/A |partition |partition\n"
+        "up|80|alloc|none ||node1537 |12.28 |partition |partition\n"
+    )
+    assert parse(text.splitlines()) == {"node0201": "", "node1537": ""}
+    padded = [f"node1074{' ' * 248}|gpu:ampere:8{' ' * 244}|0/256/0/256", "node1221|gpu:ampere:8|256/0/0/256"]
+    assert parse(padded) == {"node1074": "", "node1221": ""}
+
+
 def test_racks_come_from_the_second_word_a_feature_or_the_name() -> None:
     assert parse(["gpu-[1-2] r07", "gpu-3", "# nobody"]) == {"gpu-1": "r07", "gpu-2": "r07", "gpu-3": ""}
     features = ["gpu-1 h100,rack=r1,ib", "gpu-1 h100,rack=r1,ib", "gpu-2 h100"]
@@ -97,7 +109,7 @@ def load(path: Path) -> list[dict[str, Any]]:
 
 
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, *flags: str) -> int:
-    monkeypatch.setattr("sys.stdin", io.StringIO(text))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode("latin-1"))))
     return main(["--cluster=h100", f"--output={tmp_path}", *flags])
 
 
@@ -144,7 +156,7 @@ def test_losing_most_nodes_at_once_needs_to_be_meant(
 def test_wrong_flags_end_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], flags: list[str]
 ) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO("gpu-1"))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"gpu-1")))
     try:
         status: Any = main(["--cluster=c", f"--output={tmp_path}", *flags])
     except SystemExit as stopped:
