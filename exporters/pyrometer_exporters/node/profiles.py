@@ -29,6 +29,7 @@ MINIMAL = frozenset(
         "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS",
         "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE",
         "pyrometer_active_test_ok",
+        "pyrometer_active_test_reason_info",
         "pyrometer_active_test_timestamp_seconds",
         "pyrometer_check_last_run_timestamp_seconds",
         "pyrometer_check_ok",

@@ -4,7 +4,7 @@
     pyrometer-test --run dcgm,nvbandwidth,nccl,burn --budget 3600
 
 Nothing runs unless it is named, and no test of GPUs runs while somebody uses them. Exit status 0: all passed; 2: one
-failed; 3: none failed, but one could not be run.
+failed; 3: none failed, but one could not be run or measured nothing.
 """
 
 from __future__ import annotations
@@ -63,9 +63,10 @@ def _run(flags: argparse.Namespace) -> int:
         if isinstance(outcome, Tried):
             _keep(state, tool.name, replace(outcome, peer=flags.peer if tool.peer else ""))
     sys.stdout.write(_as_json(found) if flags.json else "".join(_line(name, each) for name, each in found.items()))
-    if any(isinstance(each, Tried) and each.ok is False for each in found.values()):
+    states = {each.state if isinstance(each, Tried) else "not_run" for each in found.values()}
+    if kept.FAILED in states:
         return FAILED
-    return PASSED if all(isinstance(each, Tried) and each.ok for each in found.values()) else NOT_RUN
+    return PASSED if states == {kept.OK} else NOT_RUN
 
 
 def _try(tool: Tool, flags: argparse.Namespace, limits: Mapping[str, float], left: float) -> Tried | str:
@@ -83,7 +84,8 @@ def _try(tool: Tool, flags: argparse.Namespace, limits: Mapping[str, float], lef
     if seconds > left:
         return f"it may take {seconds:.0f} s, and {max(0, left):.0f} s of --budget are left"
     model = seen.models[0] if seen.models else ""
-    return tried(tool, program, asked, model=model, limits=limits, seconds=seconds, wall=time.time)
+    sysfs: Path = getattr(flags, "path.sysfs")
+    return tried(tool, program, asked, model=model, limits=limits, seconds=seconds, sysfs=sysfs, wall=time.time)
 
 
 def _tools(flags: argparse.Namespace) -> list[Tool]:
@@ -112,7 +114,7 @@ def _keep(state: Path, name: str, outcome: Tried) -> None:
 def _line(name: str, outcome: Tried | str) -> str:
     if isinstance(outcome, str):
         return f"NOT RUN {name}: {outcome}\n"
-    word = {True: "OK", False: "FAILED", None: "UNKNOWN"}[outcome.ok]
+    word = outcome.state.replace("_", " ").upper()
     values = ", ".join(f"{result.test} {result.value:.4g} {result.unit}" for result in outcome.results)
     return (
         f"{word} {name}{': ' if outcome.reason or values else ''}{'. '.join(filter(None, (outcome.reason, values)))}\n"
@@ -125,9 +127,9 @@ def _as_json(found: Mapping[str, Tried | str]) -> str:
         if isinstance(each, str):
             tests.append({"test": name, "state": "not_run", "reason": each, "results": []})
             continue
-        state = {True: "ok", False: "failed", None: "unknown"}[each.ok]
         results = [result._asdict() for result in each.results]
-        tests.append({"test": name, "state": state, "reason": each.reason, "at": each.at, "results": results})
+        tests.append({"test": name, "state": each.state, "reason": each.reason, "tool": each.tool, "part": each.part,
+                      "at": each.at, "results": results})  # fmt: skip
     return json.dumps({"tests": tests}) + "\n"
 
 
@@ -145,7 +147,7 @@ def _limit(text: str) -> tuple[str, float]:
 
 def make_parser() -> Flags:
     """Return the parser of the command's flags."""
-    flags = Flags(PROG, "Test idle GPUs, links and disks. Exit status: 0 passed, 2 failed, 3 not all could be run.")
+    flags = Flags(PROG, "Test idle GPUs, links and disks. Exit status: 0 passed, 2 failed, 3 not all was measured.")
     add_version_flag(flags, "pyrometer-exporters")
     add = flags.add_argument
     add("--run", default="", metavar="NAMES", help="the tests, separated by commas; --list shows them")
@@ -173,6 +175,8 @@ def make_parser() -> Flags:
     add("--limit", type=_limit, action="append", default=[], metavar="TEST=NUMBER",
         help="the minimum value of a result, instead of the one for this GPU model; may be repeated")  # fmt: skip
     add("--json", action="store_true", help="print the results as one JSON object")
+    add("--path.sysfs", dest="path.sysfs", type=Path, default=Path("/sys"), metavar="DIR",
+        help="where the rates of the HCAs' ports are (default: %(default)s)")  # fmt: skip
     add("--path.state", dest="path.state", metavar="DIR",
         help=f"the exporter's state folder (default: $STATE_DIRECTORY, else {DEFAULT_STATE})")  # fmt: skip
     return flags

@@ -6,17 +6,17 @@ peer's GPUs: nothing runs unless those of both nodes are idle.
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from pyrometer_exporters.commands.test.parsers import RANK
+from pyrometer_exporters.commands.test.reading import NotMeasuredError
 from pyrometer_exporters.node.nic.parse import rate
 from pyrometer_kit.errors import UsageError
 
-SYSFS_LINKS: Final = Path("/sys/class/infiniband")
 LINKS, LINK_BITS = 8, 400_000_000_000
 LEAST: Final = 46.0 * LINKS
 """GB/s of a pair of eight GPUs and eight links of 400 Gb/s each.
@@ -24,9 +24,6 @@ LEAST: Final = 46.0 * LINKS
 46 to 48 GB/s of each such link are to be expected with NCCL_ALGO=RING, by a developer of NCCL
 (https://github.com/NVIDIA/nccl-tests/issues/290). Trees show more than the links carry, never less.
 """
-# nccl-tests, src/common.cu: "#  Rank  8 Group  0 Pid   1885 on   worker-0 device  0 [0x8d] NVIDIA H100 80GB HBM3",
-# before 2.13.9 without "Group  0".
-_RANK: Final = re.compile(r"#\s+Rank\s+(\d+)\s.*?\bPid\s+\d+ on\s+(\S+) device\s")
 
 
 def launched(command: str, hosts: Sequence[str], tasks: int, test: Sequence[str]) -> list[str]:
@@ -69,20 +66,25 @@ def check_ranks(text: str, gpus: int) -> None:
     """Refuse an output that is none of all GPUs of two nodes together: it says nothing about the link between them.
 
     Raises:
-        ValueError: It isn't.
+        NotMeasuredError: It isn't.
     """
-    ranks = _RANK.findall(text)
+    ranks = RANK.findall(text)
     if len({number for number, _ in ranks}) < len(ranks):
-        raise ValueError("its processes did not form one job; nccl-tests must be built with MPI=1 for this launcher")
+        raise NotMeasuredError(
+            "its processes did not form one job; nccl-tests must be built with MPI=1 for this launcher"
+        )
     on = Counter(host for _, host in ranks)
     if len(on) != 2 or set(on.values()) != {gpus}:
         seen = ", ".join(f"{count} on {host}" for host, count in sorted(on.items())) or "none"
-        raise ValueError(f"{gpus} GPUs on each of two nodes are to take part: {seen}")
+        raise NotMeasuredError(f"{gpus} GPUs on each of two nodes are to take part: {seen}")
 
 
-def least(gpus: int, links: Path | None = None) -> dict[str, float]:
-    """Return the least bandwidth between this node and another one like it; nothing where its fabric is another one."""
-    fast = sum(_is_fast(port) for port in (links or SYSFS_LINKS).glob("*/ports/*"))
+def least(gpus: int, links: Path) -> dict[str, float]:
+    """Return the least bandwidth between this node and another one like it; nothing where its fabric is another one.
+
+    ``links`` is ``/sys/class/infiniband``.
+    """
+    fast = sum(_is_fast(port) for port in links.glob("*/ports/*"))
     return {"nccl_all_reduce_pair": LEAST} if gpus == LINKS and fast >= LINKS else {}
 
 

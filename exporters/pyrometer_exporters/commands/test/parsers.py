@@ -1,89 +1,95 @@
 """Read the output of test tools, of several versions each.
 
-Each parser takes the text that a tool printed and returns a :class:`Reading`; foreign text is a ValueError.
+Each parser takes the text that a tool printed (:func:`reading.clean`) and returns a
+:class:`~pyrometer_exporters.commands.test.reading.Reading`; foreign text is a ValueError, and one that covers nothing a
+:class:`~pyrometer_exporters.commands.test.reading.NotMeasuredError`.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
+from pyrometer_exporters.commands.test.reading import NotMeasuredError, Problem, Reading, joined, losses, short
 from pyrometer_exporters.node.active.kept import Result
 
 
-class Reading(NamedTuple):
-    """The content of a tool's output: what it calls failed, in words, and what it measured."""
-
-    problems: tuple[str, ...]
-    results: tuple[Result, ...]
-
-
-def dcgm(text: str) -> Reading:
-    """Read ``dcgmi diag -j``.
-
-    DCGM 2 and 3 have ``{"DCGM GPU Diagnostic": {"test_categories": [...]}}`` with ``gpu_id`` or ``gpu_ids`` (DCGM,
-    nvvs/include/NvvsCommon.h); DCGM 4 has ``"DCGM Diagnostic"``, with ``entity_id`` and warnings as objects.
-
-    Raises:
-        ValueError: It is nothing of the kind, or names no test.
-    """
-    root = _object(text)
-    body = root.get("DCGM Diagnostic", root.get("DCGM GPU Diagnostic"))
-    if not isinstance(body, dict):
-        raise ValueError("it has no DCGM Diagnostic")
-    if "runtime_error" in body:
-        return Reading((f"dcgm: {body['runtime_error']}",), ())
-    tests = [test for category in _list(body, "test_categories") for test in _list(category, "tests")]
-    if not tests:
-        raise ValueError("it names no test")
-    failed, ran = [], 0
-    for test in tests:
-        for result in _list(test, "results"):
-            status = str(result.get("status", "")).lower()
-            ran += status in ("pass", "fail", "warn")
-            if status == "fail":
-                failed.append(_dcgm_problem(str(test.get("name", "?")), result))
-    if not ran:
-        raise ValueError("all of its tests were skipped")
-    return Reading(tuple(failed), ())
-
-
-def _dcgm_problem(name: str, result: Mapping[str, Any]) -> str:
-    gpu = next((result[key] for key in ("gpu_id", "gpu_ids", "entity_id") if key in result), None)
-    warnings = result.get("warnings") or []
-    words = [str(each.get("warning", each) if isinstance(each, dict) else each)
-             for each in (warnings if isinstance(warnings, list) else [warnings])]  # fmt: skip
-    place = "" if gpu is None else f" on GPU {gpu}"
-    return f"{name}{place} failed{': ' if words else ''}{'; '.join(words[:3])}"
-
-
 def nvbandwidth(text: str) -> Reading:
-    """Read ``nvbandwidth -j``: per test case the slowest of its links, in GB/s.
+    """Read ``nvbandwidth``, as text or as JSON (0.5 and later): per test case the slowest of its links, in GB/s.
 
+    The text has ``Running host_to_device_memcpy_ce.`` and a matrix with a line of column numbers above it. The JSON is
     ``{"nvbandwidth": {"testcases": [{"name": "host_to_device_memcpy_ce", "status": "Passed", "bandwidth_matrix":
     [["26.03", "N/A"]]}]}}``; cells are texts up to 0.8 and a GPU's way to itself is N/A or 0.
 
     Raises:
-        ValueError: It is nothing of the kind, or no test case ran.
+        ValueError: It is nothing of the kind.
+        NotMeasuredError: No test case ran.
     """
-    body = _object(text).get("nvbandwidth")
-    if not isinstance(body, dict):
-        raise ValueError("it has no nvbandwidth output")
-    problems = [str(body["error"])] if "error" in body else []
-    results = []
+    body = _object(text).get("nvbandwidth") if '"nvbandwidth"' in text else None
+    cases = _cases_of_json(body) if isinstance(body, dict) else _cases_of_text(text)
+    told = body.get("error") if isinstance(body, dict) else None
+    unable = [short(str(told))] if told else []
+    results, parts, gpus = [], {}, 0
+    for name, status, matrix in cases:
+        found = _links(name, matrix)
+        if any(value > 0 for value in found.values()):
+            parts[f"nvbandwidth_{name}"] = found
+            results.append(Result(f"nvbandwidth_{name}", "GB/s", min(found.values())))
+            gpus = max(gpus, len(matrix[0]))
+        elif status not in ("Passed", "Waived"):
+            unable.append(f"{name}: {status}")
+    if not results and not unable:
+        raise NotMeasuredError("no test case ran") if cases else ValueError("it has no nvbandwidth output")
+    return Reading(tuple(losses("\n".join(unable))), tuple(results), parts, gpus or None, "; ".join(unable))
+
+
+Matrix = Sequence[Sequence[str]]
+Case = tuple[str, str, Matrix]
+"""Name, status, and matrix of a test case."""
+
+
+def _cases_of_json(body: Mapping[str, Any]) -> list[Case]:
+    found: list[Case] = []
     for case in _list(body, "testcases"):
-        name, status = str(case.get("name", "?")), str(case.get("status", ""))
-        cells = [cell for row in _rows(case) for cell in _numbers(row) if cell > 0]
-        if cells:
-            results.append(Result(f"nvbandwidth_{name}", "GB/s", min(cells)))
-        if status not in ("Passed", "Waived"):
-            problems.append(f"{name}: {status}")
-    if not results and not problems:
-        raise ValueError("no test case ran")
-    return Reading(tuple(problems), tuple(results))
+        rows = case.get("bandwidth_matrix")
+        kept = [row for row in rows if isinstance(row, list)] if isinstance(rows, list) else []
+        status = f"{case.get('status', '')} {case.get('error', '')}".strip()
+        found.append((str(case.get("name", "?")), status, [[str(cell) for cell in row] for row in kept]))
+    return found
+
+
+def _cases_of_text(text: str) -> list[Case]:
+    found: list[Case] = []
+    for block in re.split(r"^Running ", text, flags=re.MULTILINE)[1:]:
+        name = block.partition(".")[0].strip()
+        rows = re.findall(r"^ *\d+ {2,}((?:(?:\d+\.\d+|N/A) *)+)$", block, re.MULTILINE)
+        error = re.search(r"^(?:ERROR|Error|\[CUDA|NVML_ERROR|ASSERT).*", block, re.MULTILINE)
+        status = short(error[0]) if error else "Passed" if rows else "Waived"
+        found.append((name, status, [row.split() for row in rows]))
+    return found
+
+
+def _links(name: str, matrix: Matrix) -> dict[str, float]:
+    """Return the value of each GPU, or of each pair of GPUs: the lower of its two directions."""
+    found: dict[str, float] = {}
+    for at, row in enumerate(matrix):
+        for to, cell in enumerate(row):
+            pair = name.startswith("device_to_device")
+            if cell == "N/A" or (pair and at == to):
+                continue
+            part = f"GPU {min(at, to)} and GPU {max(at, to)}" if pair else f"GPU {to}"
+            found[part] = min(_number(cell), found.get(part, math.inf))
+    return found
+
+
+# nccl-tests, src/common.cu: "#  Rank  8 Group  0 Pid   1885 on   worker-0 device  0 [0x8d] NVIDIA H100 80GB HBM3",
+# before 2.13.9 without "Group  0".
+RANK: Final = re.compile(r"#\s+Rank\s+(\d+)\s.*?\bPid\s+\d+ on\s+(\S+) device\s")
 
 
 def nccl(text: str) -> Reading:
@@ -95,18 +101,33 @@ def nccl(text: str) -> Reading:
 
     Raises:
         ValueError: It has no such line.
+        NotMeasuredError: It ends before its summary, or measured 0.
     """
-    sizes = {}
+    sizes, wrong = {}, set()
     for line in text.splitlines():
-        words = re.sub(r"^\[\d+,\d+\]<stdout>:", "", line).split()
-        if len(words) >= 8 and words[0].isdecimal() and words[1].isdecimal():
-            rest = words[5:] if len(words) in (9, 13) else words[4:]
-            sizes[int(words[0])] = _number(rest[2])
+        words = line.split()
+        if len(words) < 8 or not (words[0].isdecimal() and words[1].isdecimal()):
+            continue
+        rooted = words[4] == "-1"
+        rest = words[5:] if rooted else words[4:]
+        sizes[int(words[0])] = _number(rest[2])
+        if rooted and any(each.isdecimal() and int(each) for each in rest[3:8:4]):
+            wrong.add(words[0])
     if not sizes:
         raise ValueError("it has no line of results")
-    wrong = re.search(r"Out of bounds values : (\d+)", text)
-    problems = (f"{wrong[1]} wrong values: data was corrupted",) if wrong and int(wrong[1]) else ()
-    return Reading(problems, (Result("nccl_all_reduce", "GB/s", sizes[max(sizes)]),))
+    total = re.search(r"Out of bounds values\s*: (\d+)", text)
+    count = int(total[1]) if total else 0
+    problems: tuple[Problem, ...] = ()
+    if count or wrong:
+        how = f"{count} wrong values" if count else f"wrong values at {joined(sorted(wrong, key=int))} bytes"
+        problems = (Problem(f"{how}: data was corrupted"),)
+    elif total is None and "Avg bus bandwidth" not in text:
+        raise NotMeasuredError("its output ends before the summary")
+    if not sizes[max(sizes)] and not problems:
+        raise NotMeasuredError("it measured 0 GB/s")
+    ranks = [int(number) for number, _ in RANK.findall(text)]
+    gpus = max(ranks) + 1 if ranks else None
+    return Reading(problems, (Result("nccl_all_reduce", "GB/s", sizes[max(sizes)]),), gpus=gpus)
 
 
 def nccl_pair(text: str) -> Reading:
@@ -114,51 +135,118 @@ def nccl_pair(text: str) -> Reading:
 
     Raises:
         ValueError: It has no line of results.
+        NotMeasuredError: It covers nothing.
     """
     found = nccl(text)
     return Reading(found.problems, tuple(each._replace(test="nccl_all_reduce_pair") for each in found.results))
 
 
-def ib_write_bw(text: str) -> Reading:
-    """Read ``ib_write_bw --report_gbits`` of perftest: the average bandwidth at the largest size, in Gb/s.
+# perftest, src/perftest_parameters.h, REPORT_FMT: "65536 5000 98.12 97.85 0.186712", with a column more for the use of
+# the CPU; the peak is 0.00 with -D.
+_BANDWIDTH: Final = re.compile(r"^\s*(\d+)\s+\d+\s+([\d.]+)\s+([\d.]+)\s+[\d.]+(?:\s+[\d.]+)?\s*$", re.MULTILINE)
 
-    ``65536 5000 98.12 97.85 0.186712``: bytes, iterations, peak, average, messages.
+
+def ib_write_bw(text: str) -> Reading:
+    """Read ``ib_write_bw --report_gbits`` of perftest (its siblings print the same): the average bandwidth in Gb/s.
 
     Raises:
-        ValueError: It has no such line, or was not asked for gigabits.
+        ValueError: It has no line of results, or was not asked for gigabits.
+        NotMeasuredError: It measured 0.
     """
     if "BW average[Gb/sec]" not in text:
         raise ValueError("no column BW average[Gb/sec]")
-    rows = re.findall(r"^\s*(\d+)\s+\d+\s+([\d.]+)\s+([\d.]+)\s+[\d.]+\s*$", text, re.MULTILINE)
+    rows = _BANDWIDTH.findall(text)
     if not rows:
         raise ValueError("it has no line of results")
-    return Reading((), (Result("ib_write_bw", "Gb/s", float(max(rows, key=lambda row: int(row[0]))[2])),))
+    value = _number(max(rows, key=lambda row: int(row[0]))[2])
+    if not value:
+        raise NotMeasuredError("it measured 0 Gb/s")
+    device = re.search(r"\bDevice\s*: (\S+)", text)
+    parts = {"ib_write_bw": {device[1]: value}} if device else {}
+    return Reading(results=(Result("ib_write_bw", "Gb/s", value),), parts=parts)
 
 
 def burn(text: str) -> Reading:
     """Read gpu-fryer or gpu-burn: the slowest GPU in TFLOP/s, faults, and throttling.
 
-    gpu-fryer: ``GPU #0: 757961 Gflops/s (min: 741070.84, max: 781752.77, dev: 757960.97)`` and ``Throttling HW: false,
-    Thermal SW: false, Thermal HW: false``. gpu-burn: ``100.0%  proc'd: 5600 (51402 Gflop/s)   errors: 0   temps: 56 C``
-    and ``GPU 0: OK`` or ``GPU 0: FAULTY``.
-
     Raises:
         ValueError: It is neither.
+        NotMeasuredError: It gives no speed, or 0.
+    """
+    if re.search(r"GPU #\d+:\s*[\d.]+ Gflops/s", text):
+        return _fryer(text)
+    if re.search(r"^\s*GPU \d+: (?:OK|FAULTY)\s*$", text, re.MULTILINE):
+        return _gpu_burn(text)
+    raise ValueError("neither gpu-burn's verdicts nor gpu-fryer's speeds")
+
+
+def _fryer(text: str) -> Reading:
+    """Read ``GPU #0: 757961 Gflops/s (min: ...)``, ``Throttling HW: false, Thermal SW: ...``, and its own reasons.
+
+    ``  - GPU 3 - GPU is throttled. ...`` are the reasons. One that could not work at all says so on standard error:
+    ``Unable to burn GPU #3: DriverError(CUDA_ERROR_OUT_OF_MEMORY, ...)``.
+    """
+    found = re.findall(r"GPU #(\d+):\s*([\d.]+) Gflops/s", text)
+    speeds = {f"GPU {gpu}": _number(value) / 1000 for gpu, value in found}  # the last line of each GPU
+    died = {f"GPU {gpu}": words for gpu, words in re.findall(r"Unable to burn GPU #(\d+): (.*)", text)}
+    if not any(speeds.values()):
+        raise NotMeasuredError("; ".join(["all of its GPUs did 0 TFLOP/s", *map(short, list(died.values())[:1])]))
+    problems, unable = [], []
+    for gpu, words in re.findall(r"^\s*- GPU (\d+) - (.*)$", text, re.MULTILINE):
+        part = f"GPU {gpu}"
+        if part in died and not losses(died[part]):
+            unable.append(f"{part}: {short(died[part])}")
+        else:
+            problems.append(Problem(f"{part}: {short(words).partition('. Check')[0]}", part))
+    told = {(problem.part, "throttled" in problem.words) for problem in problems}
+    part = ""
+    for line in text.splitlines():
+        named = re.match(r"GPU #(\d+):", line)
+        part = f"GPU {named[1]}" if named else part
+        kinds = [kind for kind in ("Throttling HW", "Thermal SW", "Thermal HW") if f"{kind}: true" in line]
+        if kinds and (part, True) not in told:
+            problems.append(Problem(f"{part} is throttled: {', '.join(kinds)}", part))
+    slow = [part for part, value in speeds.items() if not value and part not in {each.part for each in problems}]
+    unable += [f"{part} did 0 TFLOP/s" for part in slow if part not in died]
+    results = (Result("burn", "TFLOP/s", min(speeds.values())),)
+    return Reading(tuple(problems), results, {"burn": speeds}, len(speeds), "; ".join(dict.fromkeys(unable)))
+
+
+def _gpu_burn(text: str) -> Reading:
+    """Read lines that are written over, and verdicts ``GPU 0: OK`` or ``GPU 0: FAULTY``.
+
+    ``100.0%  proc'd: 5600 (51402 Gflop/s) - -1 (0 Gflop/s)   errors: 0 - -1  (DIED!)  temps: 56 C - -- ``. The
+    count of one that died is no number of wrong results, and one that could not begin may be OK with 0 Gflop/s or be
+    FAULTY (wilicc/gpu-burn 7, 52, 69, 123).
     """
     verdicts = re.findall(r"^\s*GPU (\d+): (OK|FAULTY)\s*$", text, re.MULTILINE)
-    fryer = dict(re.findall(r"GPU #(\d+):\s*([\d.]+) Gflops/s", text))  # the last line of each GPU
-    if not verdicts and not fryer:
-        raise ValueError("neither gpu-burn's verdicts nor gpu-fryer's speeds")
-    problems = [f"GPU {gpu} is faulty: wrong results" for gpu, verdict in verdicts if verdict == "FAULTY"]
-    speeds = [float(each) for each in fryer.values()]
-    if not fryer:
-        last = [line for line in text.splitlines() if "Gflop/s)" in line][-1:]
-        speeds = [float(each) for line in last for each in re.findall(r"\((\d+(?:\.\d+)?) Gflop/s\)", line)]
-    problems += [
-        f"throttled: {kind}" for kind in ("Throttling HW", "Thermal SW", "Thermal HW") if f"{kind}: true" in text
-    ]
-    results = (Result("burn", "TFLOP/s", min(speeds) / 1000),) if speeds else ()
-    return Reading(tuple(problems), results)
+    lines = [line for line in text.splitlines() if "Gflop/s)" in line]
+    columns = [re.findall(r"\((\d+(?:\.\d+)?) Gflop/s\)", line) for line in lines]
+    full = [row for row in columns if len(row) == len(verdicts)]
+    speeds = {f"GPU {at}": _number(value) / 1000 for at, value in enumerate(full[-1])} if full else {}
+    marks = [re.findall(r"(-?\d+) *(\([A-Z]+!\))?", re.sub(r".*errors:|temps:.*", "", line)) for line in lines]
+    words = re.search(r"Failure during compute: .*", text) or re.search(r"Couldn't init a GPU test: .*", text)
+    why = short(words[0]) if words else ""
+    problems, unable = [], [why] if why else []
+    for gpu, verdict in verdicts:
+        seen = [row[int(gpu)][1] for row in marks if len(row) > int(gpu)]
+        if verdict == "OK":
+            continue
+        if "(WARNING!)" in seen or "(DIED!)" not in seen:
+            problems.append(Problem(f"GPU {gpu} is faulty: wrong results", f"GPU {gpu}"))
+        elif why.startswith("Failure") and "memory" not in why:
+            problems.append(Problem(f"GPU {gpu}: {why}", f"GPU {gpu}"))
+        else:
+            unable.append(f"GPU {gpu} died")
+    idle = [part for part in (f"GPU {gpu}" for gpu, _ in verdicts) if not speeds.get(part)]
+    if idle and not problems and not unable:
+        raise NotMeasuredError(f"it gives no speed of {joined(idle)}")
+    results = (Result("burn", "TFLOP/s", min(speeds.values())),) if speeds else ()
+    return Reading(tuple(problems), results, {"burn": speeds}, len(verdicts), "; ".join(unable))
+
+
+ERRORS_OF_DISKS: Final = frozenset({errno.EIO, errno.EILSEQ, errno.EUCLEAN, errno.ENODATA, errno.EREMOTEIO})
+"""Error numbers of fio that tell of a medium or of data; the others, such as ENOSPC and EINVAL, of what it may do."""
 
 
 def fio(text: str) -> Reading:
@@ -166,17 +254,25 @@ def fio(text: str) -> Reading:
 
     Raises:
         ValueError: It is nothing of the kind.
+        NotMeasuredError: It read and wrote nothing.
     """
     jobs = _list(_object(text), "jobs")
     if not jobs:
         raise ValueError("it has no jobs")
-    problems = [f"error {job['error']} of {job.get('jobname', 'fio')}" for job in jobs if job.get("error")]
+    problems, unable = [], []
+    for job in (job for job in jobs if job.get("error")):
+        number = int(_number(job["error"]))
+        words = f"error {number} of {job.get('jobname', 'fio')}: {os.strerror(number)}"
+        problems += [Problem(words)] if number in ERRORS_OF_DISKS else []
+        unable += [] if number in ERRORS_OF_DISKS else [words]
     results = []
     for way in ("read", "write"):
         speeds = [_fio_speed(job[way]) for job in jobs if isinstance(job.get(way), dict)]
         if sum(speeds) > 0:
             results.append(Result(f"fio_{way}", "GB/s", sum(speeds) / 1e9))
-    return Reading(tuple(problems), tuple(results))
+    if not (results or problems or unable):
+        raise NotMeasuredError("it read and wrote nothing")
+    return Reading(tuple(problems), tuple(results), unable="; ".join(unable))
 
 
 def _fio_speed(data: Mapping[str, Any]) -> float:
@@ -198,17 +294,6 @@ def _object(text: str) -> Mapping[str, Any]:
 def _list(data: Any, key: str) -> list[Mapping[str, Any]]:  # noqa: ANN401  whatever JSON can hold
     found = data.get(key) if isinstance(data, dict) else None
     return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
-
-
-def _rows(case: Mapping[str, Any]) -> list[Any]:
-    found = case.get("bandwidth_matrix")
-    return found if isinstance(found, list) else []
-
-
-def _numbers(row: Any) -> Iterator[float]:  # noqa: ANN401  whatever JSON can hold
-    for cell in row if isinstance(row, list) else []:
-        if str(cell) != "N/A":
-            yield _number(cell)
 
 
 def _number(value: Any) -> float:  # noqa: ANN401  whatever JSON can hold

@@ -1,18 +1,30 @@
-"""Run one tool on idle GPUs, and judge what it printed."""
+"""Run one tool on idle GPUs, and say whether it passed, failed, measured nothing, or could not be run."""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import IO, NamedTuple
 
-from pyrometer_exporters.commands.test import pairs
-from pyrometer_exporters.commands.test.tools import LEAST, LEAST_IS_OF_GPUS, Asked, Tool
-from pyrometer_exporters.node.active.kept import Tried
+from pyrometer_exporters.commands.test import judge, pairs
+from pyrometer_exporters.commands.test.reading import (
+    NotMeasuredError,
+    Reading,
+    clean,
+    joined,
+    losses,
+    sentence,
+)
+from pyrometer_exporters.commands.test.tools import Asked, Tool
+from pyrometer_exporters.node.active.kept import FAILED, NOT_MEASURED, OK, UNKNOWN, Tried
 from pyrometer_kit import process_group
 
 MOST_OUTPUT_BYTES = 16 << 20
@@ -35,6 +47,8 @@ def gpus(asked: Asked | None = None) -> Gpus:
     try:
         told = _smi(asked, "--query-gpu=name,utilization.gpu", "--format=csv,noheader,nounits")
         pids = _smi(asked, "--query-compute-apps=pid", "--format=csv,noheader")
+    except subprocess.CalledProcessError as error:
+        return Gpus((), f"nvidia-smi does not answer: {error.output or f'it exited with status {error.returncode}'}")
     except (OSError, subprocess.SubprocessError) as error:
         return Gpus((), f"nvidia-smi does not answer: {type(error).__name__}")
     rows = [line.rpartition(",") for line in told]
@@ -66,21 +80,27 @@ def _smi(asked: Asked | None, *arguments: str) -> list[str]:
     words, seconds = ["nvidia-smi", *arguments], NVIDIA_SMI_SECONDS
     if asked is not None:
         words, seconds = pairs.launched(asked.command, [asked.peer], 1, words), LAUNCH_SECONDS
-    with tempfile.TemporaryFile() as output:
-        process = _started(words, output, subprocess.DEVNULL)
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        process = _started(words, output, errors)
         try:
             status = process.wait(seconds)
         finally:
             process_group.end([process])
         if status != 0:
-            raise subprocess.CalledProcessError(status, words)
-        output.seek(0)
-        lines = output.read(MOST_OUTPUT_BYTES).decode(errors="replace").splitlines()
+            raise subprocess.CalledProcessError(status, words, sentence(_text(errors), _text(output)))
+        lines = _text(output).splitlines()
     return [line.strip() for line in lines if line.strip()]
 
 
-def _started(words: Sequence[str], output: IO[bytes], errors: IO[bytes] | int) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, start_new_session=True)
+def _started(
+    words: Sequence[str], output: IO[bytes], errors: IO[bytes] | int, log: str = ""
+) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "LC_ALL": "C"}  # a point in numbers, and words that can be looked up
+    if log:
+        environment |= {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT", "NCCL_DEBUG_FILE": log}
+    return subprocess.Popen(
+        words, stdin=subprocess.DEVNULL, stdout=output, stderr=errors, start_new_session=True, env=environment
+    )
 
 
 def program_of(tool: Tool) -> str | None:
@@ -92,27 +112,44 @@ def program_of(tool: Tool) -> str | None:
     return tool.programs[0] if found is None and tool.launched else found
 
 
-def run(tool: Tool, program: str, asked: Asked, seconds: float) -> tuple[int, str]:
-    """Run the tool; return its exit status and output. It is ended with all its children after so many seconds.
+class Ran(NamedTuple):
+    """How a program ended: its exit status (negative: the signal; None: it had to be killed), and what it printed."""
+
+    status: int | None
+    output: str
+    errors: str
+    log: str = ""
+
+
+def run(tool: Tool, program: str, asked: Asked, seconds: float) -> Ran:
+    """Run the tool. It is ended with all its children after so many seconds.
 
     Raises:
-        TimeoutError: It has not ended in time.
         OSError: It can't be started.
     """
-    folder = _with_folder(tool, asked)
-    with folder as directory, tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+    with contextlib.ExitStack() as stack:
+        directory = stack.enter_context(_with_folder(tool, asked))
+        output, errors = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(2))
+        log = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pyrometer-test-"))) / "nccl"
         words = [program, *tool.words(replace(asked, directory=directory))]
         if tool.launched:
             words = pairs.launched(asked.command, [asked.host, asked.peer], asked.gpus, words)
-        process = _started(words, output, errors)
+        process = _started(words, output, errors, str(log) if tool.log else "")
+        status = None
         try:
             status = process.wait(seconds)
         except subprocess.TimeoutExpired:
-            raise TimeoutError from None
+            pass
         finally:
             process_group.end([process])
-        output.seek(0)
-        return status, output.read(MOST_OUTPUT_BYTES).decode(errors="replace")
+        with contextlib.suppress(OSError):
+            return Ran(status, _text(output), _text(errors), clean(log.read_text(errors="replace")))
+        return Ran(status, _text(output), _text(errors))
+
+
+def _text(file: IO[bytes]) -> str:
+    file.seek(0)
+    return clean(file.read(MOST_OUTPUT_BYTES).decode(errors="replace"))
 
 
 def _with_folder(tool: Tool, asked: Asked) -> contextlib.AbstractContextManager[str]:
@@ -130,38 +167,66 @@ def tried(
     model: str,
     limits: Mapping[str, float],
     seconds: float,
+    sysfs: Path,
     wall: Callable[[], float],
 ) -> Tried:
-    """Run the tool and judge it: by its own word, its exit status, and the least values."""
+    """Run the tool and judge it.
+
+    It has failed only by a loss that it or a driver named, or by a value that is too low. Whatever else went wrong says
+    nothing of the hardware: its own words are kept, and it is no pass either.
+    """
     try:
-        status, text = run(tool, program, asked, seconds)
-    except TimeoutError:
-        return Tried(ok=False, reason=f"no answer in {seconds:.0f} s: it hangs", at=wall())
+        ran = run(tool, program, asked, seconds)
     except OSError as error:
-        return Tried(ok=None, reason=f"{error.filename or program}: {error.strerror}", at=wall())
+        return Tried(UNKNOWN, f"{error.filename or program}: {error.strerror}", wall(), tool=Path(program).name)
+    reading, problems, state, words = Reading(), [], UNKNOWN, ""
     try:
-        reading = tool.read(text)
+        reading = tool.read(f"{ran.output}\n{ran.errors}")
+        problems = list(reading.problems)
         if tool.launched:
-            pairs.check_ranks(text, asked.gpus)
-    except (ValueError, KeyError, TypeError) as error:
-        if status != 0:  # DCGM and gpu-burn end with a status of their own where they have found something
-            return Tried(ok=False, reason=f"it exited with status {status} and printed no results", at=wall())
-        return Tried(ok=None, reason=f"its output can't be read: {error}", at=wall())
-    problems = [*reading.problems, *_too_low(reading.results, {**_least(model, asked.gpus), **limits})]
-    if status != 0 and not problems:
-        problems = [f"it exited with status {status}"]
-    return Tried(not problems, "; ".join(problems), wall(), reading.results)
+            pairs.check_ranks(ran.output, asked.gpus)
+        gpus = reading.gpus or asked.gpus
+        problems += judge.problems(reading, model=model, gpus=gpus, nvls=_nvls(ran.log), limits=limits, sysfs=sysfs)
+        state, words = _coverage(reading, asked.gpus)
+    except NotMeasuredError as error:
+        state, words = NOT_MEASURED, str(error)
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        words = f"its output can't be read: {error}"
+    problems = problems or losses(f"{ran.errors}\n{ran.output}\n{ran.log}")
+    ended = _ended(ran, seconds)
+    if problems:
+        state, words = FAILED, "; ".join(problem.words for problem in problems)
+    elif ended or reading.unable:
+        told = ": ".join(filter(None, (ended, reading.unable or sentence(ran.errors, ran.output))))
+        state, words = (state, f"{words}; {told}") if state == NOT_MEASURED else (UNKNOWN, told)
+    part = joined(list(dict.fromkeys(problem.part for problem in problems if problem.part)))
+    part = part or (asked.directory if tool.folder and state == FAILED else "")
+    return Tried(state, words, wall(), reading.results, tool=Path(program).name, part=part)
 
 
-def _least(model: str, gpus: int) -> Mapping[str, float]:
-    """Return the least values of a node of so many GPUs of this model, and of its fabric."""
-    own = LEAST.get(model, {}) if gpus == LEAST_IS_OF_GPUS.get(model, 8) else {}
-    return {**own, **pairs.least(gpus)}
+def _coverage(reading: Reading, gpus: int) -> tuple[str, str]:
+    if reading.gpus is not None and gpus and reading.gpus < gpus:
+        return NOT_MEASURED, f"it covers {reading.gpus} of {gpus} GPUs"
+    zero = [part for parts in reading.parts.values() for part, value in parts.items() if not value]
+    if zero or any(not result.value for result in reading.results):
+        return NOT_MEASURED, f"it measured 0{' of ' if zero else ''}{joined(list(dict.fromkeys(zero)))}"
+    return OK, ""
 
 
-def _too_low(results: Sequence[tuple[str, str, float]], least: Mapping[str, float]) -> list[str]:
-    return [
-        f"{test} is {value:.4g} {unit}, at least {least[test]:.4g} are expected"
-        for test, unit, value in results
-        if test in least and value < least[test]
-    ]
+def _ended(ran: Ran, seconds: float) -> str:
+    """Return how it ended, where it did not end well."""
+    if ran.status is None:
+        return f"no answer in {seconds:.0f} s"
+    if ran.status < 0:
+        with contextlib.suppress(ValueError):
+            return f"it was killed by {signal.Signals(-ran.status).name}"
+    return f"it exited with status {ran.status}" if ran.status else ""
+
+
+# nccl, src/transport/nvls.cc; since 2.30 with whether its transport is enabled. Without it NCCL_NVLS_ENABLE is 0.
+_NVLS = re.compile(r"NVLS multicast support is available(?!.*transport disabled)")
+
+
+def _nvls(log: str) -> bool | None:
+    """Return whether NCCL used NVLS, by its log; None without one."""
+    return bool(_NVLS.search(log)) if "NCCL INFO" in log else None

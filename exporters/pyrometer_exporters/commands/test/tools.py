@@ -1,13 +1,13 @@
-"""The tools that ``pyrometer-test`` can run, how, how long, and the least that they must measure on which GPU."""
+"""The tools that ``pyrometer-test`` can run, how, and how long."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from pyrometer_exporters.commands.test import parsers
-from pyrometer_exporters.commands.test.parsers import Reading
+from pyrometer_exporters.commands.test import dcgm, parsers
+from pyrometer_exporters.commands.test.reading import Reading
 
 # Documented durations of the levels (DCGM user guide, "DCGM Diagnostics": seconds, 2 min, 30 min, 1 to 2 h), doubled.
 _DCGM_SECONDS: Final = {1: 60.0, 2: 600.0, 3: 3600.0, 4: 14400.0}
@@ -42,6 +42,7 @@ class Tool:
         folder: whether it writes into ``Asked.directory``.
         peer: whether it is of two nodes.
         launched: whether ``Asked.command`` starts it on both.
+        log: whether NCCL's own log is read, too.
     """
 
     name: str
@@ -54,16 +55,17 @@ class Tool:
     folder: bool = False
     peer: bool = False
     launched: bool = False
+    log: bool = False
 
 
 _CASES = ("host_to_device_memcpy_ce", "device_to_host_memcpy_ce", "device_to_device_memcpy_read_ce")
 
 TOOLS: Final[tuple[Tool, ...]] = (
-    Tool("dcgm", ("dcgmi",), lambda asked: ["diag", "-r", str(asked.level), "-j"], parsers.dcgm,
+    Tool("dcgm", ("dcgmi",), lambda asked: ["diag", "-r", str(asked.level), "-j"], dcgm.read,
          lambda asked: _DCGM_SECONDS[asked.level]),
-    Tool("nvbandwidth", ("nvbandwidth",), lambda _: ["-j", "-t", *_CASES], parsers.nvbandwidth, lambda _: 600.0),
+    Tool("nvbandwidth", ("nvbandwidth",), lambda _: ["-t", *_CASES], parsers.nvbandwidth, lambda _: 600.0),
     Tool("nccl", ("all_reduce_perf",), lambda asked: ["-b", "1G", "-e", "8G", "-f", "2", "-g", str(asked.gpus)],
-         parsers.nccl, lambda _: 600.0),
+         parsers.nccl, lambda _: 600.0, log=True),
     Tool("nccl_pair", ("all_reduce_perf_mpi", "all_reduce_perf"),
          lambda _: ["-b", "1G", "-e", "8G", "-f", "2", "-g", "1"], parsers.nccl_pair, lambda _: 900.0,
          needs=("peer", "command"), peer=True, launched=True),
@@ -77,19 +79,3 @@ TOOLS: Final[tuple[Tool, ...]] = (
         "--ioengine=psync", "--numjobs=4", "--group_reporting", "--runtime=60", "--unlink=1", "--output-format=json",
         ], parsers.fio, lambda _: 300.0, needs=("directory",), gpus=False, folder=True),
 )  # fmt: skip
-
-LEAST_IS_OF_GPUS: Final[Mapping[str, int]] = {"NVIDIA GB200": 4}
-"""The least values are those of all GPUs of a node with NVSwitch, eight of most; fewer measure something else."""
-
-# GPU model as nvidia-smi prints it -> label `test` of a result -> least value.
-LEAST: Final[Mapping[str, Mapping[str, float]]] = {
-    # All-reduce: recorded on a healthy node (recorded/nccl-h100.txt), 470 GB/s at 2 GiB; 10 % below. H200 has
-    # the same NVLink 4 and NVSwitch. Between GPUs: crusoecloud/autoclusters-controller-helm-charts, README, by SKU.
-    "NVIDIA H100 80GB HBM3": {"nccl_all_reduce": 420.0, "nvbandwidth_device_to_device_memcpy_read_ce": 316.0},
-    "NVIDIA H200": {"nccl_all_reduce": 420.0, "nvbandwidth_device_to_device_memcpy_read_ce": 316.0},
-    # All-reduce: 230 to 250 GB/s (docs.alayanew.com, tech blog, "NCCL-tests in practice"); 10 % below.
-    "NVIDIA A100-SXM4-80GB": {"nccl_all_reduce": 207.0, "nvbandwidth_device_to_device_memcpy_read_ce": 220.0},
-    "NVIDIA A100-SXM4-40GB": {"nccl_all_reduce": 207.0, "nvbandwidth_device_to_device_memcpy_read_ce": 220.0},
-    # A compute tray: Azure/azurehpc-health-checks, conf/nd128isr_ndr_gb200_v6.conf, check_nccl_allreduce.
-    "NVIDIA GB200": {"nccl_all_reduce": 432.0},
-}

@@ -1,0 +1,179 @@
+"""Read ``dcgmi diag``, as JSON or as the table that people read, of DCGM 2 to 4."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from pyrometer_exporters.commands.test.reading import NotMeasuredError, Problem, Reading, joined, losses, short
+
+RAN: Final = ("pass", "fail", "warn")
+# dcgmlib/dcgm_errors.h, dcgmErrorCategory_enum: performance thresholds and violations, Xids, and all of hardware; the
+# others are of software, libraries, configuration, and DCGM itself.
+CATEGORIES_OF_LOSS: Final = frozenset({1, 2, 5, *range(9, 16)})
+# The same, dcgmErrorSeverity_enum: DCGM_ERROR_CONFIG, "this error can be configured" (ECC off, a narrow PCIe slot).
+SEVERITY_CONFIG: Final = 5
+# DCGM_FR_EUD_TEST_FAILED has the category of the software that ran the test.
+ERRORS_OF_LOSS: Final = frozenset({95})
+# Before DCGM 3.2 a warning has no category. Deployment tests are of software, except these (dcgmi/Diag.cpp).
+HARDWARE_IN_DEPLOYMENT: Final = ("page retirement", "row remap", "inforom")
+# dcgm_errors.h, the messages of the codes that are no loss.
+NO_LOSS: Final = re.compile(
+    "|".join((
+        r"Persistence mode", r"graphics contexts open", r"performance-limiting environment variable", r"denylist",
+        r"could not be accessed", r"Cannot open library", r"Error using CUDA API", r"Cannot initialize CUDA",
+        r"[Oo]ut of memory|ran out of memory|(?:[Cc]ouldn't|unable to|[Cc]annot) allocate", r"[Ff]abric ?manager",
+        r"aborted",
+        r"[Pp]ermission", r"not running as root", r"ECC (?:is )?disabled", r"power limit", r"API call",
+        r"internal error", r"not supported", r"PCIe? (?:width|generation)", r"Unable to retrieve",
+        r"needs? multiple GPUs",
+    ))
+)  # fmt: skip
+
+
+class _Verdict(NamedTuple):
+    """One result: test, whether it is of software, entity (``GPU 3``; empty if of all), status, and warnings."""
+
+    test: str
+    deployment: bool
+    entity: str
+    status: str
+    warnings: tuple[Mapping[str, Any], ...]
+
+
+def read(text: str) -> Reading:
+    """Return what failed, on which GPU.
+
+    DCGM 2 and 3 have ``{"DCGM GPU Diagnostic": {"test_categories": [...]}}`` with ``gpu_id`` or ``gpu_ids``; DCGM 4 has
+    ``"DCGM Diagnostic"`` with ``entity_group`` and ``entity_id``. Warnings are a text in 2, objects since 3.1. With an
+    error of its own there is ``runtime_error`` alone.
+
+    Raises:
+        ValueError: It is nothing of the kind.
+        NotMeasuredError: All of its tests, or all of those of hardware, were skipped.
+    """
+    body = _body(text)
+    if isinstance(body, dict):
+        if "runtime_error" in body:
+            words = short(str(body["runtime_error"]))
+            return Reading(tuple(losses(words)), unable=words)
+        verdicts = list(_of_json(body))
+    else:
+        verdicts = list(_of_table(text))
+    if not verdicts:
+        raise ValueError("it names no test")
+    problems: list[Problem] = []
+    unable: list[Problem] = []
+    for verdict in verdicts:
+        if verdict.status == "fail":
+            (problems if _is_loss(verdict) else unable).append(Problem(_words(verdict), verdict.entity))
+    ran = [verdict for verdict in verdicts if verdict.status in RAN]
+    hardware = [verdict for verdict in verdicts if not verdict.deployment]
+    measured = [verdict for verdict in hardware or verdicts if verdict.status in RAN]
+    if not problems and not unable and not measured:
+        skipped = joined(list(dict.fromkeys(verdict.test for verdict in hardware or verdicts)))
+        raise NotMeasuredError(f"{'its tests of hardware' if ran else 'all of its tests'} were skipped: {skipped}")
+    gpus = {verdict.entity for verdict in measured if verdict.entity.startswith("GPU")}
+    told = "; ".join(dict.fromkeys(problem.words for problem in unable))
+    return Reading(tuple(problems), gpus=len(gpus) or None, unable=short(told))
+
+
+def _body(text: str) -> object:
+    for at in (found.start() for found in re.finditer(r"\{", text)):
+        try:
+            root = json.JSONDecoder().raw_decode(text, at)[0]
+        except ValueError:
+            break  # cut off, or the brace of another text: a table may follow
+        except RecursionError:
+            raise ValueError("nested too deeply") from None
+        if isinstance(root, dict):
+            return root.get("DCGM Diagnostic", root.get("DCGM GPU Diagnostic"))
+    return None
+
+
+def _of_json(body: Mapping[str, Any]) -> Iterator[_Verdict]:
+    for category in _dicts(body.get("test_categories")):
+        deployment = str(category.get("category", "")).lower() == "deployment"
+        for test in _dicts(category.get("tests")):
+            for result in _dicts(test.get("results")):
+                status = str(result.get("status", "")).lower()
+                warnings = tuple(_warnings(result.get("warnings")))
+                for entity in _entities(result):
+                    yield _Verdict(str(test.get("name", "?")), deployment, entity, status, warnings)
+
+
+def _entities(result: Mapping[str, Any]) -> list[str]:
+    if "entity_id" in result:
+        return [f"{result.get('entity_group', 'GPU')} {result['entity_id']}"]
+    ids = str(result.get("gpu_id", result.get("gpu_ids", "")))
+    return [f"GPU {number}" for number in re.findall(r"\d+", ids)] or [""]
+
+
+def _warnings(found: object) -> Iterator[Mapping[str, Any]]:
+    for each in found if isinstance(found, list) else [found] if found else []:
+        if isinstance(each, dict):  # in 3.3 the text of a deployment test is under "warnings"
+            yield {**each, "warning": str(each.get("warning", each.get("warnings", "")))}
+        else:
+            yield {"warning": str(each)}
+
+
+# "| PCIe  | Fail - GPUs: 2, 5  |" up to 3, "|  | GPU2: Fail |" below the test's own line since 4; a warning goes on in
+# lines without a name.
+_ROW: Final = re.compile(r"^\s*\|\s*(.*?)\s*\|\s*(.*?)\s*\|\s*$", re.MULTILINE)
+_RESULT: Final = re.compile(r"(Pass|Fail|Warn|Skip|Not Run)(?: - (All|GPUs?: [\d, ]+))?$")
+_ENTITY: Final = re.compile(r"([A-Za-z]+?) ?(\d+): (Pass|Fail|Warn|Skip|Not Run)$")
+
+
+def _of_table(text: str) -> Iterator[_Verdict]:
+    verdicts: list[_Verdict] = []
+    test, deployment, warning = "", False, ""
+    for line in text.splitlines():
+        if (section := re.match(r"\s*[|+]-----  (\w+)", line)) is not None:
+            deployment = section[1] == "Deployment"
+        elif (row := _ROW.match(line)) is not None:
+            name, value = row.groups()
+            result, entity = _RESULT.match(value), _ENTITY.match(value)
+            if name in ("Warning", "Error") or (not name and warning and not result and not entity):
+                warning = f"{warning} {value}".strip()
+                for at in [at for at, each in enumerate(verdicts) if each.test == test and each.status == "fail"][-1:]:
+                    verdicts[at] = verdicts[at]._replace(warnings=({"warning": warning},))
+                continue
+            warning, test = "", name or test
+            if entity is not None and test:
+                verdicts = [verdict for verdict in verdicts if verdict.test != test or verdict.entity]
+                verdicts.append(_Verdict(test, deployment, f"{entity[1]} {entity[2]}", entity[3].lower(), ()))
+            elif result is not None and test:
+                gpus = [f"GPU {number}" for number in re.findall(r"\d+", result[2] or "")]
+                verdicts += [_Verdict(test, deployment, gpu, result[1].lower(), ()) for gpu in gpus or [""]]
+    yield from verdicts
+
+
+def _is_loss(verdict: _Verdict) -> bool:
+    """Return whether a failed test is a loss of hardware: each warning by its category, else by its words."""
+    if not verdict.warnings:
+        return not verdict.deployment or any(word in verdict.test.lower() for word in HARDWARE_IN_DEPLOYMENT)
+    return any(_warns_of_loss(warning, verdict) for warning in verdict.warnings)
+
+
+def _warns_of_loss(warning: Mapping[str, Any], verdict: _Verdict) -> bool:
+    words = str(warning["warning"])
+    if losses(words):
+        return True
+    if "error_category" in warning:
+        of_hardware = warning["error_category"] in CATEGORIES_OF_LOSS or warning.get("error_id") in ERRORS_OF_LOSS
+        return of_hardware and warning.get("error_severity") != SEVERITY_CONFIG
+    if verdict.deployment and not any(word in f"{verdict.test} {words}".lower() for word in HARDWARE_IN_DEPLOYMENT):
+        return False
+    return NO_LOSS.search(words) is None
+
+
+def _words(verdict: _Verdict) -> str:
+    told = "; ".join(str(warning["warning"]) for warning in verdict.warnings[:3])
+    place = f" on {verdict.entity}" if verdict.entity else ""
+    return short(f"{verdict.test}{place} failed{': ' if told else ''}{told}")
+
+
+def _dicts(found: object) -> list[Mapping[str, Any]]:
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []

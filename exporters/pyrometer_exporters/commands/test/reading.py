@@ -1,0 +1,143 @@
+"""What a test tool's output says: losses that it named, values by part, and why it says nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from pyrometer_exporters.node.active.kept import Result
+
+
+class NotMeasuredError(ValueError):
+    """The tool ran, and its output covers nothing or not all: neither a pass nor a failure."""
+
+
+class Problem(NamedTuple):
+    """A loss in words, and the part that it is of: ``GPU 3``, ``GPU 0 and GPU 1``, ``mlx5_0``; empty if not named."""
+
+    words: str
+    part: str = ""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The content of a tool's output.
+
+    Attributes:
+        problems: losses that the tool itself named.
+        results: what it measured.
+        parts: the values behind a result, by part, in the unit of the result.
+        gpus: the number of GPUs that were measured; None where the output does not say.
+        unable: the tool's own words for what it could not do.
+    """
+
+    problems: tuple[Problem, ...] = ()
+    results: tuple[Result, ...] = ()
+    parts: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    gpus: int | None = None
+    unable: str = ""
+
+
+# Colours, what launchers put before each line ("[1,0]<stdout>:", "[gpu-1:0]: ", srun's "0: "), and lines that are
+# written over.
+_COLOUR: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_LAUNCHER: Final = re.compile(r"^(?:\[[\w.@-]+[,:]\d+\](?:<\w+>)?:? ?| ?\d+: )", re.MULTILINE)
+
+LOSSES: Final = (
+    "uncorrectable ECC error",  # CUDA_ERROR_ECC_UNCORRECTABLE, 214 (cuda.h)
+    "uncorrectable NVLink error",  # CUDA_ERROR_NVLINK_UNCORRECTABLE, 220
+    "Invalid access of peer GPU memory over nvlink or a hardware error",  # CUDA_ERROR_CONTAINED, 721
+    "GPU is lost",  # NVML_ERROR_GPU_IS_LOST (nvml.h)
+    "fallen off the bus",  # Xid 79
+)
+"""What drivers say of broken hardware, whichever tool prints it. Whatever is not here is no loss."""
+_LOSS: Final = re.compile("|".join(LOSSES), re.IGNORECASE)
+# NCCL's "host:pid:tid [3] NCCL WARN" has the GPU in brackets.
+_GPU: Final = re.compile(r"\bGPU ?#?(\d+)\b|\bdevice (\d+)\b|\[(\d+)\] NCCL", re.IGNORECASE)
+
+COULD_NOT_START: Final = (
+    # A program that is not there, or does not fit this machine.
+    r"command not found", r"No such file or directory", r"error while loading shared libraries", r"symbol lookup error",
+    r"cannot execute", r"Exec format error", r"version `\S+' not found", r"Permission denied",
+    r"Operation not permitted",
+    r"(?:unrecognized|invalid|unknown|unexpected) (?:option|argument|command)", r"Invalid Arguments",
+    # Slurm: src/srun and src/common/slurm_errno.c.
+    r"srun: .*queued and waiting for resources", r"Requested nodes? (?:are busy|configuration is not available)",
+    r"Unable to (?:create step|allocate resources|confirm allocation)", r"Invalid node name specified",
+    r"Invalid account or account/partition", r"Invalid job id", r"Job/step already completing",
+    r"More processors requested than permitted", r"Unable to contact slurm controller",
+    # ssh(1), and Open MPI (help-plm-rsh.txt, help-rmaps-base.txt, help-plm-base.txt).
+    r"ssh: (?:connect to host|Could not resolve)", r"Host key verification failed", r"Could not resolve hostname",
+    r"not enough slots available", r"ORTE was unable to reliably start", r"PRTE (?:has lost|was unable)",
+    r"unable to (?:locate|find) the specified executable",
+    # Kubernetes.
+    r"pods? \"\S+\" not found", r"unable to upgrade connection", r"container not found",
+    r"deployments? \"\S+\" not found",
+    # DCGM (dcgmlib/dcgm_structs.h, dcgmi/Diag.cpp).
+    r"Unable to connect to host engine", r"unable to establish a connection", r"embedded host engine",
+    r"diagnostic (?:instance )?is already running", r"homogeneous group of GPUs", r"while DCGM is paused",
+    # CUDA before it has a device to test; NCCL and nccl-tests (src/util.cu).
+    r"CUDA driver version is insufficient", r"no kernel image is available", r"forward compatibility was attempted",
+    r"system not yet initialized", r"Invalid number of GPUs: \d+ requested", r"invalid device ordinal",
+    r"out of memory",    r"Incompatible NCCL versions",
+    # perftest (src/perftest_communication.c, src/perftest_resources.c).
+    r"Couldn't connect to", r"Unable to (?:init the socket|open file descriptor)", r"IB device .* not found",
+    r"Did not detect devices", r"Couldn't get context for the device",
+)  # fmt: skip
+"""Sentences of tools and launchers that could not begin: they say nothing about the hardware."""
+_COULD_NOT_START: Final = re.compile("|".join(COULD_NOT_START), re.IGNORECASE)
+_SAYS_WHY: Final = re.compile(
+    r"error|fail|unable|can't|cannot|couldn't|could not|not found|denied|refused|invalid|abort|panicked|warn",
+    re.IGNORECASE,
+)
+# Of mpirun, NCCL and shells: not what went wrong.
+_NOISE: Final = re.compile(r"NCCL INFO|Authorization required|^[-=*+|#\s]*$|note: run with `RUST_BACKTRACE")
+MOST_CHARACTERS: Final = 240
+
+
+def clean(text: str) -> str:
+    """Return the text without colours and without what launchers put before each line."""
+    return _LAUNCHER.sub("", _COLOUR.sub("", text))
+
+
+def losses(text: str) -> list[Problem]:
+    """Return what drivers said of broken hardware, each sentence once."""
+    lines = [line.strip() for line in text.splitlines() if _LOSS.search(line)]
+    found: dict[str, Problem] = {}
+    for line in lines:
+        gpu = _GPU.search(line)
+        number = next((group for group in gpu.groups() if group), "") if gpu else ""
+        found.setdefault(
+            (_LOSS.search(line) or [""])[0].lower(), Problem(short(line), f"GPU {number}" if number else "")
+        )
+    return list(found.values())
+
+
+def could_not_start(text: str) -> str:
+    """Return the sentence of a tool or launcher that could not begin; empty where there is none."""
+    return next((short(line) for line in text.splitlines() if _COULD_NOT_START.search(line)), "")
+
+
+def sentence(errors: str, output: str) -> str:
+    """Return the tool's own words for what went wrong: the first that tells, else its last ones."""
+    texts = [[line.strip() for line in text.splitlines() if not _NOISE.search(line)] for text in (errors, output)]
+    lines = [line for text in texts for line in text]
+    for tells in (_COULD_NOT_START, _SAYS_WHY):
+        for line in lines:
+            if tells.search(line):
+                return short(line)
+    return next((short(text[-1]) for text in texts if text), "")
+
+
+def short(line: str) -> str:
+    """Return a line that fits into a label."""
+    line = " ".join(line.split())
+    return line if len(line) <= MOST_CHARACTERS else f"{line[: MOST_CHARACTERS - 3]}..."
+
+
+def joined(parts: Mapping[str, object] | list[str]) -> str:
+    """Return names as a list for people, the first eight."""
+    names = list(parts)
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
