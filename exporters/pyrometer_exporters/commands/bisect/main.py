@@ -59,7 +59,8 @@ def _search(flags: argparse.Namespace) -> int:
     record.load()
     search = _continued(settings, record, flags.state)
     while (groups := search.plan()) and search.rounds < flags.rounds:
-        _round(search, groups, record, runner)
+        if not _round(search, groups, record, runner):
+            break
     answer = search.answer()
     sys.stdout.write(_as_json(answer, search.rounds) if flags.json else _lines(answer, search.rounds))
     if answer.hosts or answer.pairs or answer.switches:
@@ -79,8 +80,8 @@ def _continued(settings: Settings, record: Record, state: Path) -> Search:
     return search
 
 
-def _round(search: Search, groups: Sequence[Group], record: Record, runner: Runner) -> None:
-    """Run the tests of a round that an interrupted one has not run yet, and draw conclusions."""
+def _round(search: Search, groups: Sequence[Group], record: Record, runner: Runner) -> bool:
+    """Run the tests of a round that an interrupted one has not run yet, and conclude; return whether any answered."""
     done = {test.hosts for test in record.current}
     left = [group for group in groups if group not in done]
     _progress(
@@ -93,16 +94,22 @@ def _round(search: Search, groups: Sequence[Group], record: Record, runner: Runn
 
     if left:
         runner.run(left, keep)
+    for problem in dict.fromkeys(runner.problems):
+        _progress(f"no answer of some tests: {problem}")
+    if not record.current and record.rounds:
+        return False
     if not record.current:
-        raise UsageError("--command: no test of this round returned a result; run the command by hand")
-    _blame_the_command(search, record, runner)
+        default = "--command: no test of this round returned a result; run the command by hand"
+        raise UsageError(runner.problems[0] if runner.problems else default)
+    _blame_the_command(search, record)
     tests = record.end_round()
     search.record(tests)
     failed = sum(not test.passed for test in tests)
     _progress(f"round {search.rounds}: {failed} of {len(tests)} failed; {len(search.answer().open)} open questions")
+    return True
 
 
-def _blame_the_command(search: Search, record: Record, runner: Runner) -> None:
+def _blame_the_command(search: Search, record: Record) -> None:
     """Stop a search whose tests say nothing about hosts: none has passed yet, and all of this round failed.
 
     Raises:
@@ -111,13 +118,10 @@ def _blame_the_command(search: Search, record: Record, runner: Runner) -> None:
     if any(test.passed for tests in (*record.rounds, record.current) for test in tests):
         return
     failed = len(record.current)
-    reason = runner.problems[0] if len(runner.problems) == failed else ""
     enough = ENOUGH_ACROSS_SWITCHES if search.knows_switches else ENOUGH_TO_BLAME_THE_COMMAND
-    if not reason and not record.rounds and failed >= enough:
-        reason = f"--command: every test failed ({failed} of {failed}): run the command by hand"
-    if reason:
+    if not record.rounds and failed >= enough:
         record.drop_round()
-        raise UsageError(reason)
+        raise UsageError(f"--command: every test failed ({failed} of {failed}): run the command by hand")
 
 
 def _progress(text: str) -> None:

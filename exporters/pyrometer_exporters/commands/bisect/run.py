@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from pyrometer_exporters.commands.bisect.belief import Outcome
 from pyrometer_exporters.commands.bisect.plan import Group
+from pyrometer_exporters.commands.test.reading import could_not_start
 from pyrometer_kit import process_group
 from pyrometer_kit.errors import UsageError
 
@@ -41,7 +42,7 @@ class Runner:
     least: float | None
     parallel: int
     problems: list[str] = field(default_factory=list)
-    """What the latest :meth:`run` saw that is rather a mistake in the command: a failure if only some tests did so."""
+    """Why tests of the latest :meth:`run` gave no answer."""
     _running: set[subprocess.Popen[bytes]] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _closed: bool = False
@@ -82,15 +83,23 @@ class Runner:
             status = self._status(words, output.fileno())
             if status == NO_ANSWER or self._closed:
                 return None
-            if status in NOT_FOUND:
-                self.problems.append(f"--command: {words[0]} exited with {status}: it could not be started")
-            if status != 0 or self.least is None:
-                return Outcome(group, status == 0)
             output.seek(max(0, output.seek(0, os.SEEK_END) - MOST_OUTPUT_BYTES))
-            bandwidths = BANDWIDTH.findall(output.read().decode(errors="replace"))
-        if not bandwidths:
+            text = output.read().decode(errors="replace")
+        # What could not be run says nothing of these hosts.
+        if status in NOT_FOUND:
+            self.problems.append(f"--command: {words[0]} exited with {status}: it could not be started")
+            return None
+        why = could_not_start(text) if status != 0 else ""
+        if why or status < 0:
+            self.problems.append(f"--command: {why or f'{words[0]} was killed by signal {-status}'}")
+            return None
+        if status != 0 or self.least is None:
+            return Outcome(group, status == 0)
+        bandwidths = BANDWIDTH.findall(text)
+        if not bandwidths or not float(bandwidths[-1]):
             self.problems.append("--min-bandwidth: the command printed no line 'Avg bus bandwidth', as nccl-tests does")
-        return Outcome(group, bool(bandwidths) and float(bandwidths[-1]) >= self.least)
+            return None
+        return Outcome(group, float(bandwidths[-1]) >= self.least)
 
     def _status(self, words: Sequence[str], output: int) -> int:
         """Return the exit status; 1 for a command that was too slow."""

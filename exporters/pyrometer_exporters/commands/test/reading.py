@@ -117,7 +117,9 @@ def losses(text: str) -> list[Problem]:
 
 def could_not_start(text: str) -> str:
     """Return the sentence of a tool or launcher that could not begin; empty where there is none."""
-    return next((short(line) for line in text.splitlines() if _COULD_NOT_START.search(line)), "")
+    return next(
+        (short(line) for line in text.splitlines() if _COULD_NOT_START.search(line) and not _NOISE.search(line)), ""
+    )
 
 
 def sentence(errors: str, output: str) -> str:
