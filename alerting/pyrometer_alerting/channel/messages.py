@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pyrometer_alerting.channel.chart_block import chart_block
 from pyrometer_alerting.channel.members import members_text
 from pyrometer_alerting.model import text
+from pyrometer_alerting.model.alert_names import DEATH
 from pyrometer_alerting.model.culprits import culprits
 from pyrometer_alerting.model.incident import NO_SINGLE_PART, Cause, Incident, part_of
 from pyrometer_alerting.model.links import (
@@ -84,7 +85,8 @@ def has_chart(message: Message) -> bool:
 
 def build_reply(incident: Incident, event: str, style: Style) -> Message:
     """Build the thread's reply on an event: an edit pings nobody, a reply does."""
-    alert = incident.newest()
+    deaths = [alert for alert in incident.members if alert.firing and alert.name == DEATH]
+    alert = deaths[-1] if event == "died" and deaths else incident.newest()
     revision = incident.diagnosis.revision if incident.diagnosis is not None else ""
     joined = text.mrkdwn(", ".join(incident.alertnames()[1:4]), 300)
     summary = {
@@ -95,10 +97,11 @@ def build_reply(incident: Incident, event: str, style: Style) -> Message:
         "worse": f"{sign(incident)} Worse: now {incident.severity}",
         "revised": f"{sign(incident)} Revised: {text.mrkdwn(revision, PARAGRAPH)}",
         "joined": f"{sign(incident)} One incident with {joined}",
+        "died": f"{sign(incident)} {text.mrkdwn(alert.annotations.get('summary', 'The run died'), 300)}",
     }[event]
     brief = event in ("resolved", "revised")
-    detail = "" if brief else text.mrkdwn(incident.newest().annotations.get("description", ""), PARAGRAPH)
-    part = "" if brief else text.mrkdwn(part_of(alert.labels), FIELD)
+    detail = "" if brief else text.mrkdwn(alert.annotations.get("description", ""), PARAGRAPH)
+    part = "" if brief or event == "died" else text.mrkdwn(part_of(alert.labels), FIELD)
     notice = f"[{text.mrkdwn(style.notice, 75)}]" if style.notice else ""
     line = " ".join(piece for piece in (summary, part and f"({part})", notice) if piece)
     content = f"{line}\n{detail}" if detail else line

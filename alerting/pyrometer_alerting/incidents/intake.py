@@ -218,7 +218,7 @@ def _read(tx: Transaction, home: str, cache: dict[str, Incident | None]) -> Inci
 
 
 _REPLY_EVENTS = frozenset(
-    {"reopened", "resumed", "again", "worse", "joined", "resolved"}
+    {"reopened", "resumed", "again", "worse", "joined", "died", "resolved"}
 )  # events that get a reply; all others only edit
 _BACK = frozenset({"reopened", "resumed"})
 _AT_ONCE = _BACK | {"worse", "worse_again"}  # the message would show that it is over, or less severe than it is
@@ -264,8 +264,9 @@ def _reply(tx: Transaction, change: Change, replies: Replies, routing: Routing, 
     if not told:
         return
     message = replies.event(routing.redacted(incident), told[-1])
-    if "worse" in told:
-        message = replace(routing.with_mentions(message, incident), broadcast=True)
+    if {"worse", "died"} & set(told):
+        message = routing.with_mentions(message, incident) if "worse" in told else message
+        message = replace(message, broadcast=True)
         at = now
     else:
         at = tx.outbox.free_at(incident.id, now, 2 + _kept_calls(incident, told[-1]))

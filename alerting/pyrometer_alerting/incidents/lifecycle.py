@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from pyrometer_alerting.model.alert_names import RUN_SYMPTOMS
+from pyrometer_alerting.model.alert_names import DEATH, RUN_SYMPTOMS
 from pyrometer_alerting.model.incident import SEVERITIES, Alert, Diagnosis, Incident
 
 # A key that fires again this soon after its resolve is the same trouble: flapping belongs into one message.
@@ -26,7 +26,8 @@ class Change:
     """Hold the result of a delivery for an incident.
 
     The events are opened, reopened, resumed, worse, worse_again (as bad as it was in an earlier episode), grown (by an
-    alert that it did not have), refired (one that it had), again (a run is slow once more) and resolved.
+    alert that it did not have), refired (one that it had), died (the run has), again (a run is slow once more) and
+    resolved.
     """
 
     incident: Incident
@@ -129,6 +130,8 @@ def _continue(latest: Incident, members: tuple[Alert, ...], truncated: int, now:
     if len(firing) > sum(alert.firing for alert in latest.members):
         known = {alert.fingerprint for alert in latest.members}
         events.append("refired" if all(alert.fingerprint in known for alert in firing) else "grown")
+    if _has_died(firing) and not _has_died(alert for alert in latest.members if alert.firing):
+        events.append("died")
     if _drops_again(latest, firing):
         over = max((alert.ends_at or now for alert in _symptoms(latest).values()), default=now)
         incident = replace(incident, diagnosis=_carried_on(latest.diagnosis, over))
@@ -169,6 +172,10 @@ def _drops_again(latest: Incident, firing: Iterable[Alert]) -> bool:
     return any(
         alert.fingerprint not in symptoms or not _had_not_ended(alert, symptoms[alert.fingerprint]) for alert in slow
     )
+
+
+def _has_died(firing: Iterable[Alert]) -> bool:
+    return any(alert.name == DEATH for alert in firing)
 
 
 def _symptoms(incident: Incident) -> dict[str, Alert]:

@@ -63,9 +63,10 @@ WIDE = ("switch", "rail", "rack")
 FELL = "TrainMfuDropped"  # fires when a run becomes slower; the other symptoms detect a run that is slow or has stopped
 LOW = "TrainMfuLow"  # the run was slow from its start
 STALLS = "TrainStalls"  # the run is as fast as before between its stalls
+DEATH = "TrainRunDied"  # where it follows a hang, it is the news that the channel sees
 # The alerts that one slow or stopped run raises one after the other: they form one incident whose cause is diagnosed.
 RUN_SYMPTOMS = frozenset({
-    FELL, LOW, STALLS, "TrainMfuUneven", "TrainStalled", "TrainStraggler", "TrainGarbageCollection", "TrainRunDied",
+    FELL, LOW, STALLS, "TrainMfuUneven", "TrainStalled", "TrainStraggler", "TrainGarbageCollection", DEATH,
     "NcclHang", "NcclRankMissing", "NcclStraggler", "NcclBandwidthDropped",
 })  # fmt: skip
 WATCHDOG = "Watchdog"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import pytest
-from alerting_fakes import START, training_incident
+from alerting_fakes import START, alert, training_incident
 
 from pyrometer_alerting.channel.messages import Style, ThreadReplies
 from pyrometer_alerting.incidents.intake import announce
-from pyrometer_alerting.incidents.lifecycle import Change
+from pyrometer_alerting.incidents.lifecycle import Change, fold
 from pyrometer_alerting.incidents.storage.outbox import CALLS_SECONDS
 from pyrometer_alerting.incidents.storage.store import Store
 from pyrometer_alerting.model import routing
@@ -19,6 +22,7 @@ from pyrometer_alerting.model import routing
         ("warning", "reopened", START + CALLS_SECONDS),  # the edit is the fourth call; two are left for "worse"
         ("critical", "reopened", START + 60),
         ("critical", "worse", START + 60),
+        ("critical", "died", START + 60),
         ("critical", "resolved", START + 60),
     ],
 )
@@ -38,3 +42,36 @@ def test_a_reply_on_a_warning_leaves_two_calls_for_becoming_critical(
         announce(tx, Change(incident, (event,)), ThreadReplies(Style()), routes, now=now, not_before=now)
         (when,) = tx._db.execute("SELECT not_before FROM outbox WHERE kind = 'reply'").fetchone()
     assert when == told
+
+
+def test_a_death_joins_its_hang_as_a_reply_that_the_channel_sees_and_that_pings_nobody(store: Store) -> None:
+    stalled = alert("TrainStalled", labels={"run": "llm", "node": "gpu-002", "rank": "1", "severity": "critical"})
+    died = replace(
+        alert(
+            "TrainRunDied",
+            fingerprint="f2",
+            labels={"run": "llm", "node": "gpu-002", "rank": "1", "severity": "warning"},
+        ),
+        annotations={"summary": "Run llm died: rank 1 on gpu-002 first", "description": "No rank is alive."},
+    )
+    opened = fold(None, [stalled], 0, START)
+    assert opened is not None
+    joined = fold(opened.incident, [died], 0, START + 60)
+    assert joined is not None
+    assert (joined.events, joined.incident.severity) == (("grown", "died"), "critical")
+    assert joined.incident.id == opened.incident.id
+    again = fold(joined.incident, [died, stalled], 0, START + 75)
+    assert again is not None
+    assert again.events == ()
+    with store.transaction() as tx:
+        routes = routing.load(None, "#gpu")
+        tx.outbox.request(opened.incident.id, START, START)
+        root = tx.outbox.root(opened.incident.id)
+        assert root is not None
+        tx.outbox.start(root.op_id, START, "C1")
+        tx.outbox.finish(root, "C1", "1.0", "", START)
+        announce(tx, joined, ThreadReplies(Style()), routes, now=START + 60, not_before=START + 60)
+        (body,) = tx._db.execute("SELECT body FROM outbox WHERE kind = 'reply'").fetchone()
+    reply = json.loads(body)
+    assert (reply["broadcast"], "<!" in reply["text"]) == (True, False)
+    assert reply["text"].endswith("Run llm died: rank 1 on gpu-002 first\nNo rank is alive.")

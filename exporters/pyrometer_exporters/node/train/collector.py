@@ -34,7 +34,7 @@ from pyrometer_exporters.node.train.points import PointStore
 from pyrometer_exporters.node.train.rank import Rank
 from pyrometer_exporters.node.train.stacks import STACK_INFO, Stacks
 from pyrometer_exporters.node.train.timing import NAMES as TIMINGS
-from pyrometer_exporters.node.train.tracker import Tracker
+from pyrometer_exporters.node.train.tracker import Tracker, is_over
 from pyrometer_kit.http_message import Request
 
 log = logging.getLogger(__name__)
@@ -87,6 +87,10 @@ class TrainCollector:
                 samples.append(self._folder_down)
             for (run, attempt), asked in self._tracker.names.clashes.items():
                 samples.append(families.NAME_CLASH.sample(1, run, attempt, asked))
+            over = [rank for rank in ranks if is_over(rank, now)]
+            ranks = [rank for rank in ranks if not is_over(rank, now)]
+            for rank in over:
+                samples.extend(end_samples(rank, offset))
             for rank in ranks:
                 samples.extend(rank_samples(rank, now, offset))
             for rank in ranks:
@@ -287,12 +291,18 @@ def _position(rank: Rank, labels: tuple[str, ...], now: float, offset: float) ->
     if header.longest_tick > 0:
         yield new_sample(families.LONGEST_TICK, labels, header.longest_tick / 1e9)
     if rank.ended_at is not None:  # its process is gone: it is in no part
-        yield new_sample(families.RANK_END, labels, rank.ended_at + offset)
-        if rank.exit:
-            yield new_sample(families.RANK_EXIT, (*labels, rank.exit, rank.exit_part), 1)
+        yield from end_samples(rank, offset)
         return
     part, since = rank.position()
     yield new_sample(families.CURRENT_PART, (*labels, part), max(0.0, now - since / 1e9))
+
+
+def end_samples(rank: Rank, offset: float) -> Iterator[Sample]:
+    """Yield when and how the process of a rank ended that had not closed its run."""
+    if rank.ended_at is not None:
+        yield new_sample(families.RANK_END, rank.labels, rank.ended_at + offset)
+        if rank.exit:
+            yield new_sample(families.RANK_EXIT, (*rank.labels, rank.exit, rank.exit_part), 1)
 
 
 def _add_flags(parser: FlagGroup) -> None:

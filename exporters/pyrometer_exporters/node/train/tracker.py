@@ -35,6 +35,9 @@ log = logging.getLogger(__name__)
 # question "who fell silent first" to be asked after a crash.
 KEEP_CLOSED_SECONDS = 300.0
 KEEP_CRASHED_SECONDS = 600.0
+# Who died first is asked once the last has died: the others wait for it until their collectives time out, after 10
+# minutes (NCCL), 30 (Gloo) or as long as the job says. Its end is served until then, or until the run begins again
+KEEP_END_SECONDS = 86_400.0
 # The difference of the two clocks changes when the wall clock is set, and only then: less is the reading's own noise.
 CLOCK_STEP_MS = 100
 # Writer and reader share one clock: a step that ends later than this from now was written by hand. Prometheus takes no
@@ -99,9 +102,11 @@ class Tracker:
         self._store.forget_future(self._clock.wall())
         self._follow_all(self._clock.monotonic())
         self._store.trim()
-        runs = {rank.key for rank in self._ranks.values()}
+        now = self._clock.monotonic()
+        shown = [rank for rank in self._ranks.values() if not is_over(rank, now)]
+        runs = {rank.key for rank in shown}
         self.names.keep(runs)
-        self._store.forget(runs | {rank.points_key for rank in self._ranks.values()})
+        self._store.forget(runs | {rank.points_key for rank in shown})
 
     def _chosen(self, listed: Mapping[str, Listed], new: Iterable[str]) -> list[str]:
         """Return the new rings to follow, and drop what no longer fits: first what has ended, then the oldest."""
@@ -130,6 +135,9 @@ class Tracker:
         choose_loss_ranks(list(self._ranks.values()))
         limits = self._record_limits([(name, rank) for name, rank in ranks if name in self._ranks])
         behind: set[RunKey] = set()
+        begun: dict[str, int] = {}
+        for _, rank in ranks:
+            begun[rank.meta.run] = max(rank.header.created, begun.get(rank.meta.run, 0))
         for name, rank in ranks:
             if name not in self._ranks or (rank.reports and rank.points_key in behind):
                 continue
@@ -137,7 +145,7 @@ class Tracker:
                 self._follow(rank, now, limits.get(name, ring.CAPACITY))
                 if rank.reports and rank.next_record < rank.settling.ready(rank.header, now):
                     behind.add(rank.points_key)
-                elif self._expired(rank, now):
+                elif _expired(rank, now, begun[rank.meta.run] / 1e9):
                     self._drop(name)
                     self._done.add(name)
 
@@ -298,11 +306,6 @@ class Tracker:
             self.offset_ms = now
         return self.offset_ms
 
-    def _expired(self, rank: Rank, now: float) -> bool:
-        if rank.ended_at is None:
-            return False
-        return now - rank.ended_at > (KEEP_CLOSED_SECONDS if rank.header.closed else KEEP_CRASHED_SECONDS)
-
     def _drop(self, name: str) -> None:
         self._ranks.pop(name).release()
 
@@ -311,6 +314,20 @@ class Tracker:
         if isinstance(error, FileNotFoundError):
             return Down("rings", "no_rings", f"no folder {self._folder}: no training rank has reported here yet")
         return Down("rings", reason_of(error), f"{self._folder}: {error.strerror}")
+
+
+def is_over(rank: Rank, now: float) -> bool:
+    """Return whether a rank ended so long ago that only its end is served any more."""
+    if rank.ended_at is None:
+        return False
+    return now - rank.ended_at > (KEEP_CLOSED_SECONDS if rank.header.closed else KEEP_CRASHED_SECONDS)
+
+
+def _expired(rank: Rank, now: float, begun: float) -> bool:
+    """Return whether to forget a rank that has ended; its run ``begun`` then for the last time on this node."""
+    if rank.ended_at is None or not is_over(rank, now):
+        return False
+    return rank.header.closed or begun > rank.ended_at or now - rank.ended_at > KEEP_END_SECONDS
 
 
 def to_points(record: Record, rank: Rank, offset_ms: int) -> list[Point]:

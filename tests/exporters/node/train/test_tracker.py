@@ -14,7 +14,7 @@ from pyrometer import ring
 from pyrometer_exporters.node.train import ring_folder as folder_module
 from pyrometer_exporters.node.train import tracker as tracker_module
 from pyrometer_exporters.node.train.points import PointStore
-from pyrometer_exporters.node.train.tracker import KEEP_CLOSED_SECONDS, KEEP_CRASHED_SECONDS, Tracker
+from pyrometer_exporters.node.train.tracker import KEEP_CLOSED_SECONDS, KEEP_CRASHED_SECONDS, KEEP_END_SECONDS, Tracker
 
 Rings = Callable[..., Any]
 KEY = ("llama", "0")
@@ -48,7 +48,7 @@ def test_new_steps_are_followed_over_the_turn_of_the_ring(tracker: Tracker, ring
     assert found == list(range(found[0], 9000))
 
 
-@pytest.mark.parametrize(("end", "keep"), [("close", KEEP_CLOSED_SECONDS), ("crash", KEEP_CRASHED_SECONDS)])
+@pytest.mark.parametrize(("end", "keep"), [("close", KEEP_CLOSED_SECONDS), ("crash", KEEP_END_SECONDS)])
 def test_an_ended_rank_stays_for_a_while(  # noqa: PLR0917  fixtures
     tracker: Tracker, rings: Rings, clock: Any, store: PointStore, end: str, keep: float
 ) -> None:
@@ -136,9 +136,23 @@ def test_a_ring_unlinked_by_the_next_start_is_followed_to_its_end(
     assert sequences(store) == [0, 1]
     made.crash()
     tracker.poll()
-    clock.advance(KEEP_CRASHED_SECONDS + 10)
+    clock.advance(KEEP_END_SECONDS + 10)
     tracker.poll()
     assert tracker.ranks() == []
+
+
+def test_the_end_of_a_rank_is_known_until_its_run_begins_again(tracker: Tracker, rings: Rings, clock: Any) -> None:
+    made = rings("a", attempt=0)
+    made.step(999, 1000)
+    tracker.poll()
+    made.crash()
+    tracker.poll()
+    clock.advance(KEEP_CRASHED_SECONDS + 3600)
+    tracker.poll()
+    assert [rank.ended_at for rank in tracker.ranks()] == [clock.monotonic() - KEEP_CRASHED_SECONDS - 3600]
+    rings("b", attempt=1, created=clock.monotonic()).step(clock.monotonic() - 1, clock.monotonic())
+    tracker.poll()
+    assert [rank.meta.attempt for rank in tracker.ranks()] == ["1"]
 
 
 def test_with_too_many_files_the_newest_are_followed_and_it_is_said(
