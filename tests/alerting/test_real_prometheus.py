@@ -11,7 +11,7 @@ from alerting_fakes import training_incident
 from pyrometer_alerting.channel.digest.data import gather as gather_digest
 from pyrometer_alerting.channel.drop_data import drop_picture_of
 from pyrometer_alerting.diagnosis.batches import active_runs
-from pyrometer_alerting.diagnosis.catalog import QUERIES
+from pyrometer_alerting.diagnosis.catalog import load
 from pyrometer_alerting.diagnosis.cost import add_up
 from pyrometer_alerting.diagnosis.examination import daily_wave_of_run, examine
 from pyrometer_alerting.diagnosis.gather import gather
@@ -121,7 +121,7 @@ def test_a_dump_from_before_the_last_step_is_not_joined_with_those_of_the_hang(
     asked, now = prometheus
     ranks = {str(rank): Rank("gpu-001", str(rank), "") for rank in range(4)}
     incident = training_incident(run="hung", started_at=now - 300)
-    look = QUERIES["dumps"].find(Questions(asked, incident, now - END, ranks=ranks))
+    look = load().queries["dumps"].find(Questions(asked, incident, now - END, ranks=ranks))
     assert [fact.labels["gpu"] for fact in look.facts] == ["3"]
 
 
@@ -145,7 +145,7 @@ def test_every_query_of_a_diagnosis_is_understood(prometheus: tuple[HttpPromethe
     evidence = gather(asked, incident, [], now - END)
     assert evidence.roster.nodes == ("gpu-001",)
     assert evidence.complete
-    assert set(evidence.answered) == set(QUERIES)
+    assert set(evidence.answered) == set(load().queries)
     assert evidence.looked is not None
     (wait,) = [fact for fact in evidence.facts if fact.kind == "least_wait"]
     assert wait.labels == {"node": "gpu-001", "gpu": "3"}

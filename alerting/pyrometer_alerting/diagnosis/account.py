@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from pyrometer_alerting.diagnosis import wording
 from pyrometer_alerting.diagnosis.candidates import Candidate
-from pyrometer_alerting.diagnosis.catalog import KINDS
 from pyrometer_alerting.diagnosis.conclusion import case_of
 from pyrometer_alerting.diagnosis.extent import Group
+from pyrometer_alerting.diagnosis.look import Kind
 from pyrometer_alerting.diagnosis.ranking import candidates
 from pyrometer_alerting.diagnosis.weights import Weights, probability
 from pyrometer_alerting.model.fact import Fact, Roster
@@ -24,8 +24,11 @@ def lines(incident: Incident, weights: Weights | None = None) -> Iterator[str]:
         yield "no diagnosis: the alert names its own cause" if not incident.wants_diagnosis else "not diagnosed yet"
         return
     yield from _conclusion(diagnosis)
-    yield from _candidates(incident, diagnosis, weights or Weights())
-    yield from _facts(diagnosis)
+    weights = weights or Weights()
+    for candidate in candidates(diagnosis.facts, case_of(incident, diagnosis, weights)):
+        yield ""
+        yield from _candidate(candidate, weights)
+    yield from _facts(diagnosis, weights.catalog.kinds)
 
 
 def _conclusion(diagnosis: Diagnosis) -> Iterator[str]:
@@ -46,12 +49,6 @@ def _conclusion(diagnosis: Diagnosis) -> Iterator[str]:
         yield "no facts are stored with it"
 
 
-def _candidates(incident: Incident, diagnosis: Diagnosis, weights: Weights) -> Iterator[str]:
-    for one in candidates(diagnosis.facts, case_of(incident, diagnosis), weights):
-        yield ""
-        yield from _candidate(one, weights)
-
-
 def _candidate(one: Candidate, weights: Weights) -> Iterator[str]:
     yield f"candidate {one.part}: {one.name}, {100 * probability(one.logit):.0f} %"
     rest = one.logit - sum(weights.features[name] * value for name, value in one.features.items())
@@ -65,12 +62,12 @@ def _candidate(one: Candidate, weights: Weights) -> Iterator[str]:
         yield f"  against: {doubt}"
 
 
-def _facts(diagnosis: Diagnosis) -> Iterator[str]:
+def _facts(diagnosis: Diagnosis, kinds: Mapping[str, Kind]) -> Iterator[str]:
     for fact in diagnosis.facts:
         yield ""
         part = part_of(fact.labels) or NO_SINGLE_PART
-        yield f"fact {part}: {KINDS[fact.kind].name or fact.kind} {fact.detail}".rstrip()
-        said = wording.said(Group(fact.labels, (fact,), 1, 1, 1), diagnosis.roster or Roster())
+        yield f"fact {part}: {kinds[fact.kind].name or fact.kind} {fact.detail}".rstrip()
+        said = wording.said(Group.single(fact), diagnosis.roster or Roster(), kinds)
         yield f"  {said or 'means nothing on its own'}"
         yield f"  {_times(fact)}, strength {fact.strength:.2f}"
         yield f"  query: {fact.source}"

@@ -6,24 +6,23 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from pyrometer_alerting.diagnosis import wording
-from pyrometer_alerting.diagnosis.catalog import KINDS
 from pyrometer_alerting.diagnosis.evidence.alerts import family_of
 from pyrometer_alerting.diagnosis.extent import Group, groups, inside
+from pyrometer_alerting.diagnosis.look import Kind
+from pyrometer_alerting.diagnosis.weights import Weights
 from pyrometer_alerting.model.alert_names import MASS_EVENT, NAMED_CAUSES
 from pyrometer_alerting.model.fact import Fact, Roster
 from pyrometer_alerting.model.incident import NO_SINGLE_PART, Shape, part_of
 
-# Families that one cause may have in common: what slows a GPU down shows in its clock, and the ranks wait for it.
-MERGED = {"clock": "throttle", "throttle": "throttle", "xid": "xid", "pcie": "pcie", "link": "link", "gpu": "gpu"}
-
-
+# A GPU that is slowed down has a lower clock: both are one cause.
+MERGED = {"clock": "throttle"}
+SLOWING = frozenset({"throttle", "link", "xid", "pcie", "host", "gpu", "silent"})  # families that ranks may wait for
 ARRIVAL_SECONDS = 45.0  # three scrapes of 15 s
 
 
 @dataclass(frozen=True)
 class Case:
-    """The standard that facts are weighed against: drops, their end, the roster, the curve."""
+    """The standard that facts are weighed against: drops, their end, the roster, the curve, and the weights."""
 
     now: float
     drops: tuple[float, ...] = ()
@@ -31,6 +30,12 @@ class Case:
     roster: Roster = field(default_factory=Roster)
     shape: Shape | None = None
     stands: bool = False
+    weights: Weights = field(default_factory=Weights)
+
+    @property
+    def kinds(self) -> Mapping[str, Kind]:
+        """All kinds of facts, by name."""
+        return self.weights.catalog.kinds
 
     @property
     def until(self) -> float:
@@ -46,11 +51,12 @@ class Case:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A possible cause: its part, its facts by weight, its features and the logit they add up to."""
+    """A possible cause: its part, its name, its facts by weight, its features and the logit they add up to."""
 
     labels: Mapping[str, str]
     family: str
     kind: str
+    name: str
     facts: tuple[Fact, ...]
     groups: tuple[Group, ...] = ()
     features: Mapping[str, float] = field(default_factory=dict)
@@ -63,52 +69,45 @@ class Candidate:
         """The part in the channel's notation."""
         return part_of(self.labels) or NO_SINGLE_PART
 
-    @property
-    def name(self) -> str:
-        """The cause in words."""
-        if self.family == "link" and {"switch", "rail"} & set(self.labels):
-            return NAMED_CAUSES[MASS_EVENT][1]
-        return wording.name_of(self.kind, self.facts)
 
-    @property
-    def key(self) -> tuple[str, str]:
-        """Identify the candidate over several looks."""
-        return self.part, self.family
+def built(facts: Sequence[Fact], context: Sequence[Fact], case: Case) -> list[Candidate]:
+    """Return the candidates for facts that may name a cause, beside those of their context; not yet weighed."""
+    roster = case.roster
+    candidates = _with_waits(_absorbed(_by_part(groups(facts, roster, case.kinds), case), roster), roster)
+    return [_with_temperature(candidate, context) for candidate in candidates]
 
 
-def built(facts: Sequence[Fact], roster: Roster, drops: Sequence[float] = ()) -> list[Candidate]:
-    """Return the candidates, not yet weighed."""
-    context = [fact for fact in facts if KINDS[fact.kind].family == "context"]
-    named = [fact for fact in facts if KINDS[fact.kind].family != "context"]
-    found = _with_waits(_absorbed(_by_part(groups(named, roster), drops), roster), roster)
-    return [_with_temperature(candidate, context) for candidate in found]
-
-
-def _by_part(found: Iterable[Group], drops: Sequence[float]) -> list[Candidate]:
+def _by_part(found: Iterable[Group], case: Case) -> list[Candidate]:
     """Merge the groups of one family on one part; what was over before the drop gives no name to what came with it."""
     parts: dict[tuple[object, str, bool], list[Group]] = defaultdict(list)
     for group in found:
-        parts[group.place, _family(group.facts[0]), _was_over(group, drops)].append(group)
-    return [_candidate(family, same) for (_place, family, _over), same in parts.items()]
+        family = _family(group.facts[0], case.kinds)
+        # A host's kinds of events are troubles of their own.
+        over = family == "host" and _was_over(group, case.drops)
+        parts[group.place, family, over].append(group)
+    return [_candidate(family, same, case.kinds) for (_place, family, _over), same in parts.items()]
 
 
 def _was_over(group: Group, drops: Sequence[float]) -> bool:
-    """Return whether it is a host's event of well before the first drop: its kinds are troubles of their own."""
-    if _family(group.facts[0]) != "host":
-        return False
+    """Return whether it is an event of well before the first drop."""
     last = [fact.moments[-1][0] if fact.moments else fact.ended for fact in group.facts]
     return bool(drops) and all(at is not None and min(drops) - at > ARRIVAL_SECONDS for at in last)
 
 
-def _candidate(family: str, same: Sequence[Group]) -> Candidate:
-    ordered = tuple(sorted(same, key=_naming))
+def _candidate(family: str, same: Sequence[Group], kinds: Mapping[str, Kind]) -> Candidate:
+    ordered = tuple(sorted(same, key=lambda group: _naming(group, kinds)))
     if flapping := [group for group in ordered if group.facts[0].kind == "link_flap" and group.facts[0].count > 1]:
         ordered = (*flapping, *(group for group in ordered if group not in flapping))  # not "link down", of its last
     facts = tuple(fact for group in ordered for fact in group.facts)
-    return Candidate(ordered[0].labels, family, ordered[0].facts[0].kind, facts, ordered)
+    labels, kind = ordered[0].labels, ordered[0].facts[0].kind
+    title = kinds[kind].title
+    name = kinds[kind].name if title is None else title([fact for fact in facts if fact.kind == kind])
+    if family == "link" and {"switch", "rail"} & set(labels):
+        name = NAMED_CAUSES[MASS_EVENT][1]
+    return Candidate(labels, family, kind, name, facts, ordered)
 
 
-def _naming(group: Group) -> tuple[float, int]:
+def _naming(group: Group, kinds: Mapping[str, Kind]) -> tuple[float, int]:
     """Name a cause after the kind that held the part the longest, of equals after the more specific one."""
     fact = group.facts[0]
     live = [member for member in group.facts if member.ended is None]
@@ -118,12 +117,12 @@ def _naming(group: Group) -> tuple[float, int]:
     # It went down once, and may have stayed down.
     if fact.kind == "link_flap" and sum(member.count for member in group.facts) < 2:
         weight *= 0.5
-    tier = 0 if KINDS[fact.kind].family == "throttle" else 1 if fact.kind != "alert" else 2
-    return tier - min(weight, 1.0) * 0.9, list(KINDS).index(fact.kind)
+    tier = 0 if kinds[fact.kind].family == "throttle" else 1 if fact.kind != "alert" else 2
+    return tier - min(weight, 1.0) * 0.9, list(kinds).index(fact.kind)
 
 
-def _family(fact: Fact) -> str:
-    family = family_of(fact.detail) if fact.kind == "alert" else KINDS[fact.kind].family
+def _family(fact: Fact, kinds: Mapping[str, Kind]) -> str:
+    family = family_of(fact.detail) if fact.kind == "alert" else kinds[fact.kind].family
     return MERGED.get(family, family)
 
 
@@ -166,7 +165,7 @@ def _with_waits(candidates: Sequence[Candidate], roster: Roster) -> list[Candida
     """Let waits speak for what is on the part that the ranks wait for; alone they stand where nothing else is there."""
     waits = [candidate for candidate in candidates if candidate.family == "rank"]
     others = [candidate for candidate in candidates if candidate.family != "rank"]
-    slowing = [candidate for candidate in others if candidate.labels and _family_slows(candidate.family)]
+    slowing = [candidate for candidate in others if candidate.labels and candidate.family in SLOWING]
     explained = [wait for wait in waits if any(meet(wait.labels, other.labels, roster) for other in slowing)]
     supported = [
         replace(
@@ -192,12 +191,8 @@ def _with_temperature(candidate: Candidate, context: Sequence[Fact]) -> Candidat
     """Add the temperature of the GPU that is slowed down by heat."""
     if "thermal" not in candidate.kind or not candidate.labels.get("gpu"):
         return candidate
-    warm = tuple(fact for fact in context if fact.kind == "celsius" and fact.labels == candidate.labels)
-    return replace(candidate, groups=(*candidate.groups, *(Group(fact.labels, (fact,), 1, 1, 1) for fact in warm)))
-
-
-def _family_slows(family: str) -> bool:
-    return family in ("throttle", "link", "xid", "pcie", "host", "gpu", "silent")
+    warm = (fact for fact in context if fact.kind == "celsius" and fact.labels == candidate.labels)
+    return replace(candidate, groups=(*candidate.groups, *map(Group.single, warm)))
 
 
 def meet(one: Mapping[str, str], other: Mapping[str, str], roster: Roster) -> bool:

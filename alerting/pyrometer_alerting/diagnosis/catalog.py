@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from types import ModuleType
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from types import MappingProxyType, ModuleType
 
 from pyrometer_alerting.diagnosis import evidence
 from pyrometer_alerting.diagnosis.look import Kind, Query
 
-KINDS: dict[str, Kind] = {}
-QUERIES: dict[str, Query] = {}
+
+@dataclass(frozen=True)
+class Catalog:
+    """All kinds of facts and all queries, by name, in the order of their subjects."""
+
+    kinds: Mapping[str, Kind]
+    queries: Mapping[str, Query]
 
 
-def load(package: ModuleType) -> None:
-    """Add the SUBJECT of each module of a package, in the order of their places."""
+@cache
+def load(package: ModuleType = evidence) -> Catalog:
+    """Import each module of a package and return what their SUBJECTs add, in the order of their places."""
     names = [f"{package.__name__}.{module.name}" for module in pkgutil.iter_modules(package.__path__)]
-    for subject in sorted((importlib.import_module(name).SUBJECT for name in names), key=lambda one: one.place):
-        KINDS.update(subject.kinds)
-        QUERIES.update({query.name: query for query in subject.queries})
-
-
-load(evidence)
+    subjects = sorted((importlib.import_module(name).SUBJECT for name in names), key=lambda subject: subject.place)
+    kinds = {name: kind for subject in subjects for name, kind in subject.kinds.items()}
+    queries = {query.name: query for subject in subjects for query in subject.queries}
+    return Catalog(MappingProxyType(kinds), MappingProxyType(queries))

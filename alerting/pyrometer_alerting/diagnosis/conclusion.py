@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from pyrometer_alerting.diagnosis.candidates import Candidate, Case
-from pyrometer_alerting.diagnosis.catalog import QUERIES
+from pyrometer_alerting.diagnosis.catalog import Catalog
 from pyrometer_alerting.diagnosis.evidence.alerts import cause_alerts
 from pyrometer_alerting.diagnosis.ranking import candidates, causes, to_cause
 from pyrometer_alerting.diagnosis.weights import Weights
@@ -14,11 +14,11 @@ from pyrometer_alerting.model.fact import Roster
 from pyrometer_alerting.model.incident import NO_SINGLE_PART, Cause, Diagnosis, Incident, part_of
 
 
-def case_of(incident: Incident, found: Diagnosis) -> Case:
+def case_of(incident: Incident, found: Diagnosis, weights: Weights) -> Case:
     """Return what the facts are weighed against."""
     stalled = any(alert.name == "TrainStalled" and alert.firing for alert in incident.members)
     stands = stalled or (found.shape is not None and found.shape.kind == "stopped")
-    return Case(found.at, found.drops, found.recovered, found.roster or Roster(), found.shape, stands)
+    return Case(found.at, found.drops, found.recovered, found.roster or Roster(), found.shape, stands, weights)
 
 
 def concluded(
@@ -26,10 +26,10 @@ def concluded(
 ) -> Diagnosis:
     """Return the diagnosis with its causes; `others` are the recent incidents in the store."""
     figures = weights or Weights()
-    before, case = incident.diagnosis, case_of(incident, found)
-    ranked = candidates(found.facts, case, figures)
-    convincing, seen = causes(ranked, case, figures)
-    first, unknown = _first(before), _unknown(incident, found, others)
+    before, case = incident.diagnosis, case_of(incident, found, figures)
+    ranked = candidates(found.facts, case)
+    convincing, seen = causes(ranked, case)
+    first, unknown = _first(before), _unknown(incident, found, others, figures.catalog)
     if before is None or first is None:
         return _told(unknown, found, convincing, seen, concluded_at=found.at if convincing else None)
     if convincing and _key(convincing[0]) == _key(first):
@@ -39,7 +39,8 @@ def concluded(
     earlier = next((candidate for candidate in ranked if _is(candidate, first)), None)
     leader = next((candidate for candidate in ranked if convincing and _is(candidate, convincing[0])), None)
     if _stays(before, found, figures, first=first, earlier=earlier, leader=leader):
-        kept = first if earlier is None else _kept(first, earlier, case)
+        # With its present evidence, no surer than before.
+        kept = first if earlier is None else to_cause(earlier, case, first.confidence or "medium")
         rest = [cause for cause in convincing if _key(cause) != _key(first)]
         weak = [cause for cause in seen if _key(cause) != _key(first)]
         told = _told(unknown, found, [kept, *rest], weak, concluded_at=before.concluded_at)
@@ -97,11 +98,6 @@ def _figureless(sentence: str) -> str:
     return "".join(char for char in sentence if not char.isdigit())
 
 
-def _kept(first: Cause, earlier: Candidate, case: Case) -> Cause:
-    """Return the earlier conclusion with its present evidence, no surer than before."""
-    return to_cause(earlier, case, first.confidence or "medium")
-
-
 def _revision(first: Cause, earlier: Candidate | None, now: Cause) -> str:
     """Return why the first cause is another one now, for the thread."""
     doubts = "; ".join(earlier.against[:2]) if earlier is not None else ""
@@ -124,13 +120,12 @@ def _told(
     return replace(found, causes=shown, seen=tuple(seen[:5]), concluded_at=concluded_at if convincing else None)
 
 
-def _unknown(incident: Incident, found: Diagnosis, others: Sequence[Incident]) -> Cause:
+def _unknown(incident: Incident, found: Diagnosis, others: Sequence[Incident], catalog: Catalog) -> Cause:
     """Return `unknown` with what was looked at, so that nobody looks at it again."""
     notes = []
     roster = found.roster
-    looked = [
-        query.subject for query in QUERIES.values() if query.subject and found.answered.get(query.name) == found.at
-    ]
+    asked = [query for name, query in catalog.queries.items() if found.answered.get(name) == found.at]
+    looked = [query.subject for query in asked if query.subject]
     if roster is not None and looked:
         counts = f"{roster.reporting} of {roster.size}" if roster.silent else f"{roster.size}"
         notes.append(f"examined on {counts} GPUs of {len(roster.nodes)} nodes: {', '.join(looked)}")

@@ -9,8 +9,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pyrometer_alerting.diagnosis.catalog import KINDS
 from pyrometer_alerting.diagnosis.evidence.links import LOSSES
+from pyrometer_alerting.diagnosis.look import Kind
 from pyrometer_alerting.model.fact import DOMAINS, Fact, Roster
 from pyrometer_alerting.model.incident import part_of
 
@@ -41,18 +41,24 @@ class Group:
         """Identify the part."""
         return tuple(sorted(self.labels.items()))
 
+    @classmethod
+    def single(cls, fact: Fact) -> Group:
+        """Return a fact as a group of its own."""
+        return cls(fact.labels, (fact,), 1, 1, 1)
 
-def groups(facts: Iterable[Fact], roster: Roster) -> list[Group]:
+
+def groups(facts: Iterable[Fact], roster: Roster, kinds: Mapping[str, Kind]) -> list[Group]:
     """Return the facts by kind and by the smallest part that covers those that began together."""
     by_kind: dict[tuple[str, str], list[Fact]] = defaultdict(list)
     for fact in facts:
-        by_kind[fact.kind, _subkind(fact)].append(fact)
-    return [group for same in by_kind.values() for batch in _batches(same) for group in _covered(batch, roster)]
-
-
-def _subkind(fact: Fact) -> str:
-    """Return what else must be equal: another resource is another trouble, another rank is not."""
-    return fact.detail if KINDS[fact.kind].by_detail else ""
+        # Another resource is another trouble, another rank is not.
+        by_kind[fact.kind, fact.detail if kinds[fact.kind].by_detail else ""].append(fact)
+    return [
+        group
+        for (name, _detail), same in by_kind.items()
+        for batch in _batches(same)
+        for group in _covered(batch, roster, kinds[name])
+    ]
 
 
 def _batches(facts: Sequence[Fact]) -> list[list[Fact]]:
@@ -76,23 +82,23 @@ def _began(fact: Fact) -> float | None:
     return None if fact.chronic else fact.began
 
 
-def _covered(facts: Sequence[Fact], roster: Roster) -> list[Group]:
+def _covered(facts: Sequence[Fact], roster: Roster, kind: Kind) -> list[Group]:
     """Return groups of these facts, each on the smallest part that covers enough of it."""
     if all(not fact.labels.get("node") for fact in facts):
-        return [Group(fact.labels, (fact,), 1, 1, 1) for fact in facts]
+        return [Group.single(fact) for fact in facts]
     everywhere = len(facts)
     nodes: dict[str, list[Fact]] = defaultdict(list)
     for fact in facts:
         nodes[fact.labels.get("node", "")].append(fact)
-    whole = {node: mine for node, mine in nodes.items() if node and _is_whole(node, mine, roster)}
-    found = [*_fabric(facts, roster), *_domains(whole, nodes, roster)]
+    whole = {node: mine for node, mine in nodes.items() if node and _is_whole(node, mine, roster, kind)}
+    found = [*_fabric(facts, roster), *_domains(whole, nodes, roster, kind)]
     taken = {id(fact) for group in found for fact in group.facts}
     for node, mine in whole.items():
         if not any(id(fact) in taken for fact in mine):
             found.append(Group({"node": node}, tuple(mine), len(mine), _size(node, mine, roster), everywhere))
     taken = {id(fact) for group in found for fact in group.facts}
     rest = [Group(fact.labels, (fact,), 1, 1, everywhere) for fact in facts if id(fact) not in taken]
-    return _broad([*found, *rest], everywhere, roster)
+    return _broad([*found, *rest], everywhere, roster, kind)
 
 
 def _fabric(facts: Sequence[Fact], roster: Roster) -> list[Group]:
@@ -112,12 +118,12 @@ def _fabric(facts: Sequence[Fact], roster: Roster) -> list[Group]:
     return found
 
 
-def _is_whole(node: str, facts: Sequence[Fact], roster: Roster) -> bool:
+def _is_whole(node: str, facts: Sequence[Fact], roster: Roster, kind: Kind) -> bool:
     """Return whether these are most of the node's parts, or a fact on the node itself."""
     if any("gpu" not in fact.labels and "device" not in fact.labels for fact in facts):
         return True
     size = _size(node, facts, roster)
-    covered = HALF if all(map(_is_of_nodes, facts)) else COVERED
+    covered = HALF if all(_is_of_nodes(fact, kind) for fact in facts) else COVERED
     return len(facts) >= max(min(LEAST_GPUS, size), covered * size, 2)
 
 
@@ -130,7 +136,9 @@ def _size(node: str, facts: Sequence[Fact], roster: Roster) -> int:
     return max(used, len(facts), 1)
 
 
-def _domains(whole: Mapping[str, list[Fact]], nodes: Mapping[str, list[Fact]], roster: Roster) -> list[Group]:
+def _domains(
+    whole: Mapping[str, list[Fact]], nodes: Mapping[str, list[Fact]], roster: Roster, kind: Kind
+) -> list[Group]:
     """Return the places that hold at least two sick nodes, hardly a healthy one, and not the whole run."""
     found: list[Group] = []
     left = dict(whole)
@@ -143,7 +151,7 @@ def _domains(whole: Mapping[str, list[Fact]], nodes: Mapping[str, list[Fact]], r
     everywhere = sum(map(len, nodes.values()))
     for (name, value), inside in sorted(members.items(), key=lambda item: (DOMAINS.index(item[0][0]), item[0][1])):
         sick = inside & set(left)
-        of_place = all(_is_of_place(fact) for node in sick for fact in left[node])
+        of_place = all(_is_of_place(fact, kind) for node in sick for fact in left[node])
         is_run = len(inside) == len(roster.gpus) and not (of_place and len(sick) == len(inside))
         if len(sick) < LEAST_NODES or len(sick) < COVERED * len(inside) or is_run:
             continue
@@ -169,9 +177,9 @@ def _widened(found: list[Group], members: Mapping[tuple[str, str], set[str]], ro
     return found
 
 
-def _broad(found: list[Group], everywhere: int, roster: Roster) -> list[Group]:
+def _broad(found: list[Group], everywhere: int, roster: Roster, kind: Kind) -> list[Group]:
     """Report parts of many nodes without a common place as no single part where they are a quarter of the run."""
-    if len(found) > 1 and _is_everywhere(found, roster):
+    if len(found) > 1 and _is_everywhere(found, roster, kind):
         facts = tuple(fact for group in found for fact in group.facts)
         return [Group({}, facts, len({fact.labels["node"] for fact in facts}), len(roster.gpus), everywhere)]
     spread = [group for group in found if group.labels.get("node")]
@@ -183,7 +191,7 @@ def _broad(found: list[Group], everywhere: int, roster: Roster) -> list[Group]:
     return [*others, Group({}, facts, len(nodes), len(roster.gpus), everywhere)]
 
 
-def _is_everywhere(found: Sequence[Group], roster: Roster) -> bool:
+def _is_everywhere(found: Sequence[Group], roster: Roster, kind: Kind) -> bool:
     """Return whether nearly all of the run is sick: no single rack of it is to blame then."""
     facts = [fact for group in found for fact in group.facts]
     sick = {fact.labels.get("node", "") for fact in facts} - {""}
@@ -191,21 +199,17 @@ def _is_everywhere(found: Sequence[Group], roster: Roster) -> bool:
     if any(len(values) == 1 and None not in values and "" not in values for values in homes.values()):
         return False  # one place holds them all
     whole = len(sick) >= max(BROAD_NODES, COVERED * len(roster.gpus))
-    of_nodes = all(_is_of_nodes(fact) or fact.kind == "pressure" for fact in facts)
+    of_nodes = all(_is_of_nodes(fact, kind) or fact.kind == "pressure" for fact in facts)
     return whole and of_nodes and all(fact.labels.get("node") for fact in facts)
 
 
-def _is_of_place(fact: Fact) -> bool:
+def _is_of_place(fact: Fact, kind: Kind) -> bool:
     """Return whether it is what a place does to its nodes, or its effect on the clocks."""
-    return KINDS[fact.kind].of_place or _is_throttling_alert(fact)
+    return kind.of_place or (fact.kind == "alert" and fact.detail.startswith("GpuThrottled"))
 
 
-def _is_of_nodes(fact: Fact) -> bool:
-    return KINDS[fact.kind].of_node or _is_of_place(fact)
-
-
-def _is_throttling_alert(fact: Fact) -> bool:
-    return fact.kind == "alert" and fact.detail.startswith("GpuThrottled")
+def _is_of_nodes(fact: Fact, kind: Kind) -> bool:
+    return kind.of_node or _is_of_place(fact, kind)
 
 
 def inside(part: Mapping[str, str], whole: Mapping[str, str], roster: Roster) -> bool:

@@ -5,15 +5,16 @@ Import this late, in the diagnosis worker: it needs pandas.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pyrometer_alerting.diagnosis.batches import run_of
-from pyrometer_alerting.diagnosis.catalog import KINDS, QUERIES
+from pyrometer_alerting.diagnosis.catalog import Catalog, load
 from pyrometer_alerting.diagnosis.evidence.alerts import cause_alerts, unrelated
 from pyrometer_alerting.diagnosis.evidence.links import LOSSES
 from pyrometer_alerting.diagnosis.examination import Examination, examine
-from pyrometer_alerting.diagnosis.look import Look, Query, Questions
+from pyrometer_alerting.diagnosis.look import Kind, Look, Query, Questions
 from pyrometer_alerting.diagnosis.onset import drops_of, has_run_since, mfu_of, next_onset, onset_without_a_fall, stalls
 from pyrometer_alerting.diagnosis.roster import kept_roster, ranks_of, silent_nodes
 from pyrometer_alerting.diagnosis.signature import Drop
@@ -52,12 +53,13 @@ def gather(
     *,
     quick: bool = False,
     drop: Drop | None = None,
+    catalog: Catalog | None = None,
 ) -> Evidence:
     """Look once; gaps are named in `missing`, and after the second query without an answer nothing more is asked.
 
     Facts that Prometheus was not asked for, or did not answer, stay as they were.
     """
-    known = incident.diagnosis or Diagnosis(now)
+    known, catalog = incident.diagnosis or Diagnosis(now), catalog or load()
     drops = known.drops or (() if known.onset is None else (known.onset,))
     evidence = Evidence(known.facts, known.roster or Roster(), drops, known.recovered, answered=known.answered)
     looks: list[Look] = []
@@ -77,7 +79,7 @@ def gather(
         questions = _with_roster(replace(questions, onset=drops[-1] if drops else None))
         evidence = replace(evidence, roster=questions.roster)
         if questions.roster.gpus:
-            evidence = _ask(questions, _queries(quick=quick), looks, evidence)
+            evidence = _ask(questions, _queries(catalog, quick=quick), looks, evidence)
             strangers = unrelated(questions.incident, questions.roster, questions.ports)
             evidence = replace(evidence, strangers=tuple(strangers))
         if not quick:
@@ -92,7 +94,7 @@ def gather(
     gaps = (*evidence.missing, *_silence(evidence.roster), *(note for look in looks for note in look.missing))
     if not evidence.roster.gpus and evidence.complete:
         gaps = (*gaps, "no data on which nodes the run uses")
-    return replace(evidence, facts=merged(known.facts, looks, quiet, now), missing=gaps)
+    return replace(evidence, facts=merged(known.facts, looks, quiet, catalog, now), missing=gaps)
 
 
 def _with_roster(questions: Questions) -> Questions:
@@ -113,10 +115,10 @@ def _with_roster(questions: Questions) -> Questions:
     return replace(questions, roster=roster, ports=ports)
 
 
-def _queries(*, quick: bool) -> list[Query]:
+def _queries(catalog: Catalog, *, quick: bool) -> list[Query]:
     """Return the queries in their order: those of the first look, for which the message waits, then all others."""
-    first = sorted((query for query in QUERIES.values() if query.first_look), key=lambda query: query.first_look)
-    return first if quick else [*first, *(query for query in QUERIES.values() if not query.first_look)]
+    ordered = sorted(catalog.queries.values(), key=lambda query: query.first_look or math.inf)
+    return [query for query in ordered if query.first_look or not quick]
 
 
 def _ask(questions: Questions, queries: Iterable[Query], looks: list[Look], evidence: Evidence) -> Evidence:
@@ -160,7 +162,9 @@ def _silence(roster: Roster) -> list[str]:
     return [f"{roster.reporting} of the run's {roster.size} GPUs report: {', '.join([*notes, *more])}"]
 
 
-def merged(known: Iterable[Fact], looks: Sequence[Look], silent: Iterable[str], now: float) -> tuple[Fact, ...]:
+def merged(
+    known: Iterable[Fact], looks: Sequence[Look], silent: Iterable[str], catalog: Catalog, now: float
+) -> tuple[Fact, ...]:
     """Merge a look into what is known.
 
     A fact ends only when a look that was answered shows that it ended, and not on a node that does not report.
@@ -174,19 +178,19 @@ def merged(known: Iterable[Fact], looks: Sequence[Look], silent: Iterable[str], 
         if key not in seen and gone and fact.labels.get("node") not in quiet:
             facts[key] = replace(fact, ended=fact.seen_at)
     for key, fact in seen.items():
-        facts[key] = _continued(facts[key], fact, now) if key in facts else replace(fact, first_at=now, seen_at=now)
+        kind, fresh = catalog.kinds[fact.kind], replace(fact, first_at=now, seen_at=now)
+        facts[key] = _continued(facts[key], fresh, kind) if key in facts else fresh
     kept = [fact for fact in facts.values() if fact.ended is None or now - fact.ended <= fact.expires]
     return tuple(sorted(kept, key=lambda fact: (fact.first_at, -fact.strength))[:MOST_FACTS])
 
 
-def _continued(old: Fact, new: Fact, now: float) -> Fact:
+def _continued(old: Fact, new: Fact, kind: Kind) -> Fact:
     """Return the fact with its first onset, unless it paused for long: then it began again."""
-    pause = KINDS[new.kind].pause
     last = old.seen_at if old.ended is None else old.ended  # nobody looked between two episodes of an incident
-    began_again = new.began is not None and new.began - last > pause
+    began_again = new.began is not None and new.began - last > kind.pause
     moments = tuple(sorted({**dict(old.moments), **dict(new.moments)}.items()))[-MOST_MOMENTS:]
     if began_again:
-        return replace(new, first_at=now, seen_at=now, moments=moments, before=old.before)
+        return replace(new, moments=moments, before=old.before)
     earlier = old if old.began is None or new.began is None or old.began <= new.began else new
     return replace(
         new,
@@ -194,20 +198,18 @@ def _continued(old: Fact, new: Fact, now: float) -> Fact:
         precision=earlier.precision,
         chronic=old.chronic,
         strength=max(old.strength, new.strength),
-        value=_measured(old, new),
+        value=_measured(old, new, kind),
         base=old.base if old.base is not None else new.base,
         before=old.before if old.before is not None else new.before,
         moments=moments,
         first_at=old.first_at,
-        seen_at=now,
     )
 
 
-def _measured(old: Fact, new: Fact) -> float | None:
+def _measured(old: Fact, new: Fact, kind: Kind) -> float | None:
     """Return what was measured: seconds since the onset, lowest clock, highest temperature, else the newest."""
     if old.value is None or new.value is None:
         return old.value if new.value is None else new.value
     if old.base is not None and new.base is not None:
         return max(old.value, new.value + new.base - old.base)  # a counter that was reset says less
-    extreme = KINDS[new.kind].extreme
-    return new.value if extreme is None else extreme(old.value, new.value)
+    return new.value if kind.extreme is None else kind.extreme(old.value, new.value)

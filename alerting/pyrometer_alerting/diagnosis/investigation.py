@@ -9,12 +9,14 @@ import numpy as np
 import pandas as pd
 
 from pyrometer_alerting.diagnosis.batches import Floats, active_runs
+from pyrometer_alerting.diagnosis.catalog import Catalog, load
 from pyrometer_alerting.diagnosis.conclusion import concluded
 from pyrometer_alerting.diagnosis.cost import add_up, settled_at
 from pyrometer_alerting.diagnosis.curve_features import first_stall
 from pyrometer_alerting.diagnosis.examination import daily_wave_of_run, examine
 from pyrometer_alerting.diagnosis.gather import Evidence, gather
 from pyrometer_alerting.diagnosis.signature import Drop
+from pyrometer_alerting.diagnosis.weights import Weights
 from pyrometer_alerting.model.alert_names import FELL, LOW
 from pyrometer_alerting.model.incident import ChartCurve, Cost, Diagnosis, Incident
 from pyrometer_kit.prometheus import Prometheus, PrometheusError
@@ -28,18 +30,21 @@ BEFORE_SECONDS, LONGEST_SECONDS = 300.0, 3 * 3600.0
 RETURNING = ("regular_stalls", "rare_stalls")  # no rule sees the first ones: the last before the alert is no beginning
 
 
-def investigate(prometheus: Prometheus, incident: Incident, others: list[Incident], now: float) -> Diagnosis:
+def investigate(
+    prometheus: Prometheus, incident: Incident, others: list[Incident], now: float, catalog: Catalog | None = None
+) -> Diagnosis:
     """Query Prometheus about the run's nodes and rank the causes; the first time only with quick queries.
 
     For a resolved incident only the cost is completed.
     """
     if incident.resolved_at is not None and incident.diagnosis is not None:
         return _closed(prometheus, incident, incident.diagnosis, incident.resolved_at)
-    evidence = gather(prometheus, incident, others, now, quick=incident.diagnosis is None, drop=_drop(incident))
+    quick, catalog = incident.diagnosis is None, catalog or load()
+    evidence = gather(prometheus, incident, others, now, quick=quick, drop=_drop(incident), catalog=catalog)
     known = incident.diagnosis.run_links if incident.diagnosis is not None else ()
     ask = evidence.complete and not known
     links = run_links(prometheus, incident.cluster, incident.run, now) if ask else known
-    diagnosis = replace(diagnose(incident, evidence, others, now), run_links=links)
+    diagnosis = replace(diagnose(incident, evidence, others, now, Weights(catalog)), run_links=links)
     if evidence.looked is None:
         return diagnosis
     begin = _begin(incident, diagnosis, evidence)
@@ -49,7 +54,9 @@ def investigate(prometheus: Prometheus, incident: Incident, others: list[Inciden
     )
 
 
-def diagnose(incident: Incident, evidence: Evidence, others: Sequence[Incident], now: float) -> Diagnosis:
+def diagnose(
+    incident: Incident, evidence: Evidence, others: Sequence[Incident], now: float, weights: Weights
+) -> Diagnosis:
     """Rank the causes from the evidence, and revise the conclusion only for evidence against it."""
     before = incident.diagnosis
     shape = evidence.looked.shape() if evidence.looked is not None else None
@@ -65,7 +72,8 @@ def diagnose(incident: Incident, evidence: Evidence, others: Sequence[Incident],
         recovered=evidence.recovered,
         answered=evidence.answered,
     )
-    return concluded(incident, replace(found, shape=shape or (before.shape if before is not None else None)), others)
+    kept = before.shape if before is not None else None
+    return concluded(incident, replace(found, shape=shape or kept), others, weights)
 
 
 def _onset(before: Diagnosis | None, evidence: Evidence) -> float | None:

@@ -6,12 +6,11 @@ unlike its peers and its own past it is, whether the run waits for it) are weigh
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from pyrometer_alerting.diagnosis import wording
 from pyrometer_alerting.diagnosis.candidates import Candidate, Case, built, meet
-from pyrometer_alerting.diagnosis.catalog import KINDS
 from pyrometer_alerting.diagnosis.evidence.gpus import SLOWDOWNS
 from pyrometer_alerting.diagnosis.extent import inside
 from pyrometer_alerting.diagnosis.look import ANOTHER_DROP_SECONDS
@@ -19,6 +18,7 @@ from pyrometer_alerting.diagnosis.weights import Weights, probability
 from pyrometer_alerting.model.alert_names import NAMED_CAUSES
 from pyrometer_alerting.model.fact import Fact, Roster
 from pyrometer_alerting.model.incident import Cause
+from pyrometer_alerting.model.text import clock_utc, duration
 
 LATE_SECONDS = 15.0  # three scrapes of 5 s: a cause that began later than that did not start the drop
 FOUND_WITHIN_SECONDS = 180.0  # after a minute a drop is told apart; raw batches arrive up to two minutes late
@@ -65,68 +65,65 @@ SPEAKS_AGAINST: Mapping[str, frozenset[str]] = {
 }
 
 
-def candidates(facts: Sequence[Fact], case: Case, weights: Weights | None = None) -> list[Candidate]:
+Weighed = Iterator[tuple[str, float, str]]
+"""Features with their values, each with the sentence on what speaks against the candidate; empty where nothing does."""
+
+
+def candidates(facts: Sequence[Fact], case: Case) -> list[Candidate]:
     """Return the candidates, the likeliest first, each with its features."""
-    figures = weights or Weights()
-    context = [fact for fact in facts if KINDS[fact.kind].family == "context"]
+    context = [fact for fact in facts if case.kinds[fact.kind].family == "context"]
+    named = [fact for fact in facts if case.kinds[fact.kind].family != "context"]
+    weighed = [_weighed(candidate, facts, context, case) for candidate in built(named, context, case)]
+    return sorted(weighed, key=lambda candidate: (-candidate.logit, candidate.part))
+
+
+def _weighed(candidate: Candidate, facts: Sequence[Fact], context: Sequence[Fact], case: Case) -> Candidate:
     weighed = [
-        _weighed(candidate, facts, context, case, figures) for candidate in built(facts, case.roster, case.drops)
+        *_weigh_time(candidate, case),
+        *_weigh_kind(candidate, context, case),
+        *_weigh_waits(candidate, facts, case),
+        *_weigh_turns(candidate, facts, case),
+        *_weigh_own_wait(candidate),
+        *_weigh_curve(candidate, case),
     ]
-    return sorted(weighed, key=lambda one: (-one.logit, one.part))
-
-
-def _weighed(
-    candidate: Candidate, facts: Sequence[Fact], context: Sequence[Fact], case: Case, weights: Weights
-) -> Candidate:
-    features: dict[str, float] = {}
-    against: list[str] = []
-    _weigh_time(candidate, case, features, against)
-    _weigh_kind(candidate, context, case, features, against)
-    _weigh_waits(candidate, facts, case, features, against)
-    _weigh_turns(candidate, facts, case, features, against)
-    _weigh_own_wait(candidate, features, against)
-    _weigh_curve(candidate, case, features, against)
     if candidate.labels.get("node") and case.roster.gpus and candidate.labels["node"] not in case.roster.gpus:
-        features["left_by_run"] = 1.0
-        against.append("the run no longer uses it")
+        weighed.append(("left_by_run", 1.0, "the run no longer uses it"))
+    features = {feature: value for feature, value, _against in weighed}
+    against = tuple(sentence for _feature, _value, sentence in weighed if sentence)
     severity = NAMED_CAUSES.get(candidate.facts[0].detail, (50.0, ""))[0] if candidate.kind == "alert" else None
-    logit = weights.logit(candidate.kind, features, severity)
-    return replace(candidate, features=features, against=tuple(against), logit=logit)
+    logit = case.weights.logit(candidate.kind, features, severity)
+    return replace(candidate, features=features, against=against, logit=logit)
 
 
-def _weigh_time(candidate: Candidate, case: Case, features: dict[str, float], against: list[str]) -> None:
+def _weigh_time(candidate: Candidate, case: Case) -> Weighed:
     """Weigh its time: a cause starts with or shortly before its effect, and continues with it."""
     facts = _measured(candidate)
     began = [fact.began for fact in facts if fact.began is not None and not fact.chronic]
     if any(fact.chronic for fact in facts) and not began:
         if case.drops:
-            features["began_long_before_drop"] = 1.0
-            against.append("it was already so long before the drop")
+            yield "began_long_before_drop", 1.0, "it was already so long before the drop"
     elif began and case.drops:
-        _weigh_lag(min(began), facts, case, features, against)
+        yield _lag(min(began), facts, case)
     elif not began and any(fact.before is not None for fact in facts):
-        features["since_drop"] = 1.0
+        yield "since_drop", 1.0, ""
     else:
-        features["time_unknown"] = 1.0
-    _weigh_end(facts, case, features, against)
+        yield "time_unknown", 1.0, ""
+    yield from _weigh_end(facts, case)
 
 
-def _weigh_lag(began: float, facts: Sequence[Fact], case: Case, features: dict[str, float], against: list[str]) -> None:
+def _lag(began: float, facts: Sequence[Fact], case: Case) -> tuple[str, float, str]:
+    """Weigh how long before or after the nearest drop it began."""
     precision = max(fact.precision for fact in facts if fact.began == began)
     drop = min(case.drops, key=lambda at: abs(began - at))
     lag = began - drop
     if lag - precision > LATE_SECONDS and _may_be_of_another_drop(began, drop, case):
-        features["time_unknown"] = 1.0
-    elif lag - precision > LATE_SECONDS:
-        features["began_after_drop"] = 1.0
-        against.append(wording.began_after(lag))
-    elif lag < -EARLY_SECONDS:
-        features["began_long_before_drop"] = min((-lag - EARLY_SECONDS) / 600.0, 1.0)
-        against.append(wording.began_before(-lag))
-    elif lag < -60.0:
-        features["began_before_drop"] = 1.0
-    else:
-        features["began_with_drop"] = 1.0
+        return "time_unknown", 1.0, ""
+    if lag - precision > LATE_SECONDS:
+        return "began_after_drop", 1.0, f"began {duration(lag)} after the drop"
+    if lag < -EARLY_SECONDS:
+        share = min((-lag - EARLY_SECONDS) / 600.0, 1.0)
+        return "began_long_before_drop", share, f"began {duration(-lag)} before the drop"
+    return "began_before_drop" if lag < -60.0 else "began_with_drop", 1.0, ""
 
 
 def _may_be_of_another_drop(began: float, drop: float, case: Case) -> bool:
@@ -141,24 +138,24 @@ def _may_be_of_another_drop(began: float, drop: float, case: Case) -> bool:
     return drop != case.drops[0] and began - drop <= ANOTHER_DROP_SECONDS
 
 
-def _weigh_end(facts: Sequence[Fact], case: Case, features: dict[str, float], against: list[str]) -> None:
+def _weigh_end(facts: Sequence[Fact], case: Case) -> Weighed:
     """Weigh what is over: it counts against itself where the run was slow for longer."""
     last = [_last(fact) for fact in facts]
     ends = [at for at in last if at is not None]
     if not facts or len(ends) < len(last):
         return
     drop, ended = case.present_drop, max(ends)
-    if drop is not None and drop - ended > LATE_SECONDS:
-        features["ended_before_drop"] = 1.0
-        against.append(wording.ended_before(drop - ended))
-    elif drop is not None and drop - ended > QUIET_SECONDS:
-        features["quiet_since_drop"] = 1.0
-        against.append(wording.quiet_since(drop - ended))
+    quiet = 0.0 if drop is None else drop - ended
+    if quiet > LATE_SECONDS:
+        yield "ended_before_drop", 1.0, f"ended {duration(quiet)} before the drop"
+    elif quiet > QUIET_SECONDS:
+        yield "quiet_since_drop", 1.0, f"not seen again since {duration(quiet)} before the drop"
     over = all(fact.ended is not None for fact in facts) and not _is_event(facts)
-    if over and case.until - ended > STOPPED_SECONDS and "ended_before_drop" not in features:
-        only_alerts = all(fact.kind == "alert" for fact in facts)
-        features["ended_while_slow"] = 0.3 if only_alerts else 1.0
-        against.append(wording.ended_while_slow(ended, alert=only_alerts))
+    if over and case.until - ended > STOPPED_SECONDS and quiet <= LATE_SECONDS:
+        if all(fact.kind == "alert" for fact in facts):  # only the end of the alert is known
+            yield "ended_while_slow", 0.3, f"its alert ended at {clock_utc(ended)}"
+        else:
+            yield "ended_while_slow", 1.0, f"ended at {clock_utc(ended)}, but the run was still slow after that"
 
 
 def _last(fact: Fact) -> float | None:
@@ -177,29 +174,31 @@ def _measured(candidate: Candidate) -> Sequence[Fact]:
     return measured or candidate.facts
 
 
-def _weigh_kind(
-    candidate: Candidate, context: Sequence[Fact], case: Case, features: dict[str, float], against: list[str]
-) -> None:
+def _weigh_kind(candidate: Candidate, context: Sequence[Fact], case: Case) -> Weighed:
     """Weigh strength, extent, and what is unlike the peers and unlike before."""
     lead = candidate.facts[0]
-    features["strength"] = max(fact.strength for fact in candidate.groups[0].facts) - 0.5 if candidate.groups else 0.0
-    kinds = {fact.kind for fact in candidate.facts} | {
-        fact.kind for fact in candidate.support if fact.kind != "least_wait"
-    }
-    features["another_kind"] = float(min(len(kinds - {"alert"} - {candidate.kind}), 3))
+    yield "strength", max(fact.strength for fact in candidate.groups[0].facts) - 0.5, ""
+    kinds = {fact.kind for fact in candidate.facts}
+    kinds |= {fact.kind for fact in candidate.support if fact.kind != "least_wait"}
+    yield "another_kind", float(min(len(kinds - {"alert"} - {candidate.kind}), 3)), ""
     if any(fact.kind == "alert" and fact.ended is None for fact in candidate.facts) and candidate.kind != "alert":
-        features["alert"] = 1.0
+        yield "alert", 1.0, ""
     if any(_names(fact, candidate, case.roster) for fact in context):
-        features["symptom_names_it"] = 1.0
-    _weigh_peers(candidate, case, features, against)
+        yield "symptom_names_it", 1.0, ""
+    yield from _weigh_peers(candidate, case)
     if candidate.family == "throttle":
-        _weigh_throttle(candidate, context, case, features, against)
+        yield from _weigh_throttle(candidate, context, case)
     if candidate.kind == "link_flap" and sum(fact.count for fact in candidate.facts if fact.kind == "link_flap") < 2:
-        features["single_event"] = 1.0
-    if lead.kind == "alert" and lead.peers is not None and not lead.labels.get("rack"):
-        _weigh_touched(lead, features, against)
+        yield "single_event", 1.0, ""
+    # An alert on a switch or a rail weighs by how many of the run's ports there lost their link.
+    if lead.kind == "alert" and lead.peers is not None and not lead.labels.get("rack") and not lead.value:
+        there = f"of the run's {lead.peers:.0f} ports there"
+        if lead.strength <= 0.0:
+            yield "untouched", 1.0, f"none {there} lost its link"
+        else:
+            yield "touch_unknown", 1.0, f"unknown whether one {there} lost its link"
     if case.stands and candidate.family in ("rank", "xid", "link", "silent"):
-        features["run_stands"] = 1.0
+        yield "run_stands", 1.0, ""
 
 
 def _names(fact: Fact, candidate: Candidate, roster: Roster) -> bool:
@@ -211,79 +210,57 @@ def _names(fact: Fact, candidate: Candidate, roster: Roster) -> bool:
     return bool(candidate.labels) and meet(fact.labels, candidate.labels, roster)
 
 
-def _weigh_peers(candidate: Candidate, case: Case, features: dict[str, float], against: list[str]) -> None:
-    group = candidate.groups[0] if candidate.groups else None
-    if group is None or candidate.family in ("data", "gc", "checkpoint", "config"):
+def _weigh_peers(candidate: Candidate, case: Case) -> Weighed:
+    group, lead = candidate.groups[0], candidate.facts[0]
+    if candidate.family in ("data", "gc", "checkpoint", "config"):
         pass
     elif not candidate.labels and candidate.kind != "alert":
-        features["like_peers"] = 0.5
+        yield "like_peers", 0.5, ""
     elif group.everywhere >= max(MANY, 4 * len(group.facts)) and candidate.kind != "alert":
         # Ranks that are waited for alike on several parts have a common reason: none of them is it.
-        features["like_peers"] = 2.0 if candidate.family == "rank" else 1.0
-        against.append(wording.many_others(group.everywhere - len(group.facts)))
+        others = group.everywhere - len(group.facts)
+        yield "like_peers", 2.0 if candidate.family == "rank" else 1.0, f"{others} other parts of the run show the same"
     else:
-        features["unlike_peers"] = 1.0
-    lead = candidate.facts[0]
+        yield "unlike_peers", 1.0, ""
     if lead.before is not None and not lead.chronic:
-        features["unlike_past"] = 1.0
+        yield "unlike_past", 1.0, ""
     elif lead.chronic and not case.drops:
-        features["like_past"] = 0.5
+        yield "like_past", 0.5, ""
 
 
-def _weigh_throttle(
-    candidate: Candidate, context: Sequence[Fact], case: Case, features: dict[str, float], against: list[str]
-) -> None:
+def _weigh_throttle(candidate: Candidate, context: Sequence[Fact], case: Case) -> Weighed:
     slowed = [fact for fact in candidate.facts if fact.kind in SLOWDOWNS]
-    if slowed and max(fact.value or 0.0 for fact in slowed) < BLIP_SECONDS and len(slowed) == len(_measured(candidate)):
-        features["blip"] = 1.0
-        against.append(wording.blip(max(fact.value or 0.0 for fact in slowed)))
+    seconds = max((fact.value or 0.0 for fact in slowed), default=BLIP_SECONDS)
+    if seconds < BLIP_SECONDS and len(slowed) == len(_measured(candidate)):
+        yield "blip", 1.0, f"{max(seconds, 0.1):.1f} s in all"
     if slowed and not any(fact.kind == "clock_low" for fact in (*candidate.facts, *candidate.support)):
-        features["clock_unaffected"] = 1.0
-        against.append("its SM clock was not seen lower than before or than its peers'")
+        yield "clock_unaffected", 1.0, "its SM clock was not seen lower than before or than its peers'"
     warm = [fact for fact in context if fact.kind == "celsius" and inside(fact.labels, candidate.labels, case.roster)]
-    if (
-        "thermal" in candidate.kind
-        and warm
-        and candidate.labels
-        and max(fact.value or 0.0 for fact in warm) < COOL_CELSIUS
-    ):
-        features["temperature_normal"] = 1.0
-        against.append(f"temperature normal ({max(fact.value or 0.0 for fact in warm):.0f} \u00b0C)")
+    celsius = max((fact.value or 0.0 for fact in warm), default=COOL_CELSIUS)
+    if "thermal" in candidate.kind and candidate.labels and celsius < COOL_CELSIUS:
+        yield "temperature_normal", 1.0, f"temperature normal ({celsius:.0f} \u00b0C)"
 
 
-def _weigh_touched(alert: Fact, features: dict[str, float], against: list[str]) -> None:
-    """Weigh an alert on a switch or a rail by how many of the run's ports there lost their link."""
-    there = f"of the run's {alert.peers:.0f} ports there"
-    if alert.value:
-        return
-    if alert.strength <= 0.0:
-        features["untouched"] = 1.0
-        against.append(f"none {there} lost its link")
-    else:
-        features["touch_unknown"] = 1.0
-        against.append(f"unknown whether one {there} lost its link")
-
-
-def _weigh_waits(
-    candidate: Candidate, facts: Sequence[Fact], case: Case, features: dict[str, float], against: list[str]
-) -> None:
+def _weigh_waits(candidate: Candidate, facts: Sequence[Fact], case: Case) -> Weighed:
     """Weigh whom the run waits for: a part elsewhere is not what slows it down."""
     if candidate.family == "rank" or not candidate.labels:
         return
-    waits = [fact for fact in facts if KINDS[fact.kind].awaited and not fact.chronic and fact.ended is None]
+    waits = [fact for fact in facts if case.kinds[fact.kind].awaited and not fact.chronic and fact.ended is None]
     if not waits or (not candidate.labels.get("node") and candidate.family not in ("throttle", "link")):
         return
     mine = [fact for fact in waits if meet(fact.labels, candidate.labels, case.roster)]
     if mine:
-        features["waited_for"] = max(fact.strength for fact in mine)
+        yield "waited_for", max(fact.strength for fact in mine), ""
     elif candidate.family in ("throttle", "pcie", "host", "gpu"):
-        features["others_waited_for"] = max(fact.strength for fact in waits)
-        against.append(wording.waits_elsewhere(waits[0]))
+        sentence = f"the ranks wait for {_rank_and_node(waits[0])}, not for this one"
+        yield "others_waited_for", max(fact.strength for fact in waits), sentence
 
 
-def _weigh_turns(
-    candidate: Candidate, facts: Sequence[Fact], case: Case, features: dict[str, float], against: list[str]
-) -> None:
+def _rank_and_node(wait: Fact) -> str:
+    return f"{wait.detail} on {wait.labels.get('node', 'another node')}"
+
+
+def _weigh_turns(candidate: Candidate, facts: Sequence[Fact], case: Case) -> Weighed:
     """Weigh a part that the run waited for, and then for another one: parts that take turns have a common reason."""
     mine = [fact for fact in candidate.facts if fact.kind == "least_wait"]
     if not mine or len(mine) < len(candidate.facts):
@@ -291,20 +268,19 @@ def _weigh_turns(
     for other in facts:
         elsewhere = other.kind == "least_wait" and not meet(other.labels, candidate.labels, case.roster)
         if elsewhere and not other.chronic and any(_apart(fact, other) for fact in mine):
-            features["takes_turns"] = 1.0
-            against.append(wording.takes_turns(other))
+            yield "takes_turns", 1.0, f"the ranks waited for {_rank_and_node(other)} as well, at another time"
             return
 
 
-def _weigh_own_wait(candidate: Candidate, features: dict[str, float], against: list[str]) -> None:
+def _weigh_own_wait(candidate: Candidate) -> Weighed:
     """Weigh that the ranks which wait least wait long themselves: whoever holds up all the others waits for nobody."""
     waits = [fact for fact in candidate.facts if fact.kind == "least_wait"]
     if len(waits) < len(candidate.facts):
         return
-    own = min((fact for fact in waits), key=lambda fact: fact.value or 0.0, default=None)
-    if own is not None and (own.value or 0.0) >= max(LONG_WAIT, HALF_OF_MEDIAN * (own.peers or 0.0)):
-        features["waits_itself"] = 1.0
-        against.append(wording.waits_itself(own))
+    least = min(waits, key=lambda fact: fact.value or 0.0)
+    share = least.value or 0.0
+    if share >= max(LONG_WAIT, HALF_OF_MEDIAN * (least.peers or 0.0)):
+        yield "waits_itself", 1.0, f"{least.detail} wait {100 * share:.1f} % of the step as well"
 
 
 def _apart(one: Fact, other: Fact) -> bool:
@@ -314,29 +290,28 @@ def _apart(one: Fact, other: Fact) -> bool:
     )
 
 
-def _weigh_curve(candidate: Candidate, case: Case, features: dict[str, float], against: list[str]) -> None:
+def _weigh_curve(candidate: Candidate, case: Case) -> Weighed:
     """Weigh it by whether such a trouble produces the curve, as far as the curve's kind is certain."""
     shape = case.shape
     if shape is None or shape.kind in ("unknown", "steady", "daily_wave"):
         return
     if candidate.family in SPEAKS_FOR.get(shape.kind, frozenset()):
-        features["curve_for"] = shape.confidence
+        yield "curve_for", shape.confidence, ""
     elif candidate.family in SPEAKS_AGAINST.get(shape.kind, frozenset()):
-        features["curve_against"] = shape.confidence
-        against.append(f"the MFU curve ({shape.kind.replace('_', ' ')}) is not what this cause would produce")
+        curve = shape.kind.replace("_", " ")
+        yield "curve_against", shape.confidence, f"the MFU curve ({curve}) is not what this cause would produce"
 
 
-def causes(ranked: Sequence[Candidate], case: Case, weights: Weights | None = None) -> tuple[list[Cause], list[Cause]]:
+def causes(ranked: Sequence[Candidate], case: Case) -> tuple[list[Cause], list[Cause]]:
     """Return the causes that convince and those that were seen and do not, each list with the likeliest first."""
-    figures = weights or Weights()
     convincing: list[Cause] = []
     seen: list[Cause] = []
     for index, one in enumerate(ranked):
-        confidence = _confidence(one, ranked, index, figures)
+        confidence = _confidence(one, ranked, index, case.weights)
         if _is_repeated(one, ranked[:index], case.roster):
             continue
         if confidence == "low":
-            if probability(one.logit) >= SHOWN or _would_convince(one, figures):
+            if probability(one.logit) >= SHOWN or _would_convince(one, case.weights):
                 seen.append(to_cause(one, case, confidence))
         else:
             convincing.append(to_cause(one, case, confidence))
@@ -375,7 +350,7 @@ def to_cause(one: Candidate, case: Case, confidence: str) -> Cause:
     return Cause(
         part=one.part,
         cause=one.name,
-        evidence=tuple(wording.evidence(one.groups, one.support, case.roster)),
+        evidence=tuple(wording.evidence(one.groups, one.support, case.roster, case.kinds)),
         against=one.against,
         since=min(began, default=None),
         score=round(100 * probability(one.logit), 1),

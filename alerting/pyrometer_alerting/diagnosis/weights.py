@@ -13,7 +13,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pyrometer_alerting.diagnosis.catalog import KINDS
+from pyrometer_alerting.diagnosis.catalog import Catalog, load
 
 FEATURES: Mapping[str, float] = {
     "began_with_drop": 1.73,
@@ -61,17 +61,22 @@ LEAD = 0.7
 
 @dataclass(frozen=True)
 class Weights:
-    """All figures of the ranking, so that a fit can try others."""
+    """All figures of the ranking, so that a fit can try others; the priors are those of the catalog's kinds."""
 
-    priors: Mapping[str, float] = field(default_factory=lambda: {name: kind.prior for name, kind in KINDS.items()})
+    catalog: Catalog = field(default_factory=load)
     features: Mapping[str, float] = field(default_factory=lambda: dict(FEATURES))
     confidence: Mapping[str, float] = field(default_factory=lambda: dict(CONFIDENCE))
     clear: float = CLEAR
     lead: float = LEAD
 
+    @property
+    def priors(self) -> Mapping[str, float]:
+        """The prior of each kind."""
+        return {name: kind.prior for name, kind in self.catalog.kinds.items()}
+
     def logit(self, kind: str, features: Mapping[str, float], alert_severity: float | None = None) -> float:
         """Return the sum of the prior and of all features, each times its value."""
-        prior = self.priors[kind]
+        prior = self.catalog.kinds[kind].prior
         if alert_severity is not None:
             prior = (alert_severity - ALERT_MIDDLE) / ALERT_SCALE
         return prior + sum(self.features[name] * value for name, value in features.items())

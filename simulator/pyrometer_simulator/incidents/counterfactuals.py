@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from pyrometer_alerting.diagnosis.catalog import KINDS
+from pyrometer_alerting.diagnosis.catalog import load
 from pyrometer_simulator.incidents.examples import Example
 
 TIMES = frozenset({"began_with_drop", "began_before_drop", "began_long_before_drop", "since_drop", "time_unknown"})
@@ -37,7 +37,7 @@ class Principle:
 
 
 def _family(one: Example) -> str:
-    return KINDS[one.kind].family if one.kind else ""
+    return load().kinds[one.kind].family if one.kind else ""
 
 
 def _throttles_with_lower_clock(one: Example) -> bool:

@@ -45,7 +45,7 @@ def examples(name: str, seed: int, truth: Truth, watched: Watched) -> Iterator[E
 
 def _of_look(look: Look, truth: Truth, weights: Weights, key: tuple[str, int, int]) -> Iterator[Example]:
     found = look.diagnosis
-    for one in candidates(found.facts, case_of(look.incident, found), weights):
+    for one in candidates(found.facts, case_of(look.incident, found, weights)):
         cause = Cause(one.part, one.name, tuple(fact.detail for fact in one.facts), labels=dict(one.labels) or None)
         right = one.part != "unknown" and verdict(truth, Diagnosis(found.at, (cause,))) == RIGHT
         own = sum(weights.features[name] * value for name, value in one.features.items())

@@ -24,6 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pyrometer_alerting.diagnosis.catalog import load
 from pyrometer_alerting.diagnosis.conclusion import concluded
 from pyrometer_alerting.diagnosis.weights import Weights, probability
 from pyrometer_alerting.model.incident import Diagnosis
@@ -110,7 +111,8 @@ def figures_of(names: Sequence[str], figures: Floats) -> Weights:
     known = dict(zip(names, map(float, figures), strict=True))
     priors = {name.removeprefix("kind "): value for name, value in known.items() if name.startswith("kind ")}
     features = {name: value for name, value in known.items() if not name.startswith("kind ")}
-    return replace(Weights(), priors=priors, features=features)
+    kinds = {name: replace(kind, prior=priors[name]) for name, kind in load().kinds.items()}
+    return Weights(replace(load(), kinds=kinds), features)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

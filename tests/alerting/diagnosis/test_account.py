@@ -12,7 +12,7 @@ from pyrometer_alerting.channel.answers import why
 from pyrometer_alerting.diagnosis.account import lines
 from pyrometer_alerting.diagnosis.conclusion import case_of
 from pyrometer_alerting.diagnosis.ranking import candidates
-from pyrometer_alerting.diagnosis.weights import FEATURES
+from pyrometer_alerting.diagnosis.weights import FEATURES, Weights
 from pyrometer_alerting.incidents.storage.store import Store
 from pyrometer_alerting.model.fact import Fact, Roster
 from pyrometer_alerting.model.incident import Cause, Diagnosis
@@ -54,7 +54,7 @@ def test_no_fact_and_no_candidate_is_left_out() -> None:
     )
     account = list(lines(training_incident(diagnosis=replace(DIAGNOSIS, facts=facts, roster=None))))
     assert [f"  query: query {gpu}!" in account for gpu in range(40)] == [True] * 40
-    case = case_of(training_incident(), replace(DIAGNOSIS, facts=facts, roster=None))
+    case = case_of(training_incident(), replace(DIAGNOSIS, facts=facts, roster=None), Weights())
     assert sum(line.startswith("candidate ") for line in account) == len(candidates(facts, case))
 
 

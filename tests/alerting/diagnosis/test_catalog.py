@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 from alerting_fakes import START, FakePrometheus, training_incident
 
 from pyrometer_alerting.channel.messages import Style, build
-from pyrometer_alerting.diagnosis import catalog
+from pyrometer_alerting.diagnosis.catalog import Catalog, load
 from pyrometer_alerting.diagnosis.investigation import investigate
 from pyrometer_alerting.diagnosis.look import Questions
 from pyrometer_alerting.model.fact import Roster
@@ -34,16 +32,15 @@ SUBJECT = Subject(99, {"leak": Kind("host", "coolant leak", 1.5, says=said)}, (Q
 
 
 @pytest.fixture
-def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A package with one file of evidence beside the product's own."""
+def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Catalog:
+    """The product's evidence and one more file."""
     package = tmp_path / "planted_evidence"
     package.mkdir()
     (package / "__init__.py").touch()
     (package / "leaks.py").write_text(PLANTED)
     monkeypatch.syspath_prepend(str(tmp_path))
-    with patch.dict(catalog.KINDS), patch.dict(catalog.QUERIES):
-        catalog.load(importlib.import_module("planted_evidence"))
-        yield
+    own, more = load(), load(importlib.import_module("planted_evidence"))
+    return Catalog({**own.kinds, **more.kinds}, {**own.queries, **more.queries})
 
 
 @pytest.fixture
@@ -59,10 +56,9 @@ def prometheus() -> FakePrometheus:
     return fake
 
 
-@pytest.mark.usefixtures("planted")
-def test_a_new_file_of_evidence_is_in_the_message(prometheus: FakePrometheus) -> None:
+def test_a_new_file_of_evidence_is_in_the_message(planted: Catalog, prometheus: FakePrometheus) -> None:
     incident = training_incident()
-    diagnosis = investigate(prometheus, incident, [], START + 60)
+    diagnosis = investigate(prometheus, incident, [], START + 60, planted)
     message = str(build(training_incident(diagnosis=diagnosis), Style()).blocks)
     assert "gpu-002: coolant leak" in message
     assert "coolant under gpu-002" in message
@@ -73,8 +69,8 @@ def test_without_the_file_nothing_asks_for_it(prometheus: FakePrometheus) -> Non
     assert not any("liquid_leak" in query for query in prometheus.queries)
 
 
-@pytest.mark.parametrize("name", catalog.QUERIES)
+@pytest.mark.parametrize("name", load().queries)
 def test_a_query_answers_with_kinds_that_have_a_weight(name: str) -> None:
     roster = Roster("0", {"gpu-001": ("0",)})
-    look = catalog.QUERIES[name].find(Questions(FakePrometheus(), training_incident(), START, START - 60, roster))
-    assert look.kinds <= catalog.KINDS.keys()
+    look = load().queries[name].find(Questions(FakePrometheus(), training_incident(), START, START - 60, roster))
+    assert look.kinds <= load().kinds.keys()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from pyrometer_alerting.diagnosis.catalog import load
 from pyrometer_alerting.diagnosis.extent import groups
 from pyrometer_alerting.diagnosis.wording import said
 from pyrometer_alerting.model.fact import Fact, Roster
 
 NODES = tuple(f"n{number}" for number in range(8))
 GPUS = tuple(map(str, range(8)))
+KINDS = load().kinds
 
 
 def roster(nodes: tuple[str, ...] = NODES) -> Roster:
@@ -22,7 +24,7 @@ def hot(node: str, gpus: int, kind: str = "sw_thermal") -> list[Fact]:
 
 
 def parts(facts: list[Fact], nodes: tuple[str, ...] = NODES) -> list[dict[str, str]]:
-    return [dict(group.labels) for group in groups(facts, roster(nodes))]
+    return [dict(group.labels) for group in groups(facts, roster(nodes), KINDS)]
 
 
 def test_two_hot_gpus_are_two_and_five_are_the_node() -> None:
@@ -56,7 +58,7 @@ def placed(places: dict[str, str], other: dict[str, str]) -> Roster:
 @pytest.mark.parametrize("place", ["chassis", "rack", "pdu", "cooling_zone", "row"])
 def test_a_place_that_labels_name_is_found_from_facts_alone(place: str) -> None:
     facts = [fact for node in NODES[:4] for fact in hot(node, 7, "hw_power_brake")]
-    found = groups(facts, placed({place: "a"}, {place: "b"}))
+    found = groups(facts, placed({place: "a"}, {place: "b"}), KINDS)
     assert [dict(group.labels) for group in found] == [{place: "a"}]
 
 
@@ -74,10 +76,10 @@ def down(*nodes: str) -> list[Fact]:
 
 @pytest.mark.parametrize("kind", ["switch", "rail"])
 def test_links_that_went_down_together_are_the_switch_or_the_rail(kind: str) -> None:
-    (group,) = groups(down(*NODES[:4]), wired(kind))
+    (group,) = groups(down(*NODES[:4]), wired(kind), KINDS)
     assert (dict(group.labels), group.sick, group.of) == ({kind: "a"}, 4, 4)
-    assert "4 of the run's 4 ports there" in said(group, wired(kind))
-    two = groups(down(*NODES[:2]), wired(kind))
+    assert "4 of the run's 4 ports there" in said(group, wired(kind), KINDS)
+    two = groups(down(*NODES[:2]), wired(kind), KINDS)
     assert [group.labels["node"] for group in two] == ["n0", "n1"]
 
 

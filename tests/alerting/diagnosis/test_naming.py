@@ -111,7 +111,7 @@ def test_the_same_trouble_of_several_gpus_elsewhere_is_one_sentence() -> None:
         Fact("power_cap", {"node": "gpu-002", "gpu": gpu}, began=START, value=0.5, seen_at=NOW, strength=0.5)
         for gpu in "046"
     ]
-    _limit, *others = wording.evidence((limit,), capped, ROSTER)
+    _limit, *others = wording.evidence((limit,), capped, ROSTER, CASE.kinds)
     assert len(others) == 1
     assert others[0].startswith("gpu-002: held by the power cap 50 % of the last minute, more since ")
     assert others[0].endswith(" on 3 of its 8 GPUs")

@@ -12,7 +12,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pyrometer_alerting.diagnosis.candidates import Candidate, Case
-from pyrometer_alerting.diagnosis.catalog import KINDS
 from pyrometer_alerting.diagnosis.conclusion import concluded
 from pyrometer_alerting.diagnosis.evidence.gpus import SLOWDOWNS
 from pyrometer_alerting.diagnosis.ranking import STOPPED_SECONDS, candidates, causes
@@ -114,7 +113,7 @@ def test_no_sentence_contradicts_its_facts(known: list[Fact], case: Case) -> Non
         told = [*convincing, *seen]
         sentences = tuple(sentence for cause in told for sentence in (*cause.evidence, *cause.against))
         assert contradictions(one, case, sentences) == []
-        assert all(KINDS[fact.kind].family != "context" for fact in one.facts)
+        assert all(case.kinds[fact.kind].family != "context" for fact in one.facts)
     convincing, seen = causes(ranked, case)
     assert [cause for cause in convincing if cause.confidence == "low"] == []
     assert [cause for cause in seen if cause.confidence != "low"] == []

@@ -13,6 +13,7 @@ from typing import Any
 from alerting_fakes import START, FakePrometheus
 
 from pyrometer_alerting.diagnosis import wording
+from pyrometer_alerting.diagnosis.catalog import load
 from pyrometer_alerting.diagnosis.evidence.alerts import alerts
 from pyrometer_alerting.diagnosis.evidence.collectives import collectives, dumps, idle_beside_spinning
 from pyrometer_alerting.diagnosis.extent import Group
@@ -54,8 +55,8 @@ def test_the_sentence_has_the_operation_the_rank_and_its_part() -> None:
     (fact,) = facts(prometheus)
     assert fact.labels == {"node": "gpu-010", "gpu": "5"}
     assert fact.strength == 1.0
-    group = Group(fact.labels, (replace(fact, seen_at=START),), 1, 1, 1)
-    assert wording.said(group, Roster()) == (
+    group = Group.single(replace(fact, seen_at=START))
+    assert wording.said(group, Roster(), load().kinds) == (
         "31 of 32 ranks wait in AllReduce 6,650 of the data-parallel group; rank 21 (gpu-010 GPU 5) launched 6,649 and "
         "is in forward at dataloader.py:88 for 71 s"
     )
@@ -123,7 +124,7 @@ def test_the_rank_that_waits_for_nobody_is_named_with_both_code_locations() -> N
         latest(3, WORLD, 15, "finished"), latest(2, PAIR, 5, "finished"), latest(3, PAIR, 6, line=19),
     )  # fmt: skip
     assert fact.labels == {"node": "gpu-001", "gpu": "0"}
-    assert wording.said(Group(fact.labels, (fact,), 1, 1, 1), Roster()) == (
+    assert wording.said(Group.single(fact), Roster(), load().kinds) == (
         "1 of 2 ranks wait in nccl:all_reduce 6 of the tensor group at train.py:19 in train; rank 2 did not reach "
         "it; its last one there was nccl:all_reduce 5 at train.py:21 in train"
     )
