@@ -85,7 +85,7 @@ class Runner:
                 return None
             output.seek(max(0, output.seek(0, os.SEEK_END) - MOST_OUTPUT_BYTES))
             text = output.read().decode(errors="replace")
-        # What could not be run says nothing of these hosts.
+        # These hosts are not the reason for a command that cannot be run.
         if status in NOT_FOUND:
             self.problems.append(f"--command: {words[0]} exited with {status}: it could not be started")
             return None

@@ -246,7 +246,7 @@ def _gpu_burn(text: str) -> Reading:
 
 
 ERRORS_OF_DISKS: Final = frozenset({errno.EIO, errno.EILSEQ, errno.EUCLEAN, errno.ENODATA, errno.EREMOTEIO})
-"""Error numbers of fio that tell of a medium or of data; the others, such as ENOSPC and EINVAL, of what it may do."""
+"""Error numbers of fio of a medium or of data; the others, such as ENOSPC and EINVAL, of what it may do."""
 
 
 def fio(text: str) -> Reading:

@@ -1,4 +1,4 @@
-"""What a test tool's output says: losses that it named, values by part, and why it says nothing."""
+"""Hold the content of a test tool's output: losses that it named, values by part, and why there is nothing."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ _SAYS_WHY: Final = re.compile(
     r"error|fail|unable|can't|cannot|couldn't|could not|not found|denied|refused|invalid|abort|panicked|warn",
     re.IGNORECASE,
 )
-# Of mpirun, NCCL and shells: not what went wrong.
+# Lines of mpirun, NCCL and shells that are no reason.
 _NOISE: Final = re.compile(r"NCCL INFO|Authorization required|^[-=*+|#\s]*$|note: run with `RUST_BACKTRACE")
 MOST_CHARACTERS: Final = 240
 
@@ -123,7 +123,7 @@ def could_not_start(text: str) -> str:
 
 
 def sentence(errors: str, output: str) -> str:
-    """Return the tool's own words for what went wrong: the first that tells, else its last ones."""
+    """Return the tool's own words for what went wrong: the first line with a reason, else the last one."""
     texts = [[line.strip() for line in text.splitlines() if not _NOISE.search(line)] for text in (errors, output)]
     lines = [line for text in texts for line in text]
     for tells in (_COULD_NOT_START, _SAYS_WHY):
