@@ -1,8 +1,11 @@
 #!/bin/sh
-# Is this node fit for a job? Asks pyrometer-check, which needs no exporter and no network. What keeps a job away is one
-# line, with status 1; status 0 where there is nothing, and also where nothing could be checked, unless PYROMETER_FAIL is
-# closed: one mistake, such as a package that went missing, must not drain all nodes (docs/checks.md). That is said on
-# standard error, and the alert NodeChecksMissing tells.
+# Is this node fit for a job? Asks pyrometer-check, which needs no exporter and no network.
+#
+# Status 1 and one line: what keeps a job away. Status 0 and `fit`; or `unknown: ...` where critical checks could not be
+# run; or nothing where nobody could look, which standard error says: one mistake, such as a package that went missing, must
+# not drain all nodes (docs/checks.md), and the alert NodeChecksMissing tells. PYROMETER_FAIL=closed: status 1 for both.
+#
+# The line is believed, not the status alone: launchers such as docker have statuses of their own.
 #
 # Settings, in /etc/pyrometer/slurm.conf or the environment:
 #   PYROMETER_CHECK=                  the command, if neither in PATH nor in /opt/pyrometer/bin; for an exporter in a
@@ -17,15 +20,23 @@ set -u
 policy=${PYROMETER_FAIL:-open}
 set -f # words of the settings, not names of files
 check=${PYROMETER_CHECK:-$(command -v pyrometer-check || echo /opt/pyrometer/bin/pyrometer-check)}
-reasons=$($check --reasons "--fail-$policy" "--confirm=${PYROMETER_PAUSE:-2}" \
+answer=$($check --reasons "--fail-$policy" "--confirm=${PYROMETER_PAUSE:-2}" \
     ${PYROMETER_IGNORE:+"--ignore=$PYROMETER_IGNORE"} ${PYROMETER_CHECK_FLAGS:-})
 status=$?
-# 0 and 1: fit, or with warnings. 2 with a line: not fit. Everything else: it could not be checked.
-case $status in 0 | 1) exit 0 ;; esac
-if [ -z "$reasons" ]; then
-    echo "pyrometer: pyrometer-check ended with status $status, the node was not checked" >&2
-    [ "$policy" = open ] && exit 0
-    reasons="the node could not be checked (pyrometer-check: status $status)"
-fi
-printf '%s\n' "$reasons"
-exit 1
+answer=${answer##*
+}
+case $status:$answer in
+    [01]:fit) ;;
+    2:[a-z]*:\ *) printf '%s\n' "$answer"; exit 1 ;; # the name of a check, and what it says
+    *)
+        case $status:$answer in
+            [013]:unknown:\ *) why=${answer#unknown: } ;;
+            *)
+                why="pyrometer-check ended with status $status" answer=
+                echo "pyrometer: $why, the node was not checked" >&2
+                ;;
+        esac
+        [ "$policy" = open ] || { echo "not_checked: $why"; exit 1; }
+        ;;
+esac
+[ -z "$answer" ] || printf '%s\n' "$answer"

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Slurm's Prolog, as root before a job: makes the folder for the ranks' rings, removes rings whose ranks are gone, and
-# refuses the node where the exporter says that it can't work. Status 1: Slurm drains the node and queues the job again.
+# has the node drained where it can't work (health.sh). Status 1: Slurm queues the job again.
 #
 #   Prolog=/etc/pyrometer/slurm/prolog.sh
 set -u
@@ -12,8 +12,4 @@ mkdir -p "$rings" && chmod 1777 "$rings"
 # A rank holds a lock on its ring for as long as it lives. Ten minutes, so that the exporter has read the end of it.
 find "$rings" -maxdepth 1 -type f -name '*.ring*' -mmin +10 -exec flock --nonblock --shared {} rm -f {} \; 2>/dev/null
 
-if reasons=$("$(dirname "$0")/node-check.sh"); then
-    exit 0
-fi
-echo "pyrometer: $reasons" >&2
-exit 1
+exec "$(dirname "$0")/health.sh"

@@ -114,7 +114,7 @@ class Cluster:
             f'exec {run} {places} --path.state={self.folder}/st --config.file={self.folder}/checks.yaml "$@"\n'
         )
         check.chmod(0o755)
-        site = f"PYROMETER_CHECK={check}\nPYROMETER_PAUSE=0\nPYROMETER_RINGS={self.folder}/rings\n"
+        site = f"PYROMETER_MEMORY={self.folder}/memory-$SLURMD_NODENAME\nPYROMETER_CHECK={check}\nPYROMETER_PAUSE=0\nPYROMETER_WAIT=0\nPYROMETER_RINGS={self.folder}/rings\n"
         (self.folder / "site").write_text(site)
 
     def start(self) -> None:
@@ -184,11 +184,11 @@ def test_prolog_and_epilog_let_a_job_run_on_a_healthy_node_and_drain_one_that_is
     wait((quiet.folder / "runs").exists)
     quiet.tree.nic("mlx5_1").down()
     wait(lambda: "DRAIN" in quiet.state("n1"))
-    assert "Reason=Epilog error" in quiet.show("n1")
+    assert "Reason=pyrometer: hca_links: 1 of 2 links are up" in quiet.show("n1")
     # The other node sees the same machine: its prolog refuses the job, which goes back into the queue.
     quiet.run("sbatch", "-w", "n2", "-t1", "-o/dev/null", "--wrap", "true")
     wait(lambda: "DRAIN" in quiet.state("n2"))
-    assert "Reason=Prolog error" in quiet.show("n2")
+    assert "Reason=pyrometer: hca_links: 1 of 2 links are up" in quiet.show("n2")
 
 
 def test_the_health_check_program_drains_with_the_part_in_the_reason(tmp_path: Path) -> None:
@@ -198,6 +198,9 @@ def test_the_health_check_program_drains_with_the_part_in_the_reason(tmp_path: P
         cluster.tree.nic("mlx5_1").down()
         wait(lambda: "DRAIN" in cluster.state("n1"))
         assert "Reason=pyrometer: hca_links: 1 of 2 links are up: mlx5_1/1 DOWN, Polling" in cluster.show("n1")
+        cluster.tree.nic("mlx5_1").up()
+        wait(lambda: cluster.state("n1") == "IDLE")
+        assert "Comment=pyrometer-back=" in cluster.show("n1")
     finally:
         cluster.stop()
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -41,6 +42,7 @@ class Node:
         self.env = {
             "PATH": f"{folder}:{os.environ['PATH']}", "PYROMETER_CONF": "/nowhere", "PYROMETER_RINGS": str(self.rings),
             "SLURMD_NODENAME": "gpu-042", "PYROMETER_PAUSE": "0", "PYTHONPATH": os.pathsep.join(sys.path),
+            "PYROMETER_WAIT": "0", "PYROMETER_MEMORY": str(folder / "memory"),
         }  # fmt: skip
         places = [f"--path.sysfs={self.tree.sysfs}", f"--path.procfs={self.tree.procfs}"]
         places += [f"--path.kmsg={folder / 'kmsg'}", f"--path.state={folder / 'state'}", f"--config.file={self.config}"]
@@ -81,27 +83,31 @@ def node(tmp_path: Path) -> Iterator[Node]:
 
 
 def test_a_healthy_node_is_left_alone(node: Node) -> None:
-    for script in ("node-check.sh", "health.sh", "prolog.sh", "epilog.sh"):
-        answer = node.run(script)
-        assert (answer.returncode, answer.stdout, answer.stderr) == (0, "", ""), script
+    for script, answer in (("node-check.sh", "fit\n"), ("health.sh", ""), ("prolog.sh", ""), ("epilog.sh", "")):
+        ran = node.run(script)
+        assert (ran.returncode, ran.stdout, ran.stderr) == (0, answer, ""), script
     assert node.told == ""
 
 
 def test_what_is_wrong_drains_the_node_with_the_reason(node: Node) -> None:
     node.gpus[1].lose()
     node.tree.nic("mlx5_1").down()
-    assert node.run("health.sh").returncode == 0
-    assert node.told == (
-        "update|nodename=gpu-042|state=drain|reason=pyrometer: "
+    assert node.run("health.sh").returncode == 1
+    claim, drain = node.told.split("update|")[1:]
+    failed = re.fullmatch(r"nodename=gpu-042\|comment=pyrometer-unfit=gpu_answers,hca_links@(\d{10})\|", claim)
+    assert failed is not None
+    assert drain.startswith(
+        "nodename=gpu-042|state=drain|reason=pyrometer: "
         "gpu_answers: GPU 1 does not answer: gpu_is_lost: nvmlDeviceGetHandleByIndex returned 15: the GPU has fallen "
-        "off the bus; hca_links: 1 of 2 links are up: mlx5_1/1 DOWN, Polling|"
+        f"off the bus; hca_links: 1 of 2 links are up: mlx5_1/1 DOWN, Polling|comment=pyrometer-unfit=gpu_answers,"
+        f"hca_links@{failed[1]}:"
     )
 
 
 def test_a_warning_takes_no_node_away(node: Node) -> None:
     node.files.write("proc", "sys/kernel/numa_balancing", "1")
     answer = node.run("node-check.sh")
-    assert (answer.returncode, answer.stdout, answer.stderr) == (0, "", "")
+    assert (answer.returncode, answer.stdout, answer.stderr) == (0, "fit\n", "")
 
 
 def test_a_node_without_gpus_is_left_alone(node: Node) -> None:
@@ -142,7 +148,7 @@ def test_a_command_that_cannot_be_used_takes_no_node_away_unless_asked_to(node: 
     assert node.told == ""
     closed = node.run("prolog.sh", PYROMETER_FAIL="closed")
     assert closed.returncode == 1
-    assert "the node could not be checked" in closed.stderr
+    assert "not_checked: pyrometer-check ended with status" in closed.stderr
 
 
 def test_a_mistake_in_the_configuration_drains_no_cluster(node: Node) -> None:
@@ -159,14 +165,14 @@ def test_critical_checks_that_could_not_be_run_are_told_where_sites_fail_closed(
     assert node.run("node-check.sh", PYROMETER_FAIL="closed").returncode == 1
 
 
-@pytest.mark.parametrize("script", ["prolog.sh", "epilog.sh"])
-def test_a_job_is_kept_from_a_node_that_can_not_work(node: Node, script: str) -> None:
+@pytest.mark.parametrize(("script", "status"), [("prolog.sh", 1), ("epilog.sh", 0)])
+def test_a_job_is_kept_from_a_node_that_can_not_work(node: Node, script: str, status: int) -> None:
+    """Status 1 of the epilog would let Slurm drain the node without brake and way back: it has ours already."""
     node.tree.nic("mlx5_1").down()
     answer = node.run(script)
-    assert (answer.returncode, answer.stderr) == (
-        1,
-        "pyrometer: hca_links: 1 of 2 links are up: mlx5_1/1 DOWN, Polling\n",
-    )
+    said = "pyrometer: hca_links: 1 of 2 links are up: mlx5_1/1 DOWN, Polling\n"
+    assert (answer.returncode, answer.stderr) == (status, said)
+    assert "state=drain" in node.told
 
 
 def test_the_prolog_makes_room_for_rings_and_removes_those_of_the_dead(node: Node) -> None:

@@ -70,8 +70,7 @@ def _say(look: Look, flags: argparse.Namespace) -> None:
         sys.stdout.write(report.as_json(look, fail_open=flags.fail_open) + "\n")
         return
     if flags.reasons:
-        line = report.reasons(look)
-        sys.stdout.write(f"{line}\n" if line else "")
+        sys.stdout.write(report.reasons(look) + "\n")
         return
     sys.stdout.write("".join(f"{line}\n" for line in report.lines(look, fail_open=flags.fail_open)))
 
@@ -130,8 +129,7 @@ def make_parser() -> Flags:
     add = flags.add_argument
     add("--json", action="store_true", help="print all results as one JSON object")
     add("--reasons", action="store_true",
-        help="print only the failures that keep jobs away, on one line for Slurm's reason; nothing if there "
-             "are none")  # fmt: skip
+        help="print one line for Slurm's scripts: the failures that keep jobs away, else `fit` or `unknown: CHECKS`")  # fmt: skip
     add("--list", action="store_true", help="list all checks and exit")
     add("--only", default="", metavar="NAMES", help="run only these checks, separated by commas")
     add("--ignore", type=regexp, metavar="REGEXP", help="skip the checks whose name matches, such as hca_.*|acs")

@@ -43,9 +43,15 @@ def lines(look: Look, *, fail_open: bool) -> list[str]:
 
 
 def reasons(look: Look) -> str:
-    """Return what keeps a job away, in one line for Slurm's ``reason``: the critical checks that failed."""
+    """Return the answer for Slurm's scripts, one line: what keeps a job away, else ``fit`` or ``unknown: <checks>``.
+
+    What keeps a job away are the critical checks that failed, ``<check>: <reason>`` separated by ``; ``.
+    """
     critical = [result for result in look.of("failed") if result.severity == "critical"]
-    return "; ".join(f"{result.check.name}: {result.verdict.reason}" for result in critical)
+    if critical:
+        return "; ".join(f"{result.check.name}: {result.verdict.reason.replace('; ', ', ')}" for result in critical)
+    blind = _blind(look)
+    return f"unknown: {', '.join(result.check.name for result in blind)}" if blind else "fit"
 
 
 def _line(word: str, result: Result) -> str:

@@ -99,7 +99,7 @@ def test_json_has_every_check(command: Command, node: Any) -> None:
 
 def test_reasons_are_what_keeps_a_job_away(command: Command, node: Any) -> None:
     node.files.write("proc", "sys/kernel/numa_balancing", "1")
-    assert command("--reasons") == (1, "")
+    assert command("--reasons") == (1, "fit\n")
     node.gpus[3].lose()
     status, out = command("--reasons")
     assert status == 2
