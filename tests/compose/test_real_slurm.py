@@ -114,8 +114,11 @@ class Cluster:
             f'exec {run} {places} --path.state={self.folder}/st --config.file={self.folder}/checks.yaml "$@"\n'
         )
         check.chmod(0o755)
-        site = f"PYROMETER_MEMORY={self.folder}/memory-$SLURMD_NODENAME\nPYROMETER_CHECK={check}\nPYROMETER_PAUSE=0\nPYROMETER_WAIT=0\nPYROMETER_RINGS={self.folder}/rings\n"
-        (self.folder / "site").write_text(site)
+        site = {
+            "MEMORY": f"{self.folder}/memory-$SLURMD_NODENAME", "CHECK": check, "PAUSE": 0, "WAIT": 0,
+            "RINGS": f"{self.folder}/rings",
+        }  # fmt: skip
+        (self.folder / "site").write_text("".join(f"PYROMETER_{name}={value}\n" for name, value in site.items()))
 
     def start(self) -> None:
         munge = self.folder / "munge"

@@ -129,7 +129,8 @@ def make_parser() -> Flags:
     add = flags.add_argument
     add("--json", action="store_true", help="print all results as one JSON object")
     add("--reasons", action="store_true",
-        help="print one line for Slurm's scripts: the failures that keep jobs away, else `fit` or `unknown: CHECKS`")  # fmt: skip
+        help="print one line for Slurm's scripts: the failures that keep jobs away, else `fit` or "
+             "`unknown: CHECKS`")  # fmt: skip
     add("--list", action="store_true", help="list all checks and exit")
     add("--only", default="", metavar="NAMES", help="run only these checks, separated by commas")
     add("--ignore", type=regexp, metavar="REGEXP", help="skip the checks whose name matches, such as hca_.*|acs")

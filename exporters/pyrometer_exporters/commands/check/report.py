@@ -43,9 +43,9 @@ def lines(look: Look, *, fail_open: bool) -> list[str]:
 
 
 def reasons(look: Look) -> str:
-    """Return the answer for Slurm's scripts, one line: what keeps a job away, else ``fit`` or ``unknown: <checks>``.
+    """Return the answer for Slurm's scripts, one line: failed checks, else ``fit`` or ``unknown: <checks>``.
 
-    What keeps a job away are the critical checks that failed, ``<check>: <reason>`` separated by ``; ``.
+    Critical checks that failed are ``<check>: <reason>``, separated by ``; ``.
     """
     critical = [result for result in look.of("failed") if result.severity == "critical"]
     if critical:
