@@ -253,6 +253,7 @@ reference: $(STAMP)
 	@$(BIN)/python tools/reference.py alerts docs/reference/alerts.md
 	@$(BIN)/python tools/reference.py checks docs/reference/checks.md
 	@$(BIN)/python tools/reference.py peaks docs/reference/peaks.md
+	@$(BIN)/python -m tools.kernel_lines docs/reference/kernel-lines.md
 	@$(BIN)/python tools/flops_figures.py docs/reference/flops.md
 	@$(BIN)/pyrometer-dashboards build dashboards/json
 	@$(BIN)/python -m tools.metric_profiles exporters/pyrometer_exporters/node/profiles.py

@@ -206,6 +206,7 @@ _KERNEL_EVENTS = {
     "sxid": Kind("host", "NVSwitch error (SXid)", 0.96, 600.0),
     "nvme": Kind("host", "NVMe errors", -0.4, 600.0),
     "soft_lockup": Kind("host", "CPU soft lockup", 0.53, 600.0),
+    "hung_task": Kind("host", "a task blocked for minutes", 0.53, 600.0),
 }
 SUBJECT = Subject(
     5,

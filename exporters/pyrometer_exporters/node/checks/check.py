@@ -32,11 +32,13 @@ class Verdict(NamedTuple):
         state: ``ok``; ``failed``; ``unknown``, it applies here and could not be run; ``absent``, it doesn't apply here.
         reason: in words; empty for ``ok``.
         facts: what a healthy node looks like by this check, to be expected of it from tomorrow on.
+        severity: where it is another than the check's; what the site has configured goes first.
     """
 
     state: State
     reason: str = ""
     facts: Mapping[str, Any] = {}
+    severity: Severity | None = None
 
 
 def ok(**facts: Any) -> Verdict:  # noqa: ANN401  whatever JSON can hold

@@ -56,7 +56,7 @@ def load(path: Path | None, node: str, checks: Sequence[Check]) -> Settings:
         UsageError: It can't be used: file, line, key and what would be right.
     """
     enabled = {check.name: check.enabled for check in checks}
-    severities: dict[str, str] = {check.name: check.severity for check in checks}
+    severities: dict[str, str] = {}
     limits = {check.name: dict(check.limits) for check in checks}
     expect: dict[str, Any] = {}
     general, classes = _read(path)

@@ -23,7 +23,7 @@ Runner = Callable[[Sequence[Check], Node], Mapping[str, Answer]]
 
 @dataclass(frozen=True)
 class Result:
-    """A check and its answer; ``severity`` is the configured one."""
+    """A check and its answer; ``severity`` is the configured one, else the answer's own, else the check's."""
 
     check: Check
     severity: str
@@ -100,8 +100,8 @@ class Looker:
         node = self._node(settings, before)
         answers = self.run(checks, node)
         results = tuple(
-            Result(check, settings.severities[check.name], answers[check.name].verdict, answers[check.name].seconds)
-            for check in checks
+            Result(check, settings.severities.get(check.name) or answer.verdict.severity or check.severity, *answer)
+            for check, answer in ((check, answers[check.name]) for check in checks)
         )
         look = Look(node_name(), self.wall(), results)
         return replace(look, notes=self._keep(look, node, before)) if keep else look

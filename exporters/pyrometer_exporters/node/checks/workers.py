@@ -151,8 +151,8 @@ class _Worker:
     def _take(self, data: bytes) -> None:
         *lines, self.unread = (self.unread + data).split(b"\n")
         for line in lines:
-            state, reason, facts, seconds = json.loads(line)
-            self.answers[self.todo.pop(0).name] = Answer(Verdict(state, reason, facts), seconds)
+            verdict, seconds = json.loads(line)
+            self.answers[self.todo.pop(0).name] = Answer(Verdict(*verdict), seconds)
             self.due = time.monotonic() + self.deadline
 
     def _end(self, *, died: bool) -> None:
@@ -197,7 +197,7 @@ def _work(checks: Sequence[Check], node: Node, pipe: int) -> None:
         for check in checks:
             _call_oneself(_child_name(check.name))
             verdict, seconds = answer_of(check, node)
-            line = json.dumps([verdict.state, verdict.reason, dict(verdict.facts), round(seconds, 4)])
+            line = json.dumps([verdict, round(seconds, 4)])
             _write(pipe, f"{line}\n".encode())
     finally:
         os._exit(0)

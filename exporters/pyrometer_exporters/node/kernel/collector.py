@@ -16,15 +16,7 @@ from typing import Any, NamedTuple
 from pyrometer_exporters.framework.collector import CollectorSpec, Context
 from pyrometer_exporters.framework.metrics import Down, Families, Sample
 from pyrometer_exporters.framework.scheduling import Worker
-from pyrometer_exporters.node.kernel.events import (
-    KINDS,
-    UNCORRECTED_KINDS,
-    is_uncorrected,
-    kind_of,
-    link_number,
-    part_of,
-    sxid,
-)
+from pyrometer_exporters.node.kernel.events import KINDS, UNCORRECTED_KINDS, Event, EventReader, link_number, sxid
 from pyrometer_exporters.node.kernel.follow import Follower
 from pyrometer_exporters.node.kernel.kmsg import Record
 from pyrometer_kit.statefile import StateFile
@@ -32,10 +24,11 @@ from pyrometer_kit.statefile import StateFile
 # fmt: off
 _ROWS = Families()
 EVENTS = _ROWS.counter("pyrometer_kernel_events_total",
-    "Events in the kernel's log (/dev/kmsg), each once, by kind; soft_lockup is any CPU or task detected as stuck, "
-    "link a lost network link or bad cable, other what the kernel calls critical or worse.", "kind")
+    "Events in the kernel's log (/dev/kmsg), each once however many lines it has, by kind "
+    "(docs/reference/kernel-lines.md). The kinds link and other are deprecated in 0.3, removed in 0.4 "
+    "and served with --metrics.deprecated.", "kind")
 UNCORRECTED = _ROWS.counter("pyrometer_kernel_uncorrected_events_total",
-    "Those of pyrometer_kernel_events_total that the hardware could not correct, of the kinds that report this.",
+    "Those of pyrometer_kernel_events_total that were not corrected or lost something, of the kinds that report this.",
     "kind")
 LAST = _ROWS.gauge("pyrometer_kernel_event_last_timestamp_seconds",
     "When the latest event of a kind occurred, in s since the epoch, and what it was about (process, CPU, device), "
@@ -81,6 +74,9 @@ class KernelCollector:
         self._uncorrected = Counter(kept.uncorrected)
         self._last = dict(kept.last)
         self._clock = context.clock
+        self._reader = EventReader()
+        deprecated = getattr(context.flags, "metrics.deprecated", False)
+        self._served = [kind.name for kind in KINDS.values() if deprecated or not kind.deprecated]
         self._sequence = -1
         self._lock = threading.Lock()
         self._saver: Worker = Worker("kernel-state")
@@ -98,12 +94,13 @@ class KernelCollector:
         with self._lock:
             kinds, sxids = dict(self._kinds), dict(self._sxids)
             uncorrected, last = dict(self._uncorrected), dict(self._last)
-        for kind in KINDS:
+        for kind in self._served:
             yield EVENTS.sample(kinds.get(kind, 0), kind)
         for kind in UNCORRECTED_KINDS:
             yield UNCORRECTED.sample(uncorrected.get(kind, 0), kind)
         for kind, (at, part) in last.items():
-            yield LAST.sample(at, kind, part)
+            if kind in self._served:
+                yield LAST.sample(at, kind, part)
         for labels, count in sxids.items():
             yield SXIDS.sample(count, *labels)
         for severity in SEVERITIES:
@@ -118,14 +115,14 @@ class KernelCollector:
 
     def _take(self, record: Record) -> None:
         error = sxid(record.text)
-        kind = "sxid" if error is not None else kind_of(record)
-        if kind is None:
+        event = Event("sxid", "", record.text, is_new=True) if error is not None else self._reader.feed(record)
+        if event is None:
             return
         with self._lock:
-            self._kinds[kind] += 1
+            self._kinds[event.kind] += event.is_new
             self._sequence = record.sequence
-            self._uncorrected[kind] += is_uncorrected(kind, record.text)
-            self._last[kind] = (self._written(record), part_of(kind, record.text))
+            self._uncorrected[event.kind] += event.uncorrected
+            self._last[event.kind] = (self._written(record), event.part)
             if error is not None:
                 severity = SEVERITIES[0 if error.fatal else 1]
                 labels = (error.switch, error.pci_bus_id, error.code, severity, error.link)

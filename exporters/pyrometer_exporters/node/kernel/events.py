@@ -1,50 +1,60 @@
-"""Classify lines of the kernel's log: the kind of hardware event that a line reports, if any.
+"""Read the events out of the kernel's log: one event however many lines it has, with its kind and what it is about.
 
-One line for each event: where the kernel prints several, the one that it prints exactly once. Sample lines are beside
-the patterns, which are anchored so that a program's own message that quotes one doesn't count.
+Lines of one kind that come close together belong to one event (``Kind.seconds``). Where the kernel prints them in an
+order (``Line.step``), a line joins the event that the ones before it began::
+
+    mce: [Hardware Error]: Machine check events logged                    step 1   an event
+    EDAC MC1: 1 CE memory scrubbing error on CPU_SrcID#1_...              step 4   the same, and of which controller
+    EDAC MC1: 1 CE memory scrubbing error on CPU_SrcID#1_...              step 4   the next one
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Final, NamedTuple
 
+from pyrometer_exporters.node.kernel import catalogue
+from pyrometer_exporters.node.kernel.catalogue import LINES, PCI, Line
 from pyrometer_exporters.node.kernel.kmsg import Record
 
-KINDS = ("oom_kill", "machine_check", "pcie_aer", "sxid", "nvme", "link", "soft_lockup", "other")
-CRITICAL_LEVEL = 2
+KINDS: Final = {kind.name: kind for kind in catalogue.KINDS}
+UNCORRECTED_KINDS: Final = tuple(kind.name for kind in catalogue.KINDS if kind.uncorrected)
+CRITICAL_LEVEL: Final = 2
+# Events that may yet get another line; more at once are of a flood, and the eldest are closed.
+MOST_OPEN: Final = 256
 
-_DEVICE = r"\S+ [0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
-_PATTERNS = {
-    # Memory cgroup out of memory: Killed process 4711 (python) total-vm:...; Kill, before Linux 5.0
-    "oom_kill": r"(?:Memory cgroup )?[Oo]ut of memory(?: \([^)]*\))?: Kill(?:ed)? process \d",
-    # mce: [Hardware Error]: CPU 3: Machine Check: 0 Bank 7: ...; EDAC MC0: 1 CE memory read error on ...;
-    # {1}[Hardware Error]: Hardware error from APEI Generic Hardware Error Source: 4
-    "machine_check": (
-        r"mce: \[Hardware Error\]: (?:CPU \d+: Machine Check|Machine check events logged)"
-        r"|EDAC \S+: \d+ [CU]E |\{\d+\}\[Hardware Error\]: Hardware error from APEI"
-    ),
-    # pcieport 0000:3a:00.0: AER: Multiple Corrected error received: 0000:3b:00.0; newer: Correctable error message;
-    # pcieport 0000:3a:00.0: DPC: containment event, status:0x1f01 source:0x0000
-    "pcie_aer": rf"{_DEVICE}: (?:AER: (?:Multiple )?(?:Unc|C)orrect[^:]* error (?:message )?received|DPC: containment)",
-    # nvme nvme0: I/O 22 QID 3 timeout, aborting; I/O error, dev nvme0n1, sector 2048 op 0x0:(READ) ...
-    "nvme": (
-        r"nvme nvme\d+: .*(?:timeout|controller is down|Removing after probe failure|Device not ready)"
-        r"|(?:blk_update_request: )?(?:I/O|critical \w+) error, dev nvme"
-    ),
-    # mlx5_core 0000:18:00.0 ens1f0np0: Link down; bnxt_en 0000:af:00.0 eth0: NIC Link is Down;
-    # mlx5_core 0000:18:00.0: Port module event[error]: module 0, Cable error, High Temperature
-    "link": rf"(?:{_DEVICE}(?: \S+)?|[\w.-]+): (?:(?:NIC )?[Ll]ink (?:is )?[Dd]own|Port module event\[error\])",
-    # watchdog: BUG: soft lockup - CPU#3 stuck for 22s! [python:4711]; INFO: task python:4711 blocked for more than ...;
-    # rcu: INFO: rcu_sched self-detected stall on CPU; NMI watchdog: Watchdog detected hard LOCKUP on cpu 3
-    "soft_lockup": (
-        r"(?:(?:NMI )?watchdog: )?(?:BUG: soft lockup|Watchdog detected hard LOCKUP)"
-        r"|INFO: task \S+ blocked for more than|(?:rcu: )?INFO: rcu_\w+ (?:self-)?detected"
-    ),
-    # BUG: unable to handle page fault for address: ...; Kernel panic - not syncing: ...
-    "other": r"BUG: |kernel BUG at |Kernel panic |Oops: |general protection fault|Unable to handle kernel ",
-}
-_KIND = re.compile("|".join(f"(?P<{kind}>{pattern})" for kind, pattern in _PATTERNS.items()))
+_GROUP = re.compile(r"\(\?P<\w+>")
+
+
+# All at once, to find the line: without groups, as an alternative that begins with a letter is then passed over at
+# once. The empty group at its end says which it was.
+_ANCHORED: Final = tuple(line for line in LINES if not line.needle)
+_FIND: Final = re.compile(
+    "|".join(f"{_GROUP.sub('(?:', line.expression)}(?P<r{number}>)" for number, line in enumerate(_ANCHORED))
+)
+_NEEDLES: Final = tuple(line for line in LINES if line.needle)
+_DETAILS: Final = {line: re.compile(line.expression) for line in LINES}
+
+# Records of the firmware (drivers/acpi/apei/ghes.c, drivers/firmware/efi/cper.c). {3} numbers the record.
+_APEI: Final = re.compile(
+    r"\{(?P<record>\d+)\}\[Hardware Error\]: +(?:event severity: (?P<severity>\w+)|Error \d+, type: (?P<type>\w+)"
+    rf"|section[_ ]type: (?P<section>.+)|device_id: (?P<device>{PCI})|fru_text: (?P<fru>.+))"
+)
+_NOT_CORRECTED: Final = ("recoverable", "fatal")
+# Words of an error that was none: the firmware only informs.
+_NO_ERROR: Final = ("info", "informational")
+_SECTION: Final = {
+    True: Line("pcie_aer", "drivers/firmware/efi/cper.c", "", "{3}[Hardware Error]:   section_type: PCIe error", step=2,
+               repeats=True),
+    False: Line("machine_check", "drivers/firmware/efi/cper.c", "", "{3}[Hardware Error]:   section_type: memory error",
+                step=2, repeats=True),
+}  # fmt: skip
+
+# "NAME[4711]: segfault at ... in PROGRAM[...]": both names are a user's, and may be anything.
+_OF_A_PROGRAM: Final = re.compile(r"[^\n]{1,15}\[\d+\]: ")
+
+_VALID, _UNCORRECTED = 1 << 63, 1 << 61  # IA32_MCi_STATUS: VAL and UC; AMD's MCA_STATUS has them in the same places
 
 _SXID = re.compile(
     r"nvidia-nvswitch(?P<switch>\d+): SXid \(PCI:(?P<pci>[0-9a-fA-F:.]+)\): (?P<code>\d{1,6}), "
@@ -68,37 +78,142 @@ class Sxid:
     """Its number as NVLink's links have theirs, ``8``; empty where the error is of no link."""
 
 
-# The subject of an event, by kind, for people: a process, a CPU, a memory controller, a device on the bus, a disk.
-_PARTS = {
-    "oom_kill": r"Kill(?:ed)? process (?P<number>\d+) \((?P<name>[^)]*)\)",
-    "machine_check": r"(?P<name>CPU \d+|EDAC \S+?(?=:))",
-    "pcie_aer": r"(?:.*received(?: from)?:? |\S+ )(?P<name>[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])",
-    "nvme": r"(?:^nvme |dev )(?P<name>nvme\d+)",
-}
-_PART = {kind: re.compile(pattern) for kind, pattern in _PARTS.items()}
-_UNCORRECTED = {
-    "machine_check": re.compile(r"EDAC \S+: \d+ UE "),
-    "pcie_aer": re.compile(r"\S+ \S+: (?:AER: (?:Multiple )?Unc|DPC: containment)"),
-}
-UNCORRECTED_KINDS = tuple(_UNCORRECTED)
+class Event(NamedTuple):
+    """A line of an event.
 
-
-def part_of(kind: str, text: str) -> str:
-    """Return what an event of this kind is about; empty where the line doesn't say it.
-
-    >>> part_of("oom_kill", "Out of memory: Killed process 4711 (python) total-vm:1kB")
-    'python[4711]'
+    Attributes:
+        kind: of ``KINDS``.
+        part: what the event is about, as far as its lines say: ``python[4711]``, ``nvme3``; empty if unknown.
+        text: the line.
+        is_new: False for a line that belongs to an event that an earlier line began.
+        uncorrected: True for the first line of an event that says that it was not corrected.
     """
-    match = _PART[kind].search(text) if kind in _PART else None
-    if match is None:
-        return ""
-    number = match.groupdict().get("number")
-    return f"{match['name']}[{number}]" if number else match["name"]
+
+    kind: str
+    part: str
+    text: str
+    is_new: bool = False
+    uncorrected: bool = False
 
 
-def is_uncorrected(kind: str, text: str) -> bool:
-    """Return whether the line says that the hardware could not correct this error."""
-    return kind in _UNCORRECTED and _UNCORRECTED[kind].match(text) is not None
+@dataclass
+class _Open:
+    """An event that may yet get another line."""
+
+    part: str
+    step: int
+    at: float
+    uncorrected: bool
+
+
+@dataclass
+class _Firmware:
+    """A record of the firmware, as far as it was read."""
+
+    number: str = ""
+    severity: str = ""
+    unit: str = ""
+    kinds: tuple[str, ...] = ()
+
+
+class EventReader:
+    """Turns records into events; remembers those that may get another line. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._open: dict[tuple[str, str], _Open] = {}
+        self._firmware = _Firmware()
+
+    def feed(self, record: Record) -> Event | None:
+        """Return the event of the log's next record; None for records of none, and for Xids."""
+        text = record.text
+        if text.startswith("NVRM:"):
+            return None
+        if text.startswith("{"):
+            return self._firmware_line(record)
+        found = _FIND.match(text)
+        line = _ANCHORED[int(found.lastgroup[1:])] if found and found.lastgroup else _named(text)
+        if line is not None and not line.needle and _OF_A_PROGRAM.match(text):
+            line = _named(text)
+        if line is None:
+            return self._unnamed(record)
+        details = _DETAILS[line].match(text)
+        groups = details.groupdict() if details else {}
+        uncorrected = _is_uncorrected(line, groups)
+        if uncorrected is None:
+            return None
+        number = groups.get("number")
+        part = groups.get("part") or groups.get("name") or ""
+        return self._event(record, line, f"{part}[{number}]" if number else part, uncorrected=uncorrected)
+
+    def _event(self, record: Record, line: Line, part: str, *, uncorrected: bool) -> Event:
+        kind = KINDS[line.kind]
+        key = (kind.name, part if kind.by_part and not line.step else "")
+        event = self._open.get(key)
+        joins = (
+            event is not None
+            and record.seconds - event.at <= kind.seconds
+            and (
+                line.step > event.step
+                or (not line.repeats and line.step == event.step and (not kind.by_part or part == event.part))
+            )
+        )
+        if event is None or not joins:
+            if len(self._open) >= MOST_OPEN:
+                self._open.pop(next(iter(self._open)))
+            self._open.pop(key, None)  # the eldest come first
+            self._open[key] = _Open(part, line.step, record.seconds, uncorrected)
+            return Event(kind.name, part, record.text, is_new=True, uncorrected=uncorrected)
+        newly = uncorrected and not event.uncorrected
+        event.part, event.step, event.at = part or event.part, line.step, record.seconds
+        event.uncorrected |= uncorrected
+        return Event(kind.name, event.part, record.text, uncorrected=newly)
+
+    def _firmware_line(self, record: Record) -> Event | None:
+        match = _APEI.match(record.text)
+        if match is None:
+            return None
+        if match["record"] != self._firmware.number:
+            self._firmware = _Firmware(match["record"])
+        firmware = self._firmware
+        severity = match["type"] or match["severity"]
+        if severity:
+            firmware.severity = severity.lower()
+            return None
+        firmware.unit = match["device"] or match["fru"] or firmware.unit
+        if match["section"]:
+            line = _SECTION[match["section"].startswith("PCIe")]
+            if firmware.severity in _NO_ERROR or line.kind in firmware.kinds:
+                return None
+            firmware.kinds += (line.kind,)
+            return self._event(record, line, firmware.unit, uncorrected=firmware.severity in _NOT_CORRECTED)
+        event = self._open.get((firmware.kinds[-1], "")) if match["device"] and firmware.kinds else None
+        if event is None:
+            return None
+        event.part = firmware.unit
+        return Event(firmware.kinds[-1], event.part, record.text)
+
+    def _unnamed(self, record: Record) -> Event | None:
+        error = record.level <= CRITICAL_LEVEL and "[Hardware Error]" not in record.text
+        return Event("other", "", record.text, is_new=True) if error else None
+
+
+def _named(text: str) -> Line | None:
+    """Return the line of those that begin with a name that others choose."""
+    for line in _NEEDLES:
+        if line.needle in text and _DETAILS[line].match(text):
+            return line
+    return None
+
+
+def _is_uncorrected(line: Line, groups: dict[str, str | None]) -> bool | None:
+    """Return whether the error was not corrected; None if the status word says that there is none."""
+    status = groups.get("status")
+    if status is not None:
+        bits = int(status, 16)
+        if not bits & _VALID and not groups.get("exception"):
+            return None
+        return bool(bits & _UNCORRECTED)
+    return line.uncorrected or groups.get("ue") is not None
 
 
 def sxid(text: str) -> Sxid | None:
@@ -117,15 +232,3 @@ def link_number(text: str) -> str:
     ('8', '0', '')
     """
     return str(int(text)) if text.isdecimal() else ""
-
-
-def kind_of(record: Record) -> str | None:
-    """Return the kind of event of a record that is no SXid, one of KINDS; None if it is no event.
-
-    A record that matches no pattern is ``other`` if its level is critical or worse. The NVIDIA driver's Xids are no
-    kernel events: the GPU collector counts them.
-    """
-    match = _KIND.match(record.text)
-    if match is not None:
-        return match.lastgroup
-    return "other" if record.level <= CRITICAL_LEVEL and not record.text.startswith("NVRM:") else None

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pyrometer_exporters.framework.outcome import PartError, reason_of
-from pyrometer_exporters.node.kernel.kmsg import Record, parse
+from pyrometer_exporters.node.kernel.kmsg import Record, no_kernel_log, parse
 
 log = logging.getLogger(__name__)
 
@@ -94,12 +94,18 @@ class Follower:
         while not self._closed.is_set():
             try:
                 with open(self._path, "rb", buffering=0, opener=_without_blocking) as file:
+                    self._refuse(file.fileno())
                     self._follow(file.fileno())
-            except OSError as error:
-                self.error = _why(error)
+            except (PartError, OSError) as error:
+                self.error = error if isinstance(error, PartError) else _why(error)
                 self._settled.set()
             self._pause(REOPEN_SECONDS if self.error else 0.0)
         os.close(self._wake)
+
+    def _refuse(self, descriptor: int) -> None:
+        wrong = no_kernel_log(self._path, descriptor)
+        if wrong is not None:
+            raise PartError("no_kernel_log", wrong)
 
     def _follow(self, descriptor: int) -> None:
         """Read until the file was exchanged for another or the follower is closed."""
@@ -165,6 +171,8 @@ class Follower:
         if self._read_before and self._last is not None and record.sequence - self._last > 1:
             self._lose(record.sequence - self._last - 1)
         self._last, self._read_before = record.sequence, True
+        if not record.of_kernel:
+            return
         try:
             self._take(record)
         except Exception:

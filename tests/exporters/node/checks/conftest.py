@@ -42,6 +42,7 @@ class Node:
         self.gpus = SimulatedGpus(folder / "gpus", monotonic=time.monotonic)
         self.files = HostFiles(self.tree.sysfs, self.tree.procfs)
         self.log = KernelLog(folder / "kmsg", lambda: time.clock_gettime(time.CLOCK_BOOTTIME))
+        self.log.write("Linux version 6.8.0-60-generic", level=5)
         self.driver = Installation(self.tree.procfs, folder / "lib", "590.48.01")
         self.state = folder / "state"
         self.state.mkdir()

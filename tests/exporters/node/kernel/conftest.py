@@ -28,6 +28,7 @@ class Node:
         self.reboot("boot-1")
         self.collector: KernelCollector | None = None
         self.downs: dict[str, str] = {}
+        self.flags = argparse.Namespace()
         self.looks = 0
 
     def reboot(self, boot: str) -> None:
@@ -39,9 +40,7 @@ class Node:
         """Start the exporter, or start it again."""
         if self.collector is not None:
             self.collector.close()
-        context = Context(
-            argparse.Namespace(), SystemClock(), Path(), self.procfs, Path(), self.state, kmsg=self.log.path
-        )
+        context = Context(self.flags, SystemClock(), Path(), self.procfs, Path(), self.state, kmsg=self.log.path)
         self.collector = KernelCollector(context)
 
     def scrape(self) -> dict[tuple[str, ...], float]:

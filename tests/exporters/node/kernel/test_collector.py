@@ -29,7 +29,8 @@ LAST = "pyrometer_kernel_event_last_timestamp_seconds"
 
 def test_every_kind_is_there_from_the_start_at_0(node: Any) -> None:
     found = node.scrape()
-    assert {key[1]: value for key, value in found.items() if key[0] == EVENTS} == dict.fromkeys(KINDS, 0)
+    served = [kind.name for kind in KINDS.values() if not kind.deprecated]
+    assert {key[1]: value for key, value in found.items() if key[0] == EVENTS} == dict.fromkeys(served, 0)
     assert found[LOST,] == 0
     assert node.downs == {}
 
@@ -163,6 +164,55 @@ def test_a_log_that_may_not_be_read_is_down_with_the_reason_and_is_read_once_it_
     node.log.oom_kill(1, "a")
     node.until({"oom_kill": 1})
     assert node.downs == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Nov 28 18:00:01 gpu-001 kernel: [12345.6] NVRM: Xid (PCI:0000:18:00): 79, GPU has fallen off the bus.\n",
+        "[    0.000000] Linux version 6.8.0\n",
+        '{"MESSAGE": "x"}\n',
+    ],
+)
+def test_a_file_that_is_no_kernel_log_is_down_and_read_once_there_is_one(node: Any, text: str) -> None:
+    node.log.path.write_text(text)
+    assert node.scrape() == {}
+    assert node.downs == {"kmsg": "no_kernel_log"}
+    node.log.truncate()
+    node.log.oom_kill(1, "a")
+    node.until({"oom_kill": 1})
+    assert node.downs == {}
+
+
+def test_a_device_that_is_no_kernel_log_is_down(node: Any) -> None:
+    node.log.path = Path("/dev/null")
+    assert node.scrape() == {}
+    assert node.downs == {"kmsg": "no_kernel_log"}
+
+
+def test_what_programs_write_into_the_log_counts_nothing_and_is_not_lost(node: Any) -> None:
+    node.log.write("a line of the kernel")
+    with node.log.path.open("a") as file:
+        file.write("11,1,5000000,-;Out of memory: Killed process 1 (forged) total-vm:1kB\n")
+    node.log.sequence = 2
+    node.log.oom_kill(2, "b")
+    node.until({"oom_kill": 1})
+    assert node.scrape()[LOST,] == 0
+
+
+def test_a_restart_between_two_lines_of_an_event_counts_it_once(node: Any) -> None:
+    node.log.write("mce: [Hardware Error]: Machine check events logged")
+    node.log.write("EDAC MC1: 1 CE memory scrubbing error on DIMM0")
+    assert node.kinds() == {"machine_check": 1}
+    node.start()
+    assert node.kinds() == {"machine_check": 1}
+
+
+def test_kinds_that_are_deprecated_are_served_when_they_are_asked_for(node: Any) -> None:
+    setattr(node.flags, "metrics.deprecated", True)
+    node.log.write("mlx5_core 0000:18:00.0 ens1f0np0: Link down")
+    node.log.write("CPU3: Core temperature above threshold", level=2)
+    assert node.kinds() == {"link": 1, "other": 1}
 
 
 def test_a_missing_log_is_down_as_missing(node: Any) -> None:

@@ -25,7 +25,7 @@ from pyrometer_simulator.kmsg import KernelLog
         ),
         (
             b"30,340,5690716,-;udevd[80]: starting version 181",
-            Record(6, 340, 5.690716, "udevd[80]: starting version 181"),
+            Record(6, 340, 5.690716, "udevd[80]: starting version 181", facility=3),
         ),
         (b"3,1,7,-,caller=T1234;later kernels say who", Record(3, 1, 7e-6, "later kernels say who")),
         (b"6,2,8,c;part of a line", Record(6, 2, 8e-6, "part of a line")),

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import time
 from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from pyrometer_exporters.node.checks.check import Check, Verdict, judged, unknown
+from pyrometer_exporters.node.checks.check import Check, Verdict, judged, listed, unknown
 from pyrometer_exporters.node.checks.node import Node
 from pyrometer_exporters.node.gpu.xid.catalogue import Classes
 from pyrometer_exporters.node.gpu.xid.lines import LineParser
-from pyrometer_exporters.node.kernel.events import is_uncorrected, kind_of, sxid
-from pyrometer_exporters.node.kernel.kmsg import Record, parse
+from pyrometer_exporters.node.kernel.events import KINDS, EventReader, sxid
+from pyrometer_exporters.node.kernel.kmsg import Record, no_kernel_log, parse
 
 # A full ring of 1 MiB has some ten thousand records; more is another log, or one that grows faster than it is read.
 MOST_RECORDS: Final = 50_000
@@ -23,9 +24,16 @@ _RECORD_BYTES: Final = 8192
 MOST_CHARACTERS: Final = 120
 
 
+class _NoLogError(Exception):
+    """The file is no kernel's log."""
+
+
 def _records(node: Node) -> Iterator[Record]:
     descriptor = os.open(node.paths.kmsg, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
+        wrong = no_kernel_log(node.paths.kmsg, descriptor)
+        if wrong is not None:
+            raise _NoLogError(wrong)
         yield from (record for line in _lines(descriptor) if (record := parse(line)) is not None)
     finally:
         os.close(descriptor)
@@ -50,39 +58,74 @@ def _lines(descriptor: int) -> Iterator[bytes]:
     yield left
 
 
+# After these a GPU's earlier errors are over: its driver was loaded again, or it says that no action is required.
+_LOADED: Final = "NVRM: loading NVIDIA UNIX"
+_RECOVERED: Final = re.compile(r"recovery action changed from \S+ \([^)]*\) to \S+ \(None\)", re.IGNORECASE)
+
+
+class _Findings:
+    """The errors so far; those of a GPU or an NVSwitch are critical until it is reset."""
+
+    def __init__(self) -> None:
+        self._xids, self._classes, self._events = LineParser(), Classes(), EventReader()
+        self.critical: Counter[tuple[str, str]] = Counter()
+        self.others: Counter[str] = Counter()
+
+    def take(self, record: Record) -> None:
+        """Note the error that a record reports."""
+        if record.text.startswith(_LOADED):
+            self.critical.clear()
+            return
+        xid = self._xids.feed(record.text)
+        if xid is not None:
+            if _RECOVERED.search(xid.message):
+                self.critical = Counter({key: count for key, count in self.critical.items() if key[0] != xid.pci})
+            elif self._classes.of(xid.xid, xid.message) == "critical":
+                self.critical[xid.pci, f"Xid {xid.xid} of {xid.pci}"] += 1
+            return
+        switch = sxid(record.text)
+        if switch is not None:
+            if switch.fatal:
+                self.critical["", f"SXid {switch.code} (fatal) of NVSwitch {switch.pci_bus_id}"] += 1
+            return
+        event = self._events.feed(record)
+        if event is not None and (event.uncorrected or (event.is_new and KINDS[event.kind].check)):
+            self.others[event.text[:MOST_CHARACTERS]] += 1
+
+
 def _errors(node: Node) -> Verdict:
-    xids, classes = LineParser(), Classes()
+    findings, records = _Findings(), 0
     try:
         oldest = node.boottime() - node.limit("kernel_errors", "hours") * 3600
-        recent = [record for record in _records(node) if record.seconds >= oldest]
+        for record in _records(node):
+            records += 1
+            if record.of_kernel and record.seconds >= oldest:
+                findings.take(record)
+    except _NoLogError as error:
+        return unknown(str(error))
     except OSError as error:
         return unknown(f"the kernel's log can't be read: {error.strerror}")
-    errors = Counter(what for record in recent if (what := _error(record, xids, classes)))
-    return judged([f"{count} x {what}" if count > 1 else what for what, count in errors.most_common()])
+    if not records:
+        return unknown(f"{node.paths.kmsg} has no record of the kernel's log")
+    critical = [_counted(what, count) for (_, what), count in findings.critical.most_common()]
+    others = [_counted(what, count) for what, count in findings.others.most_common()]
+    if critical:
+        return Verdict("failed", listed([*critical, *others]), severity="critical")
+    return judged(others)
 
 
-def _error(record: Record, xids: LineParser, classes: Classes) -> str:
-    """Return in words what a record says is broken; empty for all others."""
-    xid = xids.feed(record.text)
-    if xid is not None:
-        critical = classes.of(xid.xid, xid.message) == "critical"
-        return f"Xid {xid.xid} of {xid.pci}" if critical else ""
-    switch = sxid(record.text)
-    if switch is not None:
-        return f"SXid {switch.code} (fatal) of NVSwitch {switch.pci_bus_id}" if switch.fatal else ""
-    kind = kind_of(record)
-    if kind in ("nvme", "soft_lockup") or (kind is not None and is_uncorrected(kind, record.text)):
-        return record.text[:MOST_CHARACTERS]
-    return ""
+def _counted(what: str, count: int) -> str:
+    return f"{count} x {what}" if count > 1 else what
 
 
 CHECKS = (
     Check(
         "kernel_errors",
         "the kernel log has no hardware error since boot, within the last 24 h",
-        "/dev/kmsg: critical Xids, fatal SXids, uncorrected machine checks and PCIe errors, NVMe, lockups",
+        "/dev/kmsg: critical Xids and fatal SXids (critical, until a reset), uncorrected errors of memory, CPU, PCIe "
+        "and disks, file systems, network cards, lock-ups, faults of the kernel",
         "gcm check-syslogs, gpud xid and sxid, Imbue (dmesg)",
-        "Drain the node; what to do depends on the line, see docs/alerts.md.",
+        "Look the line up in docs/reference/kernel-lines.md; its alert in docs/alerts.md says what to do.",
         _errors,
         severity="warning",
         limits={"hours": 24},
