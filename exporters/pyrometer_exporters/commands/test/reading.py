@@ -51,6 +51,7 @@ LOSSES: Final = (
     "Invalid access of peer GPU memory over nvlink or a hardware error",  # CUDA_ERROR_CONTAINED, 721
     "GPU is lost",  # NVML_ERROR_GPU_IS_LOST (nvml.h)
     "fallen off the bus",  # Xid 79
+    "CUDA_ERROR_(?:(?:ECC|NVLINK)_UNCORRECTABLE|CONTAINED)",  # the same by name, as gpu-fryer prints them
 )
 """What drivers say of broken hardware, whichever tool prints it. Whatever is not here is no loss."""
 _LOSS: Final = re.compile("|".join(LOSSES), re.IGNORECASE)

@@ -226,6 +226,8 @@ def printing(folder: Path, output: str, errors: str = "", end: str = "exit 0") -
          "UNKNOWN nccl: it exited with status 5: Invalid number of GPUs: 8 requested but only 7 were found."),
         ("nccl", "all_reduce_perf", "g1: Test CUDA failure common.cu:303 'uncorrectable ECC error encountered'\n", "",
          "exit 2", "FAILED nccl: g1: Test CUDA failure common.cu:303 'uncorrectable ECC error encountered'"),
+        ("nccl", "all_reduce_perf", "g1: Test CUDA failure common.cu:303 'CUDA_ERROR_ECC_UNCORRECTABLE'\n", "",
+         "exit 2", "FAILED nccl: g1: Test CUDA failure common.cu:303 'CUDA_ERROR_ECC_UNCORRECTABLE'"),
         ("nvbandwidth", "nvbandwidth", ("Running host_to_device_memcpy_ce.\nmemcpy CE CPU(row) -> GPU(column)\n"
          "           0         1         2         3\n 0     14.20     57.06     56.68     57.07\n"), "", "exit 0",
          ("FAILED nvbandwidth: nvbandwidth_host_to_device_memcpy_ce of GPU 0 is 14.2 GB/s, of most others 56.87. "
