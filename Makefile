@@ -9,7 +9,7 @@ STAMP := .venv/.installed
 export PYTHONDONTWRITEBYTECODE :=
 mutate: export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: help gpu-check gpu-page setup constraints wheels sbom demo test aside-unit aside-types aside-e2e lint style types unit e2e smoke diagnosis test-recipes test-systems test-wheels test-pythons test-compose test-integrations test-scale fuzz mutate pins release-pins reliability reference packages image command-files kubernetes chart-programs cluster-programs docs bench stack clean situations
+.PHONY: help gpu-check gpu-page setup constraints wheels sbom demo test aside-unit aside-types aside-e2e lint style types unit e2e smoke diagnosis test-recipes test-systems test-wheels test-pythons test-compose test-integrations test-scale fuzz mutate pins release-pins reliability reference packages image command-files kubernetes chart-programs cluster-programs docs bench stack clean situations zoo
 
 define HELP
 try
@@ -23,6 +23,7 @@ develop
   reference         the pages and boards that are made from code: docs/metrics.md, docs/reference/, dashboards/json/
   docs              the same, the tables of docs/signatures.md, and the manual as a site in site/
   situations        play docs/situations.md again and write the page (minutes; WORDS="planned reboot")
+  zoo               play the whole machines of tests/zoo, healthy and broken (minutes; MACHINES="NAME ...")
   kubernetes        the files for kustomize, from the Helm chart
   constraints       the newest versions of what we use, into constraints.txt
   test-recipes      the recipes of CONTRIBUTING.md, followed in a scratch copy (minutes)
@@ -241,6 +242,10 @@ $(INTEGRATIONS)/.installed: pyproject.toml $(PARTS:%=%/pyproject.toml)
 		&& $(INTEGRATIONS)/bin/python $(PIP) install --no-deps torchtitan==0.3.0 mosaicml==0.32.1 verl==0.9.1 TransferQueue==0.1.11 --editable ./simulator; } \
 		| $(SHORT) || $(NO_PIP)
 	@touch $@
+
+# Whole machines, healthy and broken; names play only those.
+zoo: $(STAMP)
+	@$(BIN)/python -m pyrometer_simulator.zoo $(MACHINES)
 
 # The page of what fires in which situation; a part of the names plays only those again.
 situations: $(STAMP) stack

@@ -184,6 +184,12 @@ class SimulatedGpu:
             record.settings = b""
         self.reset_counters()
 
+    def place(self, pci_bus_id: str, memory_mib: int) -> None:
+        """Be a GPU at another address (NVML's spelling) and with another memory than the simulated board's."""
+        with self._changing() as record:
+            record.pci_bus_id = pci_bus_id.encode()
+            record.memory_total = memory_mib * MIB
+
     def slow(self, seconds: float) -> None:
         """Delay every call by this many seconds."""
         with self._changing() as record:

@@ -1,0 +1,132 @@
+"""Play a machine: a week on a moved clock, in which no check may fail, and then each of its losses."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from pyrometer_exporters.commands.check import report
+from pyrometer_exporters.node.checks.look import Look
+from pyrometer_simulator.zoo.acts import LOSSES, act
+from pyrometer_simulator.zoo.machine import DAY, Description, Machine, seconds
+
+ZOO: Final = Path(__file__).resolve().parents[3] / "tests/zoo/machines"
+FASTEST_FOLDER: Final = Path("/dev/shm")  # noqa: S108  a machine has a thousand small files
+# The collector looks every five minutes: two looks after each event, and one in the middle of each quiet time.
+_LOOK_SECONDS: Final = 300.0
+MOST_EVENTS: Final = 60
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A planted loss: in words, and the checks that failed with its name."""
+
+    what: str
+    told: tuple[str, ...]
+    said: tuple[str, ...]
+    """All that the checks said of it."""
+
+    @property
+    def named(self) -> bool:
+        """Return whether a check named it."""
+        return bool(self.told)
+
+
+@dataclass
+class Played:
+    """What came of a machine.
+
+    Attributes:
+        machine: its description.
+        wrong: each verdict against the healthy machine, in words.
+        losses: the planted ones.
+    """
+
+    machine: Description
+    wrong: list[str] = field(default_factory=list)
+    losses: list[Loss] = field(default_factory=list)
+
+
+def descriptions() -> list[Description]:
+    """Return all machines, by name."""
+    return [Description.read(path) for path in sorted(ZOO.iterdir()) if path.is_dir()]
+
+
+@contextmanager
+def at_work(description: Description) -> Iterator[Machine]:
+    """Make a machine's files for as long as it is played."""
+    parent = FASTEST_FOLDER if FASTEST_FOLDER.is_dir() else None
+    with tempfile.TemporaryDirectory(prefix="pyrometer-zoo-", dir=parent) as folder:
+        machine = Machine(description, Path(folder) / "machine")
+        try:
+            yield machine
+        finally:
+            machine.close()
+
+
+def play(description: Description) -> Played:
+    """Play a machine's week, and then its losses."""
+    played = Played(description)
+    with at_work(description) as machine:
+        played.wrong += week(machine)
+        for entry in description.losses:
+            for verb, argument in entry.items():
+                played.losses += lose(machine, verb, argument)
+    return played
+
+
+def week(machine: Machine) -> list[str]:
+    """Play the week; return each verdict against the machine once, in words, with when it was first said."""
+    first: dict[str, str] = {}
+    for when, what in _week(machine):
+        first.setdefault(what, when)
+    return [f"{when}: {what}" for what, when in first.items()]
+
+
+def _week(machine: Machine) -> Iterator[tuple[str, str]]:
+    yield from _objections("on the first look", machine.look())
+    for event in machine.description.week:
+        pause = seconds(event["after"])
+        machine.wall += pause / 2
+        yield from _objections("before", machine.look())
+        machine.wall += pause / 2
+        act(machine, event)
+        what = event.get("what") or ", ".join(verb for verb in event if verb != "after")
+        for _ in range(2):
+            machine.wall += _LOOK_SECONDS
+            yield from _objections(f"after: {what}", machine.look())
+    machine.wall += DAY
+    yield from _objections("at the end", machine.look())
+
+
+def lose(machine: Machine, verb: str, argument: Any) -> Iterator[Loss]:  # noqa: ANN401  as the verb takes it
+    """Plant a loss, and what a reboot makes of it; yield what is told of each, and mend it."""
+    for name in (verb, f"{verb}_after_reboot"):
+        if name in LOSSES:
+            back = machine.mark()
+            names = LOSSES[name](machine, argument)
+            machine.wall += _LOOK_SECONDS
+            failed = machine.look().of("failed")
+            told = tuple(result.check.name for result in failed if _is_named(names, result.verdict.reason))
+            said = tuple(f"{result.check.name}: {result.verdict.reason}" for result in failed)
+            yield Loss(f"{name.replace('_', ' ')} {argument}", told, said)
+            back()
+
+
+def _objections(when: str, look: Look) -> Iterator[tuple[str, str]]:
+    for result in look.of("failed"):
+        yield when, f"{result.severity} {result.check.name}: {result.verdict.reason}"
+    if report.status(look, fail_open=False) == report.UNKNOWN:
+        for result in look.of("unknown"):
+            if result.severity == "critical":
+                yield when, f"unknown {result.check.name}: {result.verdict.reason}"
+    yield from ((when, f"note: {note}") for note in look.notes)
+
+
+def _is_named(names: Any, reason: str) -> bool:  # noqa: ANN401
+    return any(re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", reason) for name in names)
