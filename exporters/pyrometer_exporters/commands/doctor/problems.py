@@ -59,6 +59,7 @@ NEXT = "; next: "
 """Separates a problem from what to do next, where that is known."""
 _LOG_STEPS = {
     "no_permission": f"{NEXT}run as root, or give the exporter CAP_SYSLOG",
+    "no_kernel_log": f"{NEXT}pass /dev/kmsg to --path.kmsg, or a file of its records; a syslog is none",
     "enoent": f"{NEXT}in a container, mount /dev/kmsg; elsewhere see --path.kmsg",
 }
 

@@ -288,7 +288,8 @@ LINES = (
          "mlx5_core 0000:65:00.0 eth0: NETDEV WATCHDOG: CPU: 5: transmit queue 0 timed out 5032 ms"),
     Line("nic", "drivers/net/ethernet/broadcom/bnxt/bnxt.c, bnxt_hwrm.c",
          r"bnxt_en (?P<part>{pci})(?: \([^)]*\)| [\w.-]+)?(?: \([^)]*\))?: (?:TX timeout detected"
-         r"|Error \(timeout: \d+\)|Firmware (?:non-)?fatal reset event|Firmware is not responding)",
+         r"|Error \(timeout: \d+\) msg|Abandoning msg \{0x\w+ 0x\w+\} len: \d+ due to firmware status"
+         "|Firmware fatal reset event|Fatal firmware reset event)",
          "bnxt_en 0000:af:00.0 eth0: TX timeout detected, starting reset task!"),
     Line("nic", "drivers/infiniband/hw/efa/efa_com.c",
          "(?:efa (?P<part>{pci})|infiniband (?P<name>(?:rdmap"

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from pyrometer_exporters.node.checks.check import Verdict
+from pyrometer_exporters.node.checks.subjects import kernel
 from pyrometer_exporters.node.checks.subjects.kernel import CHECKS
 
 PCI = "0000:5d:00"
@@ -62,6 +63,19 @@ def test_a_gpus_error_is_what_the_catalogue_says_of_it_and_the_rest_a_warning(
 def test_what_is_no_loss_or_is_over_passes(node: Any, write: Any) -> None:
     write(node.log)
     assert verdict(node).verdict.state == "ok"
+
+
+def test_a_lost_gpu_is_one_error_however_often_it_is_called(node: Any) -> None:
+    for _ in range(3):
+        node.log.fallen_off_bus(PCI, with_xid=False)
+    assert verdict(node).verdict.reason == "Xid 79 of 0000:5d:00.0"
+
+
+def test_a_log_that_is_too_long_to_be_read_is_no_ok(node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "MOST_RECORDS", 1)
+    assert verdict(node).verdict.state == "unknown"
+    node.log.xid(PCI, 79, "GPU has fallen off the bus.")
+    assert verdict(node).verdict.state == "failed"
 
 
 def test_another_gpu_that_recovered_changes_nothing(node: Any) -> None:
