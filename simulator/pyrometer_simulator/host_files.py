@@ -25,8 +25,9 @@ BLOCKS = 1_000_000
 
 @dataclass
 class SimulatedStatFs:
-    """A file system's sizes: 1,000,000 blocks and files."""
+    """A file system's sizes: 1,000,000 blocks of 1 MiB, and as many files."""
 
+    f_frsize: int = 1 << 20
     f_bavail: int = 600_000
     f_ffree: int = 900_000
     f_blocks: int = BLOCKS

@@ -155,7 +155,7 @@ def disks(machine: Machine, drives: Mapping[str, Mapping[str, str]]) -> Names:
 def space(machine: Machine, used: Mapping[str, float]) -> Names:
     """Fill file systems: the used share by mount point."""
     for point, share in used.items():
-        blocks = machine.file_systems.sizes[point].f_blocks if point in machine.file_systems.sizes else 1_000_000
+        blocks = machine.file_systems.sizes[point].f_blocks if point in machine.file_systems.sizes else 2**30
         machine.sizes_of({point: (blocks, int(blocks * share))})
     return tuple(used)
 

@@ -212,7 +212,7 @@ class Machine:
     def sizes_of(self, sizes: Mapping[str, tuple[int, int]]) -> None:
         """Let file systems have these sizes: 1K blocks, and used ones."""
         for point, (blocks, used) in sizes.items():
-            self.file_systems.sizes[point] = SimulatedStatFs(f_bavail=blocks - used, f_blocks=blocks)
+            self.file_systems.sizes[point] = SimulatedStatFs(1024, blocks - used, f_blocks=blocks)
 
     def mark(self) -> Callable[[], None]:
         """Return a function that brings back all that is changed from now on."""
