@@ -23,7 +23,7 @@ decoder's line, what became of the page). Only the kernel's own records count; w
 has another facility and counts nothing. Xids are the GPU collector's ([Alerts](../alerts.md#gpuxidcritical)).
 
 A machine check was not corrected if its status word has the bit UC, or if its decoder says so; a record of the firmware
-(`{3}[Hardware Error]`) if its severity is recoverable or fatal, and its section tells whether it is of PCIe.
+(`{3}[Hardware Error]`) if its severity is recoverable or fatal, and its section says whether it is of PCIe.
 
 ## Kinds
 
@@ -62,7 +62,7 @@ def _corrected(line: Line) -> str:
     if line.uncorrected:
         return "no"
     if "(?P<ue>" in line.pattern or "(?P<status>" in line.pattern:
-        return "as it says"
+        return "by its words"
     return "yes" if line.kind in ("machine_check", "pcie_aer", "nvme") else "-"
 
 
@@ -81,7 +81,7 @@ def page() -> str:
         for kind in KINDS
     ]
     lines = [_row(f"`{line.kind}`", f"`{line.example}`", _corrected(line), line.source) for line in LINES]
-    lines += [_row(f"`{kind}`", f"`{text}`", "as it says", "drivers/firmware/efi/cper.c") for kind, text in FIRMWARE]
+    lines += [_row(f"`{kind}`", f"`{text}`", "by its words", "drivers/firmware/efi/cper.c") for kind, text in FIRMWARE]
     lines += [_row("`sxid`", "`nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up`",
                    "Fatal or Non-fatal", "open-gpu-kernel-modules, nvswitch")]  # fmt: skip
     peers = [_row(peer, name, f"`{line.strip()}`", f"none: {reason}" if reason else f"`{answer}`")

@@ -57,7 +57,7 @@ KINDS = (
     Kind("segfault", "a program that crashed in a library of CUDA or in NCCL", "HostLibraryCrash"),
     # NicLinkDown and NicLinkFlapping judge links by the ports' own counters; every boot prints such lines.
     Kind("link", "a line of a driver about a lost link", "", deprecated=True),
-    # What no row knows, of the levels critical and worse. Its lines are too different for a rule.
+    # Lines that no row knows, of the levels critical and worse: too different for a rule.
     Kind("other", "what no other kind has, of the levels critical and worse", "", deprecated=True),
 )  # fmt: skip
 
@@ -100,7 +100,7 @@ _SHORT = {
     "mlx5": r"mlx5_core (?P<part>{pci})(?: [\w.-]+)?: (?:\w+:\d+:\(pid \d+\): )?",
     "mce": r"(?:mce: )?\[Hardware Error\]: ",
     # NVMe has a kind of its own; virtual CDs and floppies of a BMC fail at every boot.
-    "disk": r"(?!(?:nvme|sr|fd|loop|z?ram|nbd)\d)[a-z][\w-]*",
+    "disk": r"(?:(?:s|h|v|xv)d[a-z]+|(?!(?:nvme|sr|fd|loop|z?ram|nbd)\d)[a-z][\w-]*)",
     "io": r"(?:blk_update_request: |print_req_error: |end_request: )?"
     r"(?:I/O|critical (?:medium|target|nexus|space allocation)) error, dev ",
     # A device that does not know these says so, and loses nothing.
@@ -133,7 +133,7 @@ LINES = (
          r"|Deferred)\b)?[^\]]*\]: 0x[0-9a-f]{16}",
          "[Hardware Error]: CPU:2 (19:1:1) MC17_STATUS[Over|CE|MiscV|AddrV|-|-|SyndV|CECC|-|-"
          "|-]: 0xdc2040000000011b", step=3, repeats=True),
-    # What firmware reports is counted by its own record, which this line repeats.
+    # Firmware's errors are counted by their own record, which this line repeats.
     Line("machine_check", "drivers/edac/edac_mc.c, edac_device.c",
          r"(?P<part>EDAC (?:MC|DEVICE)\d+): (?:\d+ )?(?:C|(?P<ue>U))E[ :](?![^\n]*APEI location)",
          "EDAC MC1: 1 CE memory scrubbing error on CPU_SrcID#1_Ha#0_Chan#0_DIMM#0 (channel:0 slot:0 page:0xee30a0 "
