@@ -97,7 +97,7 @@ def kernel() -> Panel:
     return panels.bars(
         "Events in the kernel's log",
         Reading(
-            "What the kernel reported, by kind: out of memory, machine checks, PCIe errors, NVMe, links, lock-ups.",
+            "What the kernel reported, by kind: memory, machine checks, PCIe, disks, file systems, network cards.",
             "none.",
             "machine_check and pcie_aer: hardware. oom_kill: the job.",
         ),

@@ -176,17 +176,15 @@ def kmsg(_folder: Path, _at_end: ExitStack) -> Check:
     from pyrometer_exporters.node.kernel.kmsg import parse  # noqa: PLC0415
 
     def check(data: bytes) -> None:
-        parser = LineParser()
+        parser, reader = LineParser(), events.EventReader()
         for line in data.split(b"\n"):
             record = parse(line)
             if record is None:
                 continue
             assert 0 <= record.level <= 7
             assert record.seconds >= 0
-            kind = events.kind_of(record)
-            assert kind is None or kind in events.KINDS
-            events.is_uncorrected(kind or "", record.text)
-            assert isinstance(events.part_of(kind or "", record.text), str)
+            event = reader.feed(record)
+            assert event is None or (event.kind in events.KINDS and isinstance(event.part, str))
             switch = events.sxid(record.text)
             assert switch is None or switch.code.isdigit()
             xid = parser.feed(record.text)
