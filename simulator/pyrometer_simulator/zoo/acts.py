@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from pyrometer_simulator.zoo.machine import Machine
-from pyrometer_simulator.zoo.prints import mountinfo, stat_of
+from pyrometer_simulator.zoo.prints import mountinfo, process_files
 
 Names = Collection[str]
 Act = Callable[[Machine, Any], Names]
@@ -35,7 +35,7 @@ def reboot(machine: Machine, while_down: Mapping[str, Any] | None) -> Names:
 
 
 def driver(machine: Machine, version: str) -> Names:
-    """Load another version of NVIDIA's driver."""
+    """Load another version of NVIDIA's driver, and its library."""
     machine.gpus.reload_driver(version)
     before = machine.read("/proc/driver/nvidia/version")
     machine.write("/proc/driver/nvidia/version", re.sub(r"\d+\.\d+(\.\d+)?", version, before, count=1))
@@ -93,7 +93,8 @@ def start(machine: Machine, names: Sequence[str]) -> Names:
     """Start programs."""
     last = max((int(name) for name in machine.names("/proc") if name.isdecimal()), default=1000)
     for pid, name in enumerate(names, last + 1):
-        machine.write(f"/proc/{pid}/stat", stat_of(pid, name))
+        for file, text in process_files(pid, name).items():
+            machine.write(f"/proc/{pid}/{file}", text)
     return ()
 
 
@@ -318,7 +319,7 @@ def memory_error(machine: Machine, controller: str) -> Names:
 def process(machine: Machine, name: str) -> Names:
     """Let a program end."""
     stop(machine, [name])
-    return (name[:15],)
+    return name, name[:15]
 
 
 def array(machine: Machine, name: str) -> Names:

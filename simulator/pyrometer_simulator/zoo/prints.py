@@ -210,16 +210,21 @@ def _df(text: str, tree: Tree) -> None:
         tree.sizes[point] = int(blocks), int(used)
 
 
-def stat_of(pid: int, name: str, state: str = "S", parent: int = 1) -> str:
-    """Return ``/proc/PID/stat`` of a process."""
-    return f"{pid} ({name[:15]}) {state} {parent} " + " ".join([*["0"] * 17, str(100 * pid), "0"])
+def process_files(pid: int, name: str) -> dict[str, str]:
+    """Return the files of a process that root runs, as a service of systemd unless it is the kernel's own."""
+    is_of_kernel = name.startswith(("kworker", "kthreadd"))
+    fields = " ".join(["S", "2" if is_of_kernel else "1", *["0"] * 17, str(100 * pid), "0"])
+    return {
+        "stat": f"{pid} ({name[:15]}) {fields}",
+        "status": f"Name:\t{name[:15]}\nUid:\t0\t0\t0\t0",
+        "cgroup": "0::/" if is_of_kernel or pid == 1 else f"0::/system.slice/{name}.service",
+    }
 
 
 def _ps(text: str, tree: Tree) -> None:
     """Read ``ps -e``: PID, TTY, TIME, CMD."""
     for pid, name in re.findall(r"^\s*(\d+)\s+\S+\s+[\d:-]+\s+(\S.*)$", text, re.MULTILINE):
-        parent = 2 if name.startswith(("kworker", "kthreadd")) else 1
-        tree.files[f"/proc/{pid}/stat"] = stat_of(int(pid), name, parent=parent)
+        tree.put(f"/proc/{pid}", process_files(int(pid), name))
 
 
 def _lsmod(text: str, tree: Tree) -> None:
