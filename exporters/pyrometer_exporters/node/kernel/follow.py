@@ -37,6 +37,8 @@ WORK_SECONDS = 0.04
 TELL_LOST_SECONDS = 600.0
 # The most that a pipe holds unless an administrator has raised /proc/sys/fs/pipe-max-size.
 PIPE_BYTES = 1 << 20
+# So many lines of another format, and no record before them: a file that was empty at first, and is a syslog's.
+MOST_FOREIGN = 100
 # Fragments of a line that never ends.
 LONGEST_LINE = 1 << 20
 
@@ -59,6 +61,7 @@ class Follower:
         self._last = after
         self._read_before = False  # gaps between records count only from then on
         self._bytes = 0
+        self._foreign = 0.0
         self._told_lost_at = -math.inf
         self._from_end = from_end
         self._rest = b""
@@ -130,7 +133,7 @@ class Follower:
         if self.error is not None and not self.live:
             self._settled.clear()  # the existing records are yet to be read
         self.error, self._rest, self._from_end = None, b"", False
-        self._bytes = 0
+        self._bytes, self._foreign = 0, 0.0
         while not (self.live or at_its_end or self._closed.is_set()):
             if self._drain(descriptor) is not None or backlog.is_read(self._bytes, self._last):
                 break
@@ -163,7 +166,12 @@ class Follower:
         for line in lines:
             record = parse(line)
             if record is not None:
+                self._foreign = -math.inf
                 self._hand_on(record)
+            elif line.strip():
+                self._foreign += 1
+                if self._foreign >= MOST_FOREIGN:
+                    raise PartError("no_kernel_log", f"{self._path} is no kernel log: no line is such as 6,1,0,-;text")
 
     def _hand_on(self, record: Record) -> None:
         if self._last is not None and record.sequence <= self._last:

@@ -184,6 +184,15 @@ def test_a_file_that_is_no_kernel_log_is_down_and_read_once_there_is_one(node: A
     assert node.downs == {}
 
 
+def test_a_file_that_turns_out_to_be_none_is_down(node: Any) -> None:
+    node.scrape()
+    node.log.path.write_text("Nov 28 18:00:01 gpu-001 kernel: [12345.6] x\n" * 100)
+    end = time.monotonic() + 5
+    while node.scrape() and time.monotonic() < end:
+        time.sleep(0.005)
+    assert node.downs == {"kmsg": "no_kernel_log"}
+
+
 def test_a_device_that_is_no_kernel_log_is_down(node: Any) -> None:
     node.log.path = Path("/dev/null")
     assert node.scrape() == {}
