@@ -98,8 +98,9 @@ class HostFiles:
         self.mount("/", "ext4")
         self.mount("/dev/shm", "tmpfs")  # noqa: S108
         self.run("systemd", pid=1)
-        self.run("containerd")
-        self.run("slurmd")
+        self.run("kthreadd", pid=2, parent=0)
+        for name in ("containerd", "slurmd"):
+            self.serve(name)
 
     def write(self, tree: str, name: str, text: str) -> None:
         """Write a file; ``tree`` is ``sys`` or ``proc``."""
@@ -120,9 +121,17 @@ class HostFiles:
         self.write("proc", f"{pid}/stat", f"{pid} ({name[:15]}) {' '.join(fields)}")
         return pid
 
+    def serve(self, name: str, *, cgroup: str = "", uid: int = 0) -> int:
+        """Add a process that is root's and a unit of the system, unless these say otherwise; return its number."""
+        pid = self.run(name)
+        self.write("proc", f"{pid}/cgroup", f"0::{cgroup or f'/system.slice/{name}.service'}")
+        self.write("proc", f"{pid}/status", f"Name:\t{name}\nUid:\t{uid}\t{uid}\t{uid}\t{uid}")
+        return pid
+
     def end(self, pid: int) -> None:
         """Take a process away."""
-        (self.procfs / str(pid) / "stat").unlink()
+        for name in ("stat", "cgroup", "status"):
+            (self.procfs / str(pid) / name).unlink(missing_ok=True)
         if not any((self.procfs / str(pid)).iterdir()):
             (self.procfs / str(pid)).rmdir()
 

@@ -62,7 +62,7 @@ def _run(flags: argparse.Namespace, replaced: Mapping[str, Any]) -> int:
     if flags.confirm is not None and result.of("failed"):
         result = _confirmed(result, looker, flags.confirm)
     _say(result, flags)
-    return report.status(result, fail_open=flags.fail_open)
+    return report.status(result, fail_open=flags.fail_open, for_jobs=flags.reasons)
 
 
 def _say(look: Look, flags: argparse.Namespace) -> None:

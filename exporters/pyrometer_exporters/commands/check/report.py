@@ -12,12 +12,14 @@ OK, WARNING, CRITICAL, UNKNOWN = range(4)
 WORDS: Final = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
 
 
-def status(look: Look, *, fail_open: bool) -> int:
+def status(look: Look, *, fail_open: bool, for_jobs: bool = False) -> int:
     """Return the exit status: 2 a critical check failed, 1 another one, 3 none did but some could not be run, else 0.
 
-    ``fail_open``: a check that could not be run doesn't count.
+    ``fail_open``: a check that could not be run doesn't count. ``for_jobs``: what keeps no job away is no more than a
+    warning.
     """
-    if not look.healthy:
+    critical = any(result.keeps_jobs_away for result in look.results) if for_jobs else not look.healthy
+    if critical:
         return CRITICAL
     if look.of("failed"):
         return WARNING
@@ -45,18 +47,18 @@ def lines(look: Look, *, fail_open: bool) -> list[str]:
 def reasons(look: Look) -> str:
     """Return the answer for Slurm's scripts, one line: failed checks, else ``fit`` or ``unknown: <checks>``.
 
-    Critical checks that failed are ``<check>: <reason>``, separated by ``; ``.
+    Critical checks that failed are ``<check>: <reason>``, separated by ``; ``; not what rests on learned facts alone.
     """
-    critical = [result for result in look.of("failed") if result.severity == "critical"]
-    if critical:
-        return "; ".join(f"{result.check.name}: {result.verdict.reason.replace('; ', ', ')}" for result in critical)
+    away = [result for result in look.results if result.keeps_jobs_away]
+    if away:
+        return "; ".join(f"{result.check.name}: {result.verdict.reason.replace('; ', ', ')}" for result in away)
     blind = _blind(look)
     return f"unknown: {', '.join(result.check.name for result in blind)}" if blind else "fit"
 
 
 def _line(word: str, result: Result) -> str:
     text = f"{word} {result.check.name}: {result.verdict.reason}"
-    return f"{text}. Do: {result.check.action}" if result.verdict.state == "failed" else f"{text} (could not be run)"
+    return f"{text}. Do: {result.action}" if result.verdict.state == "failed" else f"{text} (could not be run)"
 
 
 def as_json(look: Look, *, fail_open: bool) -> str:
@@ -73,12 +75,12 @@ def as_json(look: Look, *, fail_open: bool) -> str:
 
 
 def _object(result: Result) -> Mapping[str, Any]:
-    action = {"action": result.check.action} if result.verdict.state == "failed" else {}
+    more = {"action": result.action, "learned": result.verdict.learned} if result.verdict.state == "failed" else {}
     return {
         "check": result.check.name,
         "state": result.verdict.state,
         "severity": result.severity,
         "reason": result.verdict.reason,
         "seconds": round(result.seconds, 4),
-        **action,
+        **more,
     }

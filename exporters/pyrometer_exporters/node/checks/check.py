@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+from pyrometer_exporters.node.checks.parts import Facts
 
 if TYPE_CHECKING:
     from pyrometer_exporters.node.checks.node import Node
@@ -29,20 +32,35 @@ class Verdict(NamedTuple):
     """The answer of a check.
 
     Attributes:
-        state: ``ok``; ``failed``; ``unknown``, it applies here and could not be run; ``absent``, it doesn't apply here.
+        state: ``ok``; ``failed``, with evidence of a loss; ``unknown``, it applies here and could not be looked at;
+            ``absent``, it doesn't apply here.
         reason: in words; empty for ``ok``.
-        facts: what a healthy node looks like by this check, to be expected of it from tomorrow on.
-        severity: where it is another than the check's; what the site has configured goes first.
+        facts: what this look saw, each kind as a whole: what stays for a day is expected of the node from then on. A
+            kind that is missing was not looked at.
+        severity: how bad it is, where that is not the check's own severity.
+        action: what to do, where that is not the check's own action.
+        learned: whether the only ground is what was learned of the node: that alerts, and keeps no job away.
     """
 
     state: State
     reason: str = ""
-    facts: Mapping[str, Any] = {}
+    facts: Facts = MappingProxyType({})
     severity: Severity | None = None
+    action: str = ""
+    learned: bool = False
 
 
-def ok(**facts: Any) -> Verdict:  # noqa: ANN401  whatever JSON can hold
-    """Return that the check passed; ``facts`` are what may be expected of this node from now on."""
+class Problem(NamedTuple):
+    """One thing that is wrong; the fields are those of :class:`Verdict`."""
+
+    reason: str
+    severity: Severity | None = None
+    action: str = ""
+    learned: bool = False
+
+
+def ok(**facts: Mapping[str, Any]) -> Verdict:
+    """Return that the check passed: it looked, and saw what it has to see."""
     return Verdict("ok", "", facts)
 
 
@@ -51,25 +69,40 @@ def failed(reason: str) -> Verdict:
     return Verdict("failed", reason)
 
 
-def unknown(reason: str, **facts: Any) -> Verdict:  # noqa: ANN401  whatever JSON can hold
-    """Return that the check applies to this node and could not be run; ``facts`` as in :func:`ok`."""
+def unknown(reason: str, **facts: Mapping[str, Any]) -> Verdict:
+    """Return that the check applies to this node and could not be looked at."""
     return Verdict("unknown", reason, facts)
 
 
-def absent(reason: str) -> Verdict:
+def absent(reason: str, **facts: Mapping[str, Any]) -> Verdict:
     """Return that the check doesn't apply to this node."""
-    return Verdict("absent", reason)
+    return Verdict("absent", reason, facts)
 
 
-def judged(problems: list[str], **facts: Any) -> Verdict:  # noqa: ANN401  whatever JSON can hold
-    """Return :func:`failed` with all problems in one line, else :func:`ok`."""
-    return failed(listed(problems)) if problems else ok(**facts)
+def judged(problems: Sequence[str | Problem], blind: Sequence[str] = (), **facts: Mapping[str, Any]) -> Verdict:
+    """Return one verdict of several parts.
+
+    Args:
+        problems: what is wrong, each part in its words.
+        blind: parts that could not be looked at, in words: without a problem they make the verdict unknown.
+        facts: see :class:`Verdict`.
+    """
+    parts = [problem if isinstance(problem, Problem) else Problem(problem) for problem in problems]
+    if not parts:
+        return unknown(listed(blind), **facts) if blind else ok(**facts)
+    severities = {part.severity for part in parts}
+    worst: Severity | None = "critical" if "critical" in severities else None if None in severities else "warning"
+    actions = dict.fromkeys(part.action for part in parts if part.severity in (worst, None))
+    return Verdict(
+        "failed", listed([part.reason for part in parts]), facts, worst, " ".join(filter(None, actions)),
+        all(part.learned for part in parts),
+    )  # fmt: skip
 
 
 MOST_LISTED: Final = 8
 
 
-def listed(parts: list[str]) -> str:
+def listed(parts: Sequence[str]) -> str:
     """Join parts with semicolons; beyond eight, say how many more there are.
 
     >>> listed([str(n) for n in range(10)])
@@ -90,7 +123,7 @@ class Check:
         anchor: whose practice in the field it is.
         action: what to do when it fails, an imperative sentence.
         run: answers it.
-        severity: ``critical`` if a job would fail or be slow on this node, else ``warning``.
+        severity: ``critical`` if a job would fail or be slow on this node, else ``warning``; a verdict may differ.
         worker: the process that it runs in.
         limits: its thresholds, which the configuration may change.
         enabled: whether it runs unless the configuration says otherwise.

@@ -45,8 +45,11 @@ class Settings:
     checks: tuple[Check, ...]
     """Those that are on."""
     severities: Mapping[str, str]
+    """Those that the file states."""
     limits: Mapping[str, Mapping[str, float]]
     expect: Mapping[str, Any] = field(default_factory=dict)
+    listed: frozenset[str] = frozenset()
+    """The checks that the file switches on, or gives settings."""
 
 
 def load(path: Path | None, node: str, checks: Sequence[Check]) -> Settings:
@@ -57,6 +60,7 @@ def load(path: Path | None, node: str, checks: Sequence[Check]) -> Settings:
     """
     enabled = {check.name: check.enabled for check in checks}
     severities: dict[str, str] = {}
+    listed: set[str] = set()
     limits = {check.name: dict(check.limits) for check in checks}
     expect: dict[str, Any] = {}
     general, classes = _read(path)
@@ -65,10 +69,12 @@ def load(path: Path | None, node: str, checks: Sequence[Check]) -> Settings:
         expect.update(_expectations(layer["expect"]) if "expect" in layer else {})
         for name, setting in (layer["checks"].fields(enabled) if "checks" in layer else {}).items():
             _apply(name, setting, enabled, severities, limits[name])
+            listed.add(name)
     for _, layer in classes:  # a mistake in a class of other nodes too: one file goes to all of them
         if not any(layer is applied for applied in wanted):
             _refuse_mistakes(layer, checks)
-    return Settings(tuple(check for check in checks if enabled[check.name]), severities, limits, expect)
+    on = tuple(check for check in checks if enabled[check.name])
+    return Settings(on, severities, limits, expect, frozenset(listed))
 
 
 _Layer = Mapping[str, "Setting"]
@@ -164,26 +170,60 @@ def _texts(name: str, setting: Setting) -> list[str]:
     return [_plain(name, item) for item in setting.items()]
 
 
-def _expected_switch(name: str, setting: Setting) -> bool:
-    return _switch(name, setting)
+def _parts(classes: Sequence[str] = ()) -> Callable[[str, Setting], Any]:
+    """Return a reader of ``8`` (a count), ``[mlx5_0, 0000:18:00.0]`` (these), or ``{compute: 8}`` (a count of each)."""
 
+    def read(name: str, setting: Setting) -> int | list[str] | dict[str, int]:
+        if isinstance(setting.value, list):
+            return _texts(name, setting)
+        if isinstance(setting.value, dict):
+            return {key: _count(f"{name}.{key}", value) for key, value in setting.fields(classes or None).items()}
+        return _count(name, setting)
+
+    return read
+
+
+def _of_each(read: Callable[[str, Setting], Any]) -> Callable[[str, Setting], Any]:
+    """Return a reader of one value for all, or of ``{compute: 400e9, mlx5_9: 100e9}``."""
+
+    def read_each(name: str, setting: Setting) -> Any:  # noqa: ANN401  what ``read`` returns, or a mapping of these
+        if isinstance(setting.value, dict):
+            return {key: read(f"{name}.{key}", value) for key, value in setting.fields().items()}
+        return read(name, setting)
+
+    return read_each
+
+
+COMPUTE, STORAGE, MANAGEMENT = "compute", "storage", "management"
+CLASSES = (COMPUTE, STORAGE, MANAGEMENT)
+"""What an RDMA port is for; :mod:`~pyrometer_exporters.node.checks.rdma` reads it from the machine."""
 
 EXPECTATIONS: Mapping[str, tuple[Callable[[str, Setting], Any], str]] = {
-    "gpus": (_count, "number of GPUs"),
+    "gpus": (_parts(), "GPUs: their number, or a list of PCI addresses or UUIDs"),
     "gpu_model": (_plain, "the GPUs' name, as nvidia-smi prints it"),
     "driver": (_plain, "version of NVIDIA's driver, or its beginning"),
     "vbios": (_plain, "version of the GPUs' firmware"),
+    "ecc": (_switch, "whether the GPUs' memory must have ECC on"),
     "nvlinks": (_count, "number of NVLinks that are up on each GPU"),
-    "hcas": (_count, "number of training links that are up: InfiniBand, or RoCE where there is no InfiniBand"),
-    "rate": (_number, "bits per second of each of them, such as 400e9"),
-    "firmware": (_plain, "version of the HCAs' firmware"),
+    "hcas": (
+        _parts(CLASSES),
+        "links that are up: a number of those for training, a list of names, PCI addresses or GUIDs, or {compute: 8}",
+    ),
+    "rate": (
+        _of_each(_number),
+        "bits per second of each link for training; or by class, name, PCI address or GUID: {compute: 400e9}",
+    ),
+    "firmware": (_of_each(_plain), "version of the training HCAs' firmware; or by board, class, name or PCI address"),
     "memory": (_number, "bytes of the host's memory, such as 2e12; 2 % less is accepted"),
     "cpus": (_count, "CPUs that are online"),
-    "nvmes": (_count, "NVMe disks"),
+    "nvmes": (
+        _parts(),
+        "NVMe disks: their number, a list of serial numbers or PCI addresses, or the number of each model",
+    ),
     "huge_pages": (_count, "huge pages of the default size"),
-    "mounts": (_texts, "network file systems that must be mounted, such as [/data, /home]"),
+    "mounts": (_texts, "file systems that must be mounted, such as [/data, /home]"),
     "services": (_texts, "programs that must be running, such as [slurmd, containerd]"),
-    "imex": (_expected_switch, "whether nvidia-imex must be running (NVL72)"),
+    "imex": (_switch, "whether nvidia-imex must be running (NVL72)"),
 }
 """Keys of ``expect``: how each is read, and what it means."""
 

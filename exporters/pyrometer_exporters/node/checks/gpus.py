@@ -41,6 +41,8 @@ class GpuFacts:
     uuid: str = ""
     model: str = ""
     vbios: str = ""
+    board: str = ""
+    """The part number of its board."""
     problem: str = ""
     """Why it can't be read; empty if it can."""
     fields: Mapping[Any, float] = field(default_factory=dict)
@@ -163,6 +165,7 @@ class DriverAsker:
             gpu.address = kernel_pci_id(nvml.pci_bus_id(handle))
             gpu.uuid, gpu.model = nvml.text(handle, "UUID"), nvml.text(handle, "Name")
             gpu.vbios = optional(lambda: nvml.text(handle, "VbiosVersion")) or ""
+            gpu.board = optional(lambda: nvml.text(handle, "BoardPartNumber")) or ""
             if self._takes(gpu):
                 self._read_state(gpu, handle)
         except PartError as error:

@@ -23,12 +23,22 @@ Runner = Callable[[Sequence[Check], Node], Mapping[str, Answer]]
 
 @dataclass(frozen=True)
 class Result:
-    """A check and its answer; ``severity`` is the configured one, else the answer's own, else the check's."""
+    """A check and its answer; ``severity`` is the configured one, else the verdict's, else the check's."""
 
     check: Check
     severity: str
     verdict: Verdict
     seconds: float
+
+    @property
+    def action(self) -> str:
+        """The step to take."""
+        return self.verdict.action or self.check.action
+
+    @property
+    def keeps_jobs_away(self) -> bool:
+        """True for a critical failure with other ground than what was learned."""
+        return self.verdict.state == "failed" and self.severity == "critical" and not self.verdict.learned
 
 
 @dataclass(frozen=True)
@@ -84,7 +94,7 @@ class Looker:
         """Run the checks.
 
         Args:
-            keep: write down what there is, to be expected from tomorrow on; for a look at all checks.
+            keep: write down what there is, to be expected from tomorrow on.
             only: names of checks; empty for all that are on.
             ignore: names of checks that don't run.
 
@@ -100,8 +110,9 @@ class Looker:
         node = self._node(settings, before)
         answers = self.run(checks, node)
         results = tuple(
-            Result(check, settings.severities.get(check.name) or answer.verdict.severity or check.severity, *answer)
-            for check, answer in ((check, answers[check.name]) for check in checks)
+            Result(check, settings.severities.get(check.name) or verdict.severity or check.severity, verdict, seconds)
+            for check in checks
+            for verdict, seconds in (answers[check.name],)
         )
         look = Look(node_name(), self.wall(), results)
         return replace(look, notes=self._keep(look, node, before)) if keep else look
@@ -109,13 +120,16 @@ class Looker:
     def _node(self, settings: Settings, before: kept.Kept) -> Node:
         expected = Expected(settings.expect, before.learned)
         earlier = {STUCK: before.stuck} if self.state is not None else {}
-        return Node(self.paths, expected, settings.limits, earlier, self.ask_gpus, wall=self.wall, **self.replaced)
+        return Node(
+            self.paths, expected, settings.limits, settings.listed, earlier, self.ask_gpus, wall=self.wall,
+            **self.replaced,
+        )  # fmt: skip
 
     def _keep(self, look: Look, node: Node, before: kept.Kept) -> tuple[str, ...]:
-        facts = {key: value for result in look.results for key, value in result.verdict.facts.items()}
+        facts = {kind: parts for result in look.results for kind, parts in result.verdict.facts.items()}
         try:
             stuck = stuck_since(node, look.at)
-            kept.save(self.state, before.after(facts, healthy=look.healthy, stuck=stuck, now=look.at))
+            kept.save(self.state, before.after(facts, stuck=stuck, now=look.at, uptime=node.boottime()))
         except OSError as error:
             return (f"the node's hardware could not be saved: {error}",)
         return ()

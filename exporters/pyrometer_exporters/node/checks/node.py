@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar, cast
 
-from pyrometer_exporters.node.checks.processes import Process, read_processes
+from pyrometer_exporters.node.checks.parts import Facts
+from pyrometer_exporters.node.checks.processes import KTHREADD, Process, read_processes
+
+T = TypeVar("T")
+
+# Names of products in the firmware of machines without an instruction that says it, such as Arm's.
+_VIRTUAL = r"(?i)virtual|KVM|QEMU|HVM domU|Google Compute Engine|OpenStack|VMware|Alibaba Cloud ECS"
 
 
 class Gpus(Protocol):
@@ -23,6 +30,11 @@ class Gpus(Protocol):
 
 class StatFs(Protocol):
     """The part of ``os.statvfs_result`` that is used."""
+
+    @property
+    def f_frsize(self) -> int:
+        """The bytes of a block."""
+        ...
 
     @property
     def f_blocks(self) -> int:
@@ -61,19 +73,19 @@ class Paths:
 
 
 class Expected:
-    """The expectations of a node: stated in the configuration, or else learned from its last healthy day."""
+    """The expectations of a node: stated in the configuration, and learned from what it had for a day."""
 
-    def __init__(self, stated: Mapping[str, Any], learned: Mapping[str, Any]) -> None:
+    def __init__(self, stated: Mapping[str, Any], learned: Facts) -> None:
         self.stated = stated
-        self.learned = learned
+        self._learned = learned
 
-    def get(self, key: str) -> Any:  # noqa: ANN401  its type is the key's, see config.py and the facts of each check
-        """Return what is stated, else what was learned, else None."""
-        return self.stated.get(key, self.learned.get(key))
+    def get(self, key: str) -> Any:  # noqa: ANN401  its type is the key's, see config.py
+        """Return what is stated, else None."""
+        return self.stated.get(key)
 
-    def how(self, key: str) -> str:
-        """Return in words where an expectation comes from."""
-        return "stated" if key in self.stated else "on its last healthy day"
+    def learned(self, kind: str) -> Mapping[str, Any]:
+        """Return the learned parts of a kind, by identity."""
+        return self._learned.get(kind, {})
 
 
 def kernel_clock_state() -> int | None:
@@ -93,6 +105,7 @@ class Node:
         paths: where its files are.
         expected: what it should have.
         limits: thresholds by check.
+        listed: the checks that the configuration lists under ``checks``: somebody cares for what they ask.
         earlier: what the look before this one kept.
         ask_gpus: asks the driver.
         statvfs: asks a file system; may hang.
@@ -104,12 +117,20 @@ class Node:
     paths: Paths
     expected: Expected
     limits: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    listed: Collection[str] = ()
     earlier: Mapping[str, Any] = field(default_factory=dict)
     ask_gpus: Gpus | None = None
     statvfs: Callable[[str], StatFs] = os.statvfs
     boottime: Callable[[], float] = lambda: time.clock_gettime(time.CLOCK_BOOTTIME)
     wall: Callable[[], float] = time.time
     clock_state: Callable[[], int | None] = kernel_clock_state
+    _read: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def once(self, key: str, read: Callable[[], T]) -> T:
+        """Return what ``read`` returned at the first call with this key: several checks of a look need it."""
+        if key not in self._read:
+            self._read[key] = read()
+        return cast("T", self._read[key])
 
     def limit(self, check: str, name: str) -> float:
         """Return a threshold of a check."""
@@ -141,6 +162,28 @@ class Node:
     def processes(self) -> tuple[Process, ...]:
         """All processes of the node, listed once."""
         return read_processes(self.paths.procfs)
+
+    @cached_property
+    def sees_processes(self) -> bool:
+        """True if these are the host's: a container's own are not, and some mounts of ``/proc`` hide other users'."""
+        if any(process.pid == KTHREADD and process.is_of_kernel for process in self.processes):
+            return True
+        return not os.path.lexists(self.paths.procfs / "self/ns/pid")  # a copy of some files, as in a test
+
+    @cached_property
+    def sees_hardware(self) -> bool:
+        """True if there is a sysfs to look at."""
+        return (self.paths.sysfs / "bus/pci/devices").is_dir() or (self.paths.sysfs / "class").is_dir()
+
+    @cached_property
+    def is_virtual(self) -> bool:
+        """True for a virtual machine, whose disks and memory come and go with its host's whim."""
+        text = self.text(self.paths.procfs / "cpuinfo") or ""
+        flags = re.search(r"^(?:flags|Features)\s*:.*$", text, re.MULTILINE)
+        if flags is not None and "hypervisor" in flags[0].split():
+            return True
+        name = self.text(self.paths.sysfs / "class/dmi/id/product_name") or ""
+        return re.search(_VIRTUAL, name) is not None
 
     @cached_property
     def gpus(self) -> Any:  # noqa: ANN401  see Gpus

@@ -197,7 +197,7 @@ def _work(checks: Sequence[Check], node: Node, pipe: int) -> None:
         for check in checks:
             _call_oneself(_child_name(check.name))
             verdict, seconds = answer_of(check, node)
-            line = json.dumps([verdict, round(seconds, 4)])
+            line = json.dumps([verdict._replace(facts=dict(verdict.facts)), round(seconds, 4)])
             _write(pipe, f"{line}\n".encode())
     finally:
         os._exit(0)

@@ -156,7 +156,7 @@ class NicCollector:
             items.append(columns_of(device_rows(device)))
             if memory_of_device is not None:
                 items.append(self._counters.of(device.name, "", 0, device.counts, memory_of_device.widening))
-            gpu = self._gpus.nearest(device.pci.path)
+            gpu = "" if device.pci.by_usb else self._gpus.nearest(device.pci.path)
             for port, memory in ports:
                 peers_up = (device.name, port.port) in expected
                 items += (

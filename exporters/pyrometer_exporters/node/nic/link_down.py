@@ -5,8 +5,8 @@ are down at the moment of a read. All of them report the same events, so the lar
 reads counts, never their sum.
 
 Not every loss is a fault. A boot, a driver reload and an administrator take links down on purpose, and the link of a
-virtual function comes and goes with whoever uses it: such losses are counted separately, by cause. After any of these,
-losses count again from the first read that finds the link up.
+virtual function comes and goes with whoever uses it, that of a BMC's USB network with the BMC: such losses are counted
+separately, by cause. After any of these, losses count again from the first read that finds the link up.
 
 Until then, and for SETTLING_SECONDS after, the port *settles*: what it shows is no evidence of a fault, and every rule
 leaves it out. A link that is still down after LONGEST_SETTLING_SECONDS has settled as well: then it should be up.
@@ -22,8 +22,9 @@ from pyrometer_exporters.node.nic.counters import Counter
 
 # Why a loss doesn't count. NEW: the port was never seen up.
 BOOT, RELOAD, ADMIN, NEW = "boot", "driver_reload", "admin", "never_up"
-# Only of ports of which it is true.
-VIRTUAL = "virtual_function"
+# Only of ports of which it is true: nobody has to miss their link.
+VIRTUAL, USB, NO_HARDWARE = "virtual_function", "usb", "no_hardware"
+NOBODYS = (VIRTUAL, USB, NO_HARDWARE)
 CAUSES = (BOOT, RELOAD, ADMIN, NEW)
 # Why counters restarted.
 WRAP, CLEARED, REBOOT = "wrap", "cleared", "reboot"
@@ -90,7 +91,7 @@ class PortObservation(NamedTuple):
         sources: raw counts by source. None: the source exists but couldn't be read; missing: it has no evidence.
         booting: whether the node booted so recently that its links may still go up and down.
         reason: why the link is down, where known; empty while it is up.
-        virtual: whether the port is a virtual function's.
+        nobodys: why nobody has to miss its link, one of NOBODYS; empty for all other ports.
     """
 
     boot: str
@@ -101,7 +102,7 @@ class PortObservation(NamedTuple):
     sources: Mapping[str, int | None]
     booting: bool = False
     reason: str = ""
-    virtual: bool = False
+    nobodys: str = ""
 
 
 @dataclass
@@ -176,7 +177,7 @@ class PortMemory:
 
     def update_settling(self, seen: PortObservation, now: float) -> None:
         """Update :attr:`settling` at the wall time ``now``, after :meth:`advance`."""
-        cause = VIRTUAL if seen.virtual else BOOT if seen.booting else self.unarmed
+        cause = seen.nobodys or (BOOT if seen.booting else self.unarmed)
         if self.disturbed_at is None and not self.disturbance:  # the first read
             self.disturbance, self.disturbed_at = cause or NEW, now
         if not cause:
@@ -185,7 +186,7 @@ class PortMemory:
         self._undisturbed_since = None
         if cause != self.disturbance or self.disturbed_at is None or now < self.disturbed_at:
             self.disturbance, self.disturbed_at = cause, now
-        over = cause != VIRTUAL and now - self.disturbed_at >= LONGEST_SETTLING_SECONDS
+        over = cause not in NOBODYS and now - self.disturbed_at >= LONGEST_SETTLING_SECONDS
         if seen.admin_down:
             self.disturbed_at = None  # it begins when the port is switched on again
         self.settling = "" if over else cause
@@ -240,7 +241,7 @@ class PortMemory:
 
     def _judge(self, seen: PortObservation, lost: int) -> int:
         """Return how many of the losses count; add the others to their cause."""
-        cause = VIRTUAL if seen.virtual else BOOT if seen.booting else self.unarmed
+        cause = seen.nobodys or (BOOT if seen.booting else self.unarmed)
         if cause:
             self._count(self.ignored, cause, lost)
             return 0

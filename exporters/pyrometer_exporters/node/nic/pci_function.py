@@ -6,10 +6,13 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 
 from pyrometer_exporters.node.nic.parse import pci_address
 from pyrometer_exporters.node.nic.sysfs import Folder, small_text
+
+_USB = re.compile(r"/usb\d+/")
 
 
 @dataclass(frozen=True)
@@ -18,6 +21,8 @@ class PciFunction:
 
     ``path`` is its real path in sysfs, ``numa_node`` the kernel's number of its node; all are empty where unknown.
     ``virtual``: it is a virtual function (SR-IOV), which pods and virtual machines take and give back.
+    ``by_usb``: the device sits on a USB bus behind the function, as the network of a BMC does. ``soft``: it has no
+    hardware at all, as soft-RoCE (rxe, siw) hasn't: the kernel keeps it in ``devices/virtual``.
     """
 
     address: str
@@ -25,6 +30,8 @@ class PciFunction:
     path: str = ""
     numa_node: str = ""
     virtual: bool = False
+    by_usb: bool = False
+    soft: bool = False
 
 
 class PciFunctionReader:
@@ -42,8 +49,10 @@ class PciFunctionReader:
             driver, numa_node = _link_name(f"{device}/driver"), small_text(f"{path}/numa_node")
             virtual = bool(path) and os.path.lexists(f"{path}/physfn")
             self._function = PciFunction(
-                pci_address(path), driver, path, numa_node if numa_node.isdecimal() else "", virtual
-            )
+                pci_address(path), driver, path, numa_node if numa_node.isdecimal() else "", virtual,
+                by_usb=_USB.search(path) is not None,
+                soft=not path and "/devices/virtual/" in os.path.realpath(folder.path),
+            )  # fmt: skip
             self._inode = folder.inode
         return self._function
 

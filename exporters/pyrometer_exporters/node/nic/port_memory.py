@@ -7,7 +7,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from pyrometer_exporters.node.nic.link_down import LONGEST_SETTLING_SECONDS, PortMemory, PortObservation
+from pyrometer_exporters.node.nic.link_down import (
+    LONGEST_SETTLING_SECONDS,
+    NO_HARDWARE,
+    USB,
+    VIRTUAL,
+    PortMemory,
+    PortObservation,
+)
 from pyrometer_exporters.node.nic.readings import DeviceReading, PortReading
 from pyrometer_exporters.node.nic.state import PortStateFile
 from pyrometer_exporters.node.nic.sysfs import small_text
@@ -106,20 +113,35 @@ class PortMemories:
 def _update(memory: PortMemory, device: DeviceReading, port: PortReading, boot: Boot, now: float) -> None:
     if device.link_is_constant:
         memory.renew(boot.id, device.inode, port.ifindex)
+        memory.ever_active = memory.ever_active or port.active is True
+        _remember_device(memory, device, port)
         return
     observation = PortObservation(
         boot.id, device.inode, port.ifindex, port.active, port.admin_down, port.down_sources,
-        boot.under_way, port.down_reason, device.pci.virtual,
+        boot.under_way, port.down_reason, _nobodys(device),
     )  # fmt: skip
     memory.advance(observation, now)
     memory.update_settling(observation, now)
-    # An interface can leave for another namespace at any time, a device without hardware (Soft-RoCE) with a command:
-    # only RDMA devices on the bus are missed.
-    missed = memory.ever_active and bool(port.port and device.pci.address) and not device.pci.virtual
+    _remember_device(memory, device, port)
+    memory.rate_max = max(memory.rate_max, port.rate or 0)
+
+
+def _nobodys(device: DeviceReading) -> str:
+    """Return why nobody has to miss this device's link; empty for most devices."""
+    pci = device.pci
+    return VIRTUAL if pci.virtual else USB if pci.by_usb else NO_HARDWARE if pci.soft else ""
+
+
+def _remember_device(memory: PortMemory, device: DeviceReading, port: PortReading) -> None:
+    """Remember what is missed if it goes.
+
+    An interface can leave for another namespace at any time, a device without hardware (soft-RoCE) with a command: only
+    RDMA devices on the bus are missed.
+    """
+    missed = memory.ever_active and bool(port.port and device.pci.address) and not _nobodys(device)
     memory.device, memory.pci_bus_id, memory.driver = (
         (device.name, device.pci.address, device.pci.driver) if missed else ("", "", "")
     )
-    memory.rate_max = max(memory.rate_max, port.rate or 0)
 
 
 def _seconds(uptime: str) -> float:

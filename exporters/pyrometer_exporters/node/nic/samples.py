@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from pyrometer_exporters.framework.metrics import Columns, Family, Row, columns_of
 from pyrometer_exporters.node.nic import families
-from pyrometer_exporters.node.nic.link_down import CAUSES, CLEARED, REBOOT, RELOAD, VIRTUAL, WRAP, PortMemory, Widening
+from pyrometer_exporters.node.nic.link_down import CAUSES, CLEARED, NOBODYS, REBOOT, RELOAD, WRAP, PortMemory, Widening
 from pyrometer_exporters.node.nic.pcie import SPEED, SPEED_MAX, WIDTH, WIDTH_MAX
 from pyrometer_exporters.node.nic.readings import Counts, DeviceReading, PortReading
 from pyrometer_exporters.node.nic.temperatures import CELSIUS, CRITICAL_CELSIUS
@@ -103,7 +103,7 @@ def _counter_rows(at: tuple[str, str], counts: Counts, widening: Widening) -> It
 def _link_rows(at: tuple[str, str], port: PortReading, memory: PortMemory, *, peers_up: bool) -> Iterator[Row]:
     if port.active is not None:
         yield families.LINK_UP, at, port.active
-    expected = (memory.ever_active or peers_up) and not port.admin_down and memory.settling != VIRTUAL
+    expected = (memory.ever_active or peers_up) and not port.admin_down and memory.settling not in NOBODYS
     yield families.EXPECTED_UP, at, expected
     if port.rate:
         yield families.LINK_RATE, at, port.rate

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import subprocess
 import sys
@@ -30,7 +31,8 @@ def command(node: Any, capsys: pytest.CaptureFixture[str]) -> Command:
     """Run the command on the node; its status and what it printed."""
 
     def run(*more: str) -> tuple[int, str]:
-        status = main(flags(node, *more), {"statvfs": node.files.disks.statvfs, "clock_state": lambda: 0})
+        replaced = {"statvfs": node.files.disks.statvfs, "clock_state": lambda: 0, "boottime": node.boottime}
+        status = main(flags(node, *more), replaced)
         return status, capsys.readouterr().out
 
     node.look(keep=True)
@@ -57,14 +59,14 @@ def test_a_failure_is_a_line_with_what_to_do(command: Command, node: Any) -> Non
     assert status == 2
     assert out == (
         "CRITICAL hca_links: 7 of 8 links are up: mlx5_3/1 DOWN, Polling. "
-        "Do: Down and Polling: reseat or replace cable and transceiver, both ends. Disabled: enable the port.\n"
+        "Do: Reseat or replace cable and transceiver, both ends.\n"
     )
 
 
 def test_a_warning_is_status_1(command: Command, node: Any) -> None:
-    node.files.write("proc", "sys/kernel/numa_balancing", "1")
+    node.gpus[3].set(persistence=0)
     status, out = command()
-    assert (status, out.split(":")[0]) == (1, "WARNING numa_balancing")
+    assert (status, out.split(":")[0]) == (1, "WARNING gpu_persistence")
 
 
 def test_the_configuration_says_how_bad_it_is(command: Command, node: Any) -> None:
@@ -77,10 +79,11 @@ def test_the_configuration_says_how_bad_it_is(command: Command, node: Any) -> No
 
 @pytest.mark.parametrize(("policy", "expected"), [((), 3), (("--fail-closed",), 3), (("--fail-open",), 0)])
 def test_what_could_not_be_run(command: Command, node: Any, policy: tuple[str, ...], expected: int) -> None:
-    node.config.write_text("")  # nothing stated, nothing learned: are all cables there?
-    status, out = command(*policy)
+    node.files.mount("/data", "nfs4")
+    node.files.disks.errors["/data"] = errno.EACCES
+    status, out = command("--only=network_mounts", *policy)
     assert status == expected
-    assert "UNKNOWN hca_links: `hcas` is not configured" in out
+    assert "UNKNOWN network_mounts: /data: Permission denied" in out
 
 
 def test_json_has_every_check(command: Command, node: Any) -> None:
@@ -98,13 +101,26 @@ def test_json_has_every_check(command: Command, node: Any) -> None:
 
 
 def test_reasons_are_what_keeps_a_job_away(command: Command, node: Any) -> None:
-    node.files.write("proc", "sys/kernel/numa_balancing", "1")
+    node.gpus[3].set(persistence=0)
     assert command("--reasons") == (1, "fit\n")
     node.gpus[3].lose()
     status, out = command("--reasons")
     assert status == 2
     assert out.startswith("gpu_answers: GPU 3 does not answer: gpu_is_lost")
     assert out.count("\n") == 1
+
+
+def test_what_was_only_learned_is_critical_and_keeps_no_job_away(command: Command, node: Any) -> None:
+    node.config.write_text("")
+    node.learn()
+    node.tree.lose("mlx5_3")
+    assert command("--only=hca_count")[0] == 2
+    assert command("--only=hca_count", "--reasons") == (1, "fit\n")
+
+
+def test_a_healthy_node_of_which_nothing_is_stated_is_fit(command: Command, node: Any) -> None:
+    node.config.write_text("")
+    assert command()[0] == 0
 
 
 def test_checks_are_chosen_and_left_out(command: Command, node: Any) -> None:
@@ -131,10 +147,10 @@ def test_a_failure_that_lasts_is_confirmed(command: Command, node: Any) -> None:
 def test_forgetting_accepts_what_is_there_now(command: Command, node: Any) -> None:
     node.config.write_text("")
     node.learn()
-    node.tree.nic("mlx5_3").down()
+    node.tree.lose("mlx5_3")
     assert command()[0] == 2
     assert command("--forget")[0] == 0
-    assert "hca_links" not in {result.check.name for result in node.look().of("failed")}
+    assert "hca_count" not in {result.check.name for result in node.look().of("failed")}
 
 
 def test_released_gpus_are_left_alone(command: Command, node: Any) -> None:
@@ -171,7 +187,7 @@ def test_a_mistake_is_one_line_and_status_2_with_nothing_on_standard_output(
 
 def test_all_checks_can_be_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--list"]) == 0
-    assert "hca_links              critical all links for training are up" in capsys.readouterr().out
+    assert "hca_links              critical as many links are up as `hcas` states" in capsys.readouterr().out
 
 
 def test_a_hung_mount_a_hung_gpu_and_a_full_disk_are_all_named_within_the_deadline(node: Any) -> None:

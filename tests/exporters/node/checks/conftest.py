@@ -28,7 +28,7 @@ class Now:
     """The time, in seconds since the epoch."""
 
     def __init__(self) -> None:
-        self.seconds = time.time()
+        self.seconds = self.began = time.time()
 
     def __call__(self) -> float:
         return self.seconds
@@ -53,10 +53,16 @@ class Node:
         self.paths = Paths(self.tree.sysfs, self.tree.procfs, Path("/"), self.log.path)
         self.looker = Looker(
             self.paths, self.config, self.state, DriverAsker(patience=0.5), run=run_here, wall=self.now,
-            replaced={"statvfs": self.files.disks.statvfs, "clock_state": lambda: self.clock_state},
+            replaced={
+                "statvfs": self.files.disks.statvfs, "clock_state": lambda: self.clock_state, "boottime": self.boottime,
+            },
         )  # fmt: skip
         for port in self.root_ports:
             self.write_acs(port, 0x0)
+
+    def boottime(self) -> float:
+        """Return the seconds since the boot, which go on as the time does."""
+        return time.clock_gettime(time.CLOCK_BOOTTIME) + self.now.seconds - self.now.began
 
     @property
     def root_ports(self) -> list[Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import sys
 import time
@@ -69,11 +70,12 @@ def test_it_serves_what_the_checks_say(node: Any, tmp_path: Path, golden: Callab
 
 
 def test_what_could_not_be_run_is_absent_with_its_reason(node: Any, tmp_path: Path) -> None:
-    look = node.look("hca_links", stated="")
+    node.files.mount("/data", "nfs4")
+    node.files.disks.errors["/data"] = errno.EACCES
+    look = node.look("network_mounts", stated="")
     made = ChecksCollector(context(tmp_path), lambda: json.loads(as_json(look, fail_open=False)))
     made.look()
-    (reason,) = collected(made)
-    assert reason.startswith("pyrometer_check_reason_info hca_links `hcas` is not configured")
+    assert collected(made) == ["pyrometer_check_reason_info network_mounts /data: Permission denied 1"]
 
 
 def test_a_look_that_fails_takes_the_old_answers_away(tmp_path: Path) -> None:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
 from functools import partial, wraps
+from typing import Any, Final
 
-from pyrometer_exporters.node.checks.check import Check, Verdict, absent, failed, judged, ok, unknown
+from pyrometer_exporters.node.checks.check import Check, Problem, Verdict, absent, failed, judged, ok, unknown
 from pyrometer_exporters.node.checks.gpus import HUNG, RECOVERY_ACTION, GpuFacts, GpuView
 from pyrometer_exporters.node.checks.node import Node
+from pyrometer_exporters.node.checks.parts import Part, described, lost
 from pyrometer_exporters.node.gpu.driver_versions import differ, kernel_module_version
 
 gpu_check = partial(Check, worker="gpus")
 """Define a check that asks the driver."""
 
+EARLIER: Final = "on its last healthy day"
 _ACTIONS = {
     1: "a GPU reset",
     2: "a reboot of the node",
@@ -22,12 +27,18 @@ _ACTIONS = {
     6: "a bus reset",
     7: "a reboot of the system",
 }
+# NVML's reasons (:class:`Code`) by which this process can't ask: they say nothing about the GPU or the driver.
+_CANNOT_ASK = ("no_driver", "no_permission", "library_not_found", "function_not_found", "out_of_memory")
+# And those by which the driver itself says that a GPU is out of service.
+_OUT_OF_SERVICE = ("gpu_is_lost", "reset_required", "timeout", HUNG)
+_BUSY_PERCENT: Final = 50
+"""Below it a link may rightly be slow to save power: a desktop alone keeps a GPU busy for some percent of the time."""
 
 
 def has_gpus(node: Node) -> bool:
-    """Return whether this node has GPUs or should have some."""
+    """Return whether this node has GPUs that the NVIDIA driver should have."""
     view: GpuView = node.gpus
-    return bool(view.on_bus or view.gpus or node.expected.get("gpus"))
+    return bool(view.on_bus or view.gpus or node.expected.get("gpus") or node.expected.learned("gpus"))
 
 
 def over_driver(judge: Callable[[Node, GpuView], Verdict]) -> Callable[[Node], Verdict]:
@@ -60,8 +71,33 @@ def name_of(gpu: GpuFacts) -> str:
     return f"GPU {gpu.index} ({gpu.address})" if gpu.address else f"GPU {gpu.index}"
 
 
-def _driver(_node: Node, view: GpuView) -> Verdict:
-    return failed(view.problem) if view.problem else ok()
+def identity(gpu: GpuFacts) -> str:
+    """Return what a GPU is known by: its UUID, else its address."""
+    return gpu.uuid or f"pci:{gpu.address}"
+
+
+def usual(values: Sequence[Any]) -> Any:  # noqa: ANN401  the type of the values
+    """Return the value that more than half of them are; None where none is."""
+    value, times = Counter(values).most_common(1)[0]
+    return value if 2 * times > len(values) else None
+
+
+def _driver(node: Node, view: GpuView) -> Verdict:
+    if not view.problem:
+        return ok()
+    reason = view.problem.partition(":")[0]
+    loaded = (node.paths.sysfs / "module/nvidia").exists() or bool(kernel_module_version(node.paths.procfs))
+    if reason in _CANNOT_ASK and (loaded or not _are_expected(node) or not node.sees_hardware):
+        return unknown(view.problem)
+    if loaded or _are_expected(node):
+        return failed(view.problem)
+    return unknown(
+        f"{view.problem}: NVIDIA GPUs are on the bus, and nothing says that they should be used: state `gpus`"
+    )
+
+
+def _are_expected(node: Node) -> bool:
+    return bool(node.expected.get("gpus") or node.expected.learned("gpus"))
 
 
 def _version(node: Node, view: GpuView) -> Verdict:
@@ -77,56 +113,127 @@ def _version(node: Node, view: GpuView) -> Verdict:
     return judged(problems)
 
 
+def _part(gpu: GpuFacts) -> dict[str, str]:
+    return {"name": f"GPU {gpu.index}", "address": gpu.address, "uuid": gpu.uuid, "model": gpu.model}
+
+
 def _count(node: Node, view: GpuView) -> Verdict:
+    wanted, learned = node.expected.get("gpus"), node.expected.learned("gpus")
     if view.problem:
-        return unknown(view.problem)
-    wanted, have, on_bus = node.expected.get("gpus"), len(view.gpus), view.on_bus
-    problems = []
-    if wanted is not None and have < wanted:
-        problems.append(f"{have} of {wanted} GPUs ({node.expected.how('gpus')})")
-    missing = sorted(set(on_bus or ()) - {gpu.address for gpu in view.gpus})
-    if on_bus is not None and have < len(on_bus) and all(gpu.address for gpu in view.gpus):
-        problems.append(f"on the bus, but not in the driver's list: {', '.join(missing)}")
-    return judged(problems, gpus=have)
+        # The bus can be seen without the driver.
+        short = isinstance(wanted, int) and view.on_bus is not None and len(view.on_bus) < wanted
+        return (
+            failed(f"{len(view.on_bus or ())} of {wanted} GPUs (stated) are on the bus")
+            if short
+            else unknown(view.problem)
+        )
+    named = [gpu for gpu in view.gpus if gpu.address]
+    have = len(view.gpus)
+    facts: dict[str, Any] = {}
+    if len(named) == have:
+        facts["gpus"] = {identity(gpu): _part(gpu) for gpu in view.gpus}
+    gone = lost(learned, facts["gpus"]) if facts else []
+    names = [f"{described(part, 'uuid')} is missing ({EARLIER})" for part in gone]
+    unlisted = _unlisted(node, view)
+    problems: list[str | Problem] = []
+    if isinstance(wanted, list):
+        known = {name for gpu in view.gpus for name in (gpu.address, gpu.uuid)}
+        problems += [
+            f"{name} is missing (stated)" for name in wanted if name not in known and name.lower() not in known
+        ]
+    elif isinstance(wanted, dict):
+        models = Counter(gpu.model for gpu in view.gpus)
+        problems += [f"{models[m]} of {n} {m} (stated)" for m, n in wanted.items() if models[m] < n]
+    elif wanted is not None:
+        problems += [f"{have} of {wanted} GPUs (stated)"] if have < wanted else []
+    if unlisted:
+        problems.append(f"on the bus, but not in the driver's list: {', '.join(unlisted)}")
+    told = {part.get("address") for part in gone if part.get("address") in unlisted}
+    for part, name in zip(gone, names, strict=True):
+        if part.get("address") not in told and (problems or wanted is None):
+            problems.append(Problem(name, learned=True))
+    return judged(problems, **facts)
+
+
+def _unlisted(node: Node, view: GpuView) -> list[str]:
+    """Return the GPUs on the bus that the driver should list: of the kind of those that it lists, or once listed.
+
+    Another kind may be a display's, too old for this driver; in a container the driver lists those that it was given.
+    """
+    if view.on_bus is None or len(view.gpus) >= len(view.on_bus) or not all(gpu.address for gpu in view.gpus):
+        return []
+    if os.environ.get("NVIDIA_VISIBLE_DEVICES", "all") != "all":
+        return []
+    listed = {gpu.address for gpu in view.gpus}
+    bus = node.paths.sysfs / "bus/pci/devices"
+    kinds = {node.text(bus / address / "device") for address in listed}
+    before = {part.get("address") for part in node.expected.learned("gpus").values()}
+    return sorted(
+        address for address in set(view.on_bus) - listed
+        if (node.text(bus / address / "device") in kinds or address in before) and _is_ours(node, address)
+    )  # fmt: skip
+
+
+def _is_ours(node: Node, address: str) -> bool:
+    """Return whether no other driver has a GPU: nouveau's is no loss."""
+    link = node.paths.sysfs / "bus/pci/devices" / address / "driver"
+    return not link.exists() or os.path.realpath(link).rpartition("/")[2] == "nvidia"
 
 
 def _order(node: Node, gpus: list[GpuFacts]) -> Verdict:
     view: GpuView = node.gpus
-    order = [gpu.address for gpu in view.gpus]
-    if not all(order) or len(gpus) < len(view.gpus):
+    if not all(gpu.address for gpu in view.gpus) or len(gpus) < len(view.gpus):
         return unknown("not all GPUs answer")
-    before = node.expected.learned.get("gpu_order")
-    if before and len(before) == len(order) and order != before:
-        moved = [
-            f"GPU {index} is {now}, was {then}"
-            for index, (now, then) in enumerate(zip(order, before, strict=True))
-            if now != then
-        ]
-        return judged(moved)
-    return ok(gpu_order=order)
+    learned: dict[str, Part] = dict(node.expected.learned("gpus"))
+    if set(learned) != {identity(gpu) for gpu in gpus}:  # parts that came or went move the others' numbers
+        return ok()
+    moved = [
+        f"{gpu.uuid} is GPU {gpu.index}, was {before}"
+        for gpu in gpus
+        if (before := learned[identity(gpu)].get("name")) != f"GPU {gpu.index}"
+    ]
+    return judged([Problem(text, learned=True) for text in moved])
 
 
 def _answers(_node: Node, view: GpuView) -> Verdict:
     if view.problem:
         return unknown(view.problem)
-    problems = [
-        f"{name_of(gpu)} does not answer: " + ("it hangs" if gpu.problem == HUNG else gpu.problem)
-        for gpu in view.gpus
-        if gpu.problem
-    ]
-    return judged(problems)
+    problems, blind = [], []
+    for gpu in view.gpus:
+        reason = gpu.problem.partition(":")[0]
+        text = f"{name_of(gpu)} does not answer: " + ("it hangs" if gpu.problem == HUNG else gpu.problem)
+        if reason in _OUT_OF_SERVICE or (gpu.problem and reason not in _CANNOT_ASK and view.answering):
+            problems.append(text)
+        elif gpu.problem:
+            blind.append(text)
+    return judged(problems, blind) if view.gpus else unknown("the driver lists no GPU")
 
 
 def _recovery(_node: Node, gpus: list[GpuFacts]) -> Verdict:
     actions = [(gpu, int(gpu.fields[RECOVERY_ACTION])) for gpu in gpus if RECOVERY_ACTION in gpu.fields]
     if not actions:
         return absent("the driver doesn't report it (570 and newer do)")
-    return judged([f"{name_of(gpu)} needs {_ACTIONS.get(action, action)}" for gpu, action in actions if action])
+    return judged(
+        [f"{name_of(gpu)} needs {_ACTIONS[action]}" for gpu, action in actions if action in _ACTIONS],
+        [
+            f"{name_of(gpu)} asks for the unknown action {action}"
+            for gpu, action in actions
+            if action not in {0, *_ACTIONS}
+        ],
+    )
 
 
 def _model(node: Node, gpus: list[GpuFacts]) -> Verdict:
-    wanted = node.expected.get("gpu_model") or _usual([gpu.model for gpu in gpus])
-    return judged([f"{name_of(gpu)} is a {gpu.model}, not a {wanted}" for gpu in gpus if gpu.model != wanted])
+    wanted, learned = node.expected.get("gpu_model"), node.expected.learned("gpus")
+    slots = {part.get("address"): part.get("model") for part in learned.values()}
+    problems = []
+    for gpu in gpus:
+        before = slots.get(gpu.address) or gpu.model
+        if wanted and gpu.model != wanted:
+            problems.append(Problem(f"{name_of(gpu)} is a {gpu.model}, not a {wanted}"))
+        elif not wanted and gpu.model != before:
+            problems.append(Problem(f"{name_of(gpu)} is a {gpu.model}, and was a {before}", learned=True))
+    return judged(problems)
 
 
 def _vbios(node: Node, gpus: list[GpuFacts]) -> Verdict:
@@ -135,40 +242,50 @@ def _vbios(node: Node, gpus: list[GpuFacts]) -> Verdict:
         return absent("the boards don't report it")
     problems = []
     for gpu in reporting:
-        peers = [other.vbios for other in reporting if other.model == gpu.model]
-        wanted = node.expected.get("vbios") or _usual(peers)
+        # Boards of two makers have rightly two.
+        peers = [other.vbios for other in reporting if (other.model, other.board) == (gpu.model, gpu.board)]
+        wanted = node.expected.get("vbios") or usual(peers) or gpu.vbios
         if gpu.vbios != wanted:
             problems.append(f"{name_of(gpu)} has VBIOS {gpu.vbios}, not {wanted}")
     return judged(problems)
 
 
-def _usual(values: list[str]) -> str:
-    """Return the most frequent value; among equals the last in order, which for versions is mostly the newest."""
-    return max(set(values), key=lambda value: (values.count(value), value))
-
-
-def _persistence(_node: Node, gpus: list[GpuFacts]) -> Verdict:
+def _persistence(node: Node, gpus: list[GpuFacts]) -> Verdict:
     reporting = [gpu for gpu in gpus if gpu.persistence is not None]
     if not reporting:
         return absent("the driver doesn't report it")
-    return judged([f"{name_of(gpu)} has persistence mode off" for gpu in reporting if not gpu.persistence])
+    off = [gpu for gpu in reporting if not gpu.persistence]
+    if len(off) == len(reporting) and "gpu_persistence" not in node.listed:
+        return absent("it is off on all GPUs; to have that judged, list gpu_persistence under `checks`")
+    return judged([f"{name_of(gpu)} has persistence mode off" for gpu in off])
 
 
-def _pcie(_node: Node, gpus: list[GpuFacts]) -> Verdict:
-    problems = []
-    links = 0
+def _pcie(node: Node, gpus: list[GpuFacts]) -> Verdict:
+    linked = [gpu for gpu in gpus if gpu.width is not None]
+    if not linked:
+        return absent("these boards have no PCIe link that the driver knows")
+    learned = node.expected.learned("gpu_lanes")
+    problems: list[Problem] = []
+    for gpu in linked:
+        now, most = gpu.width or (0, 0)
+        # The driver's own maximum is a virtual machine's host's guess: evidence is what it had, or what its peers have.
+        before = learned.get(identity(gpu), 0)
+        peers = max((other.width or (0, 0))[0] for other in linked if other.model == gpu.model)
+        alone = sum(other.model == gpu.model for other in linked) == 1 and not node.is_virtual
+        wanted = max(min(peers, most), before if before <= most else 0, most if alone else 0)
+        if now < wanted:
+            problems.append(Problem(f"{name_of(gpu)} has {now} of {wanted} PCIe lanes"))
     for gpu in gpus:
-        if gpu.width is not None:
-            links += 1
-            if gpu.width[0] < gpu.width[1]:
-                problems.append(f"{name_of(gpu)} has {gpu.width[0]} of {gpu.width[1]} PCIe lanes")
         # At rest a link slows down to save power: that is no fault.
-        if gpu.generation is not None and gpu.utilisation and gpu.generation[0] < gpu.generation[1]:
-            problems.append(f"{name_of(gpu)} under load has PCIe {gpu.generation[0]} of {gpu.generation[1]}")
-    return judged(problems) if links else absent("these boards have no PCIe link that the driver knows")
+        busy = (gpu.utilisation or 0) >= _BUSY_PERCENT
+        if gpu.generation is not None and busy and gpu.generation[0] < gpu.generation[1]:
+            problems.append(Problem(f"{name_of(gpu)} under load has PCIe {gpu.generation[0]} of {gpu.generation[1]}"))
+    return judged(problems, gpu_lanes={identity(gpu): (gpu.width or (0, 0))[0] for gpu in linked})
 
 
 def _zombies(node: Node, gpus: list[GpuFacts]) -> Verdict:
+    if not node.sees_processes:
+        return unknown("the host's processes can't be seen")
     states = {process.pid: process for process in node.processes}
     problems = []
     for gpu in gpus:
@@ -209,7 +326,7 @@ CHECKS = (
         "each GPU has the same number as before",
         "NVML: nvmlDeviceGetPciInfo by index",
         "our own",
-        "Find which GPU or riser was replaced; `pyrometer-check --forget` accepts the present order.",
+        "Find which GPU or riser was replaced; the new order is expected after a day.",
         over_gpus(_order),
         severity="warning",
     ),
@@ -231,7 +348,7 @@ CHECKS = (
     ),
     gpu_check(
         "gpu_model",
-        "all GPUs have the same, expected model",
+        "all GPUs have the stated model, and that of the day before in the same slot",
         "NVML: nvmlDeviceGetName",
         "our own",
         "Compare with the purchase order; replace the odd one.",
@@ -248,7 +365,7 @@ CHECKS = (
     ),
     gpu_check(
         "gpu_persistence",
-        "persistence mode is on",
+        "persistence mode is on, on all GPUs or on none",
         "NVML: nvmlDeviceGetPersistenceMode",
         "gpud persistence-mode",
         "Start nvidia-persistenced (`systemctl enable --now nvidia-persistenced`).",
@@ -257,7 +374,7 @@ CHECKS = (
     ),
     gpu_check(
         "gpu_pcie",
-        "GPUs have all lanes, and under load the full generation",
+        "GPUs have the lanes that they had and their peers have, and under load the full generation",
         "NVML: nvmlDeviceGetCurrPcieLinkWidth, ...Generation, and their Max",
         "gcm check-pci, Imbue",
         "Reseat the GPU or its riser; replace the board if it comes back.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyrometer_exporters.node.checks.check import Verdict, absent, judged
+from pyrometer_exporters.node.checks.check import Problem, Verdict, absent, judged
 from pyrometer_exporters.node.checks.gpus import (
     ECC_MODE,
     ECC_UNCORRECTED,
@@ -12,14 +12,25 @@ from pyrometer_exporters.node.checks.gpus import (
     GpuFacts,
 )
 from pyrometer_exporters.node.checks.node import Node
-from pyrometer_exporters.node.checks.subjects.gpu import gpu_check, name_of, over_gpus
+from pyrometer_exporters.node.checks.subjects.gpu import EARLIER, gpu_check, identity, name_of, over_gpus, usual
 
 
-def _ecc_mode(_node: Node, gpus: list[GpuFacts]) -> Verdict:
-    reporting = [gpu for gpu in gpus if ECC_MODE in gpu.fields]
-    if not reporting:
+def _ecc_mode(node: Node, gpus: list[GpuFacts]) -> Verdict:
+    """Judge by what is stated, what was, and what its likes have: workstations' boards are delivered with ECC off."""
+    modes = {identity(gpu): int(gpu.fields[ECC_MODE] != 0) for gpu in gpus if ECC_MODE in gpu.fields}
+    if not modes:
         return absent("these boards have no ECC")
-    return judged([f"{name_of(gpu)} has ECC off" for gpu in reporting if not gpu.fields[ECC_MODE]])
+    stated, learned = node.expected.get("ecc"), node.expected.learned("gpu_ecc")
+    problems = []
+    for gpu in gpus:
+        if modes.get(identity(gpu)) != 0 or stated is False:
+            continue
+        peers = [modes[identity(other)] for other in gpus if other.model == gpu.model and identity(other) in modes]
+        if stated or "gpu_ecc_mode" in node.listed or usual(peers) == 1:
+            problems.append(Problem(f"{name_of(gpu)} has ECC off"))
+        elif learned.get(identity(gpu)):
+            problems.append(Problem(f"{name_of(gpu)} has ECC off, and had it on {EARLIER}", learned=True))
+    return judged(problems, gpu_ecc=modes)
 
 
 def _uncorrected(node: Node, gpus: list[GpuFacts]) -> Verdict:
@@ -50,7 +61,7 @@ def _with(gpus: list[GpuFacts], field: int) -> list[GpuFacts] | None:
 CHECKS = (
     gpu_check(
         "gpu_ecc_mode",
-        "ECC is on",
+        "ECC is on, where it is stated, was on the day before, or most of the GPUs have it",
         "NVML: field 1",
         "Imbue",
         "Turn it on (`nvidia-smi -e 1`) and reset the GPU.",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
-from pyrometer_exporters.node.checks.check import Check, Verdict, absent, judged, ok, unknown
+from pyrometer_exporters.node.checks.check import Check, Problem, Verdict, absent, judged, ok, unknown
 from pyrometer_exporters.node.checks.node import Node
 
-# Those that cost a system call for each look at the time: hpet, acpi_pm, jiffies, refined-jiffies.
-_FAST_CLOCKS = ("tsc", "arch_sys_counter", "kvm-clock", "hyperv_clocksource_tsc_page", "xen", "timebase")
+# Those that cost a system call for each look at the time (Linux: drivers/clocksource, kernel/time/jiffies.c).
+_SLOW_CLOCKS = ("hpet", "acpi_pm", "pit", "jiffies", "refined-jiffies")
+EARLIER = "on its last healthy day"
 _TIME_ERROR = 5  # adjtimex(2): the clock is not synchronised
 _SLACK = 0.02
 """The share of the memory that may be missing: firmware and crash kernels take some, a memory module is 3 % or more."""
@@ -24,6 +26,11 @@ def _governor(node: Node) -> Verdict:
             governors[governor] = governors.get(governor, 0) + 1
     if not governors:
         return absent("the firmware or the host sets the clocks")
+    if len(governors) == 1 and "cpu_governor" not in node.listed:
+        (name,) = governors  # with intel_pstate and amd_pstate, powersave is what distributions choose
+        return (
+            ok() if name == "performance" else absent(f"all CPUs have {name}: to have that judged, list cpu_governor")
+        )
     return judged([f"{count} CPUs have governor {name}" for name, count in governors.items() if name != "performance"])
 
 
@@ -32,10 +39,20 @@ def _cpus(node: Node) -> Verdict:
     online, present = (_ranges(node.text(folder / name) or "") for name in ("online", "present"))
     if not online:
         return unknown("the CPUs can't be seen")
+    # Whoever switches SMT off or on has another machine: its CPUs are learned apart.
+    threads = f"online with SMT {node.text(folder / 'smt/control') or 'unknown'}"
+    facts: dict[str, Any] = {"cpus": {threads: online}}
     wanted = node.expected.get("cpus")
-    if wanted and online < wanted:
-        return judged([f"{online} of {wanted} CPUs are online ({node.expected.how('cpus')})"])
-    return judged([f"{online} of {present} CPUs are online"] if present > online and not wanted else [], cpus=online)
+    if wanted:
+        return judged([f"{online} of {wanted} CPUs are online (stated)"] if online < wanted else [], **facts)
+    before = node.expected.learned("cpus").get(threads, 0)
+    if online < before:
+        return judged([Problem(f"{online} of {before} CPUs are online ({EARLIER})", learned=True)], **facts)
+    # One thread of each core: SMT is off, in the firmware, on the command line, or by hand as clouds' guides do it.
+    one_of_each = present in (2 * online, 4 * online, 8 * online)
+    limited = re.search(r"\b(?:maxcpus|nr_cpus)=", node.text(node.paths.procfs / "cmdline") or "")
+    as_wanted = online >= present or one_of_each or limited or before
+    return judged([] if as_wanted else [f"{online} of {present} CPUs are online"], **facts)
 
 
 def _ranges(text: str) -> int:
@@ -49,6 +66,8 @@ def _ranges(text: str) -> int:
 
 
 def _numa_balancing(node: Node) -> Verdict:
+    if "numa_balancing" not in node.listed:
+        return absent("distributions have it on: to have that judged, list numa_balancing under `checks`")
     value = node.number(node.paths.procfs / "sys/kernel/numa_balancing")
     if value is None:
         return absent("this kernel has none")
@@ -70,11 +89,34 @@ def _memory(node: Node) -> Verdict:
     if kibibytes is None:
         return unknown("/proc/meminfo can't be read")
     total, wanted = kibibytes * 1024, node.expected.get("memory")
-    short = wanted and total < wanted * (1 - _SLACK)
+    sizes = {} if node.is_virtual else _memory_of_nodes(node) or {"memory": total}
+    if wanted:
+        short = total < wanted * (1 - _SLACK)
+        problems = [f"{total / 2**30:.0f} of {wanted / 2**30:.0f} GiB (stated)"] if short else []
+        return judged(problems, memory=sizes)
+    learned = node.expected.learned("memory")
     return judged(
-        [f"{total / 2**30:.0f} of {wanted / 2**30:.0f} GiB ({node.expected.how('memory')})"] if short else [],
-        memory=total,
+        [
+            Problem(
+                f"{name} has {sizes.get(name, 0) / 2**30:.0f} of {before / 2**30:.0f} GiB ({EARLIER})", learned=True
+            )
+            for name, before in learned.items()
+            if sizes and sizes.keys() & learned.keys() and sizes.get(name, 0) < before * (1 - _SLACK)
+        ],
+        memory=sizes,
     )
+
+
+def _memory_of_nodes(node: Node) -> dict[str, int]:
+    """Return the bytes of each NUMA node with CPUs: the memory of Grace's GPUs comes and goes with their driver."""
+    folder = node.paths.sysfs / "devices/system/node"
+    sizes = {}
+    for name in node.names(folder):
+        if re.fullmatch(r"node\d+", name) and node.text(folder / name / "cpulist"):
+            total = re.search(r"MemTotal:\s+(\d+)", node.text(folder / name / "meminfo") or "")
+            if total is not None:
+                sizes[name] = int(total[1]) * 1024
+    return sizes
 
 
 def _meminfo(node: Node) -> dict[str, int]:
@@ -88,30 +130,37 @@ def _edac(node: Node) -> Verdict:
     if not controllers:
         return absent("no memory controller reports to EDAC")
     limit = node.limit("edac", "corrected")
-    problems = []
+    problems, blind = [], []
     for name in controllers:
-        lost, mended = (node.number(folder / name / f"{kind}_count") or 0 for kind in ("ue", "ce"))
+        lost, mended = (node.number(folder / name / f"{kind}_count") for kind in ("ue", "ce"))
+        if lost is None and mended is None:
+            blind.append(f"{name}: its counts can't be read")
         if lost:
-            problems.append(f"{name} had {lost} uncorrected memory errors")
-        if mended > limit:
-            problems.append(f"{name} had {mended} corrected memory errors")
-    return judged(problems)
+            problems.append(Problem(f"{name} had {lost} uncorrected memory errors"))
+        if mended is not None and mended > limit:
+            problems.append(Problem(f"{name} had {mended} corrected memory errors", "warning"))
+    return judged(problems, blind)
 
 
 def _clocksource(node: Node) -> Verdict:
     name = node.text(node.paths.sysfs / "devices/system/clocksource/clocksource0/current_clocksource")
     if not name:
         return unknown("the clock source can't be read")
-    return judged(
-        [] if name in _FAST_CLOCKS else [f"the clock source is {name}: each reading of the time is a system call"]
-    )
+    slow = name in _SLOW_CLOCKS
+    return judged([f"the clock source is {name}: each reading of the time is a system call"] if slow else [])
 
 
 def _synchronised(node: Node) -> Verdict:
     state = node.clock_state()
     if state is None:
         return unknown("adjtimex failed")
-    return judged(["the clock is not synchronised"] if state == _TIME_ERROR else [])
+    if state != _TIME_ERROR:
+        return judged([], clock={"synchronised": 1})
+    # Some time services synchronise the clock and leave the kernel's flag (chrony without rtcsync, PTP).
+    before = node.expected.learned("clock").get("synchronised")
+    if not before and "time_synchronised" not in node.listed:
+        return absent("no service has told this kernel that the clock is synchronised", clock={"synchronised": 0})
+    return judged([Problem("the clock is not synchronised", learned=bool(before))], clock={"synchronised": 0})
 
 
 def _uptime(node: Node) -> Verdict:
@@ -127,7 +176,7 @@ def _uptime(node: Node) -> Verdict:
 CHECKS = (
     Check(
         "cpu_governor",
-        "all CPUs run at full clock",
+        "all CPUs have one governor; where listed, performance",
         "sysfs: devices/system/cpu/cpu*/cpufreq/scaling_governor",
         "gcm check-processor",
         "`cpupower frequency-set -g performance`.",
@@ -136,7 +185,7 @@ CHECKS = (
     ),
     Check(
         "cpus",
-        "all CPUs are online",
+        "all CPUs are online, or one thread of each core",
         "sysfs: devices/system/cpu/online, present",
         "LBNL NHC check_hw_cpuinfo",
         "Reboot; if they are still missing, check the BIOS and its event log.",
@@ -144,7 +193,7 @@ CHECKS = (
     ),
     Check(
         "numa_balancing",
-        "the kernel moves no memory between nodes",
+        "where listed: the kernel moves no memory between nodes",
         "/proc/sys/kernel/numa_balancing",
         "NVIDIA's and AMD's tuning guides",
         "`sysctl kernel.numa_balancing=0`.",
@@ -162,7 +211,7 @@ CHECKS = (
     Check(
         "memory_size",
         "no memory module is lost",
-        "/proc/meminfo: MemTotal",
+        "/proc/meminfo: MemTotal; sysfs: devices/system/node/node*/meminfo",
         "LBNL NHC check_hw_physmem, gcm (DIMMs)",
         "Look in the BMC's event log for the module; reseat or replace it.",
         _memory,
@@ -187,7 +236,7 @@ CHECKS = (
     ),
     Check(
         "time_synchronised",
-        "the clock is synchronised",
+        "the clock is synchronised, where it was for a day or this is listed",
         "adjtimex(2)",
         "node_exporter's rules (timex)",
         "`chronyc tracking`, `systemctl restart chronyd`.",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from pyrometer_exporters.node.checks.check import Check, Verdict, absent, failed, judged, ok, unknown
+from pyrometer_exporters.node.checks.check import Check, Problem, Verdict, absent, failed, judged, ok, unknown
 from pyrometer_exporters.node.checks.gpus import GpuFacts, GpuView
 from pyrometer_exporters.node.checks.node import Node
-from pyrometer_exporters.node.checks.subjects.gpu import gpu_check, name_of, over_gpus
+from pyrometer_exporters.node.checks.subjects.gpu import gpu_check, identity, name_of, over_gpus
 
 NVIDIA_VENDOR, BRIDGE_CLASS = "0x10de", "0x0680"
 _COMPLETED = 3  # NVML_GPU_FABRIC_STATE_COMPLETED
@@ -14,35 +14,40 @@ _STATES = {1: "not started", 2: "in progress"}
 
 
 def _nvlinks(node: Node, gpus: list[GpuFacts]) -> Verdict:
-    linked = [gpu for gpu in gpus if gpu.nvlinks]
-    wanted = node.expected.get("nvlinks")
-    if not linked and not wanted:
+    up = {identity(gpu): sum(gpu.nvlinks.values()) for gpu in gpus}
+    stated, learned = node.expected.get("nvlinks"), node.expected.learned("nvlinks")
+    if not any(gpu.nvlinks for gpu in gpus) and not stated and not any(learned.values()):
         return absent("these boards have no NVLink")
-    # A board may have links that lead nowhere: without an expectation, a GPU should have as many as its best peer.
-    most = wanted or max(sum(gpu.nvlinks.values()) for gpu in linked)
     problems = []
-    for gpu in gpus if wanted else linked:
-        up = sum(gpu.nvlinks.values())
-        if up < most:
+    for gpu in gpus:
+        peers = [up[identity(other)] for other in gpus if other.model == gpu.model]
+        now, before = up[identity(gpu)], learned.get(identity(gpu), 0)
+        # A board may have links that lead nowhere, and one without a bridge has none: most of its likes must have more.
+        most = max(peers) if now or 2 * sum(peer > 0 for peer in peers) > len(peers) else 0
+        wanted = stated if stated is not None else max(before, most)
+        if now < wanted:
             down = ", ".join(str(link) for link, is_up in gpu.nvlinks.items() if not is_up)
-            problems.append(f"{name_of(gpu)} has {up} of {most} NVLinks up (down: {down})")
-    if not problems and not most:
-        return failed("no NVLink of any GPU is up")
-    return judged(problems, nvlinks=most)
+            text = f"{name_of(gpu)} has {now} of {wanted} NVLinks up (down: {down or 'all'})"
+            problems.append(Problem(text, learned=stated is None and now >= most))
+    if not problems and not any(up.values()):
+        return absent("no NVLink of any GPU leads anywhere", nvlinks=up)
+    return judged(problems, nvlinks=up)
 
 
 def _fabric(_node: Node, gpus: list[GpuFacts]) -> Verdict:
     members = [gpu for gpu in gpus if gpu.fabric_state is not None]
     if not members:
         return absent("no NVSwitch fabric")
-    problems = []
+    problems, blind = [], []
     for gpu in members:
         state = gpu.fabric_state or 0
-        if state != _COMPLETED:
-            problems.append(f"{name_of(gpu)}: registration with the fabric is {_STATES.get(state, state)}")
+        if state in _STATES:
+            problems.append(f"{name_of(gpu)}: registration with the fabric is {_STATES[state]}")
+        elif state != _COMPLETED:
+            blind.append(f"{name_of(gpu)}: the fabric's state {state} is unknown")
         elif gpu.fabric_status:
             problems.append(f"{name_of(gpu)}: registration with the fabric ended with error {gpu.fabric_status}")
-    return judged(problems)
+    return judged(problems, blind)
 
 
 def _fabric_manager(node: Node) -> Verdict:
@@ -52,6 +57,8 @@ def _fabric_manager(node: Node) -> Verdict:
         return absent("no NVSwitch on this node's bus")
     if any(process.name.startswith("nv-fabricmanage") for process in node.processes):
         return ok()
+    if not node.sees_processes:
+        return unknown("the host's processes can't be seen")
     return failed(f"{len(switches)} NVSwitches, but nv-fabricmanager is not running")
 
 
@@ -62,23 +69,24 @@ def _is_switch(node: Node, address: str) -> bool:
 
 
 def _imex(node: Node) -> Verdict:
+    """Judge by what is stated alone: under ComputeDomains and Slurm's plugin a domain lives as long as its job."""
     view: GpuView = node.gpus
-    wanted = node.expected.get("imex")
-    # On the boards of one node the domain is none, or the node's own.
-    spans = any(gpu.fabric_spans_nodes and gpu.model.startswith(_RACK_SCALE) for gpu in view.answering)
-    if wanted is False or (wanted is None and not spans):
-        return absent("no NVLink domain of several nodes")
+    if not node.expected.get("imex"):
+        spans = any(gpu.fabric_spans_nodes and gpu.model.startswith(_RACK_SCALE) for gpu in view.answering)
+        return absent(
+            "not stated: `imex: on` where the host's service must run" if spans else "no NVLink domain of several nodes"
+        )
     if any(process.name == "nvidia-imex" for process in node.processes):
         return ok()
-    if not node.processes:
-        return unknown("processes can't be seen")
-    return failed("nvidia-imex is not running")
+    return (
+        failed("nvidia-imex is not running") if node.sees_processes else unknown("the host's processes can't be seen")
+    )
 
 
 CHECKS = (
     gpu_check(
         "nvlinks",
-        "all NVLinks are up",
+        "as many NVLinks are up as before, and as on its peers",
         "NVML: fields 91 and 165, nvmlDeviceGetNvLinkState",
         "gpud nvlink, gcm check-dcgmi, Imbue",
         "Drain the node and reset all GPUs together; then open a hardware case.",
@@ -102,7 +110,7 @@ CHECKS = (
     ),
     gpu_check(
         "imex",
-        "nvidia-imex runs where NVLink spans nodes (NVL72)",
+        "nvidia-imex runs where `imex: on` is stated (NVL72)",
         "NVML: nvmlDeviceGetGpuFabricInfoV; /proc/PID/stat",
         "NVIDIA's IMEX guide",
         "Start it (`systemctl start nvidia-imex`) and look at its nodes_config.cfg.",

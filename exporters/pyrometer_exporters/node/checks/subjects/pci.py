@@ -18,27 +18,42 @@ from pyrometer_exporters.node.nic.pcie import functions
 EXTENDED: Final = 0x100
 ACS_ID, ACS_CONTROL, ACS_REDIRECTS = 0x000D, 6, 0x04 | 0x08 | 0x10
 MOST_CAPABILITIES: Final = 64
+_UNITS: Final = {"width": "lanes", "speed": "GT/s"}
+# Both ways are right somewhere: virtual machines and Grace need translation, and firmware is delivered with either.
+_A_CHOICE: Final = "a choice of the site: to have it judged, list {} under `checks`"
 
 
 def _hca_pcie(node: Node) -> Verdict:
     devices = node.paths.sysfs / "class/infiniband"
-    problems, links = [], 0
+    links: dict[tuple[str, str], tuple[float, float, str]] = {}  # by address and what: now, most, model
+    names = {}
     for name in node.names(devices):
         path = os.path.realpath(devices / name / "device")
         chain = functions(path)
         if not chain or (Path(path) / "physfn").exists():
             continue
         above = chain[1] if len(chain) > 1 else chain[0]
-        for what, unit in (("width", "lanes"), ("speed", "GT/s")):
+        address = path.rpartition("/")[2]
+        names[address] = name
+        model = node.text(devices / name / "board_id") or node.text(Path(path) / "device") or ""
+        for what in _UNITS:
             now = _first_number(node, Path(path) / f"current_link_{what}")
             most = [_first_number(node, Path(end) / f"max_link_{what}") for end in (path, above)]
             # The weaker of both ends: a slot with 8 lanes is no fault of the card.
             limits = [limit for limit in most if limit]
             if now and limits:
-                links += 1
-                if now < min(limits):
-                    problems.append(f"{name} has {now:g} of {min(limits):g} PCIe {unit}")
-    return judged(problems) if links else absent("no RDMA device with a PCIe link")
+                links[address, what] = now, min(limits), model
+    learned, problems = node.expected.learned("hca_lanes"), []
+    for (address, what), (lanes, able, model) in links.items():
+        key = f"{address} {what}"
+        likes = [link[0] for (_, other), link in links.items() if other == what and link[2] == model]
+        # Some firmware says more of a slot than is wired: evidence is what it had, or what a card like it has.
+        seen = max([*likes, learned.get(key, 0)])
+        wanted = min(able, seen) if len(likes) > 1 or node.is_virtual or key in learned else able
+        if lanes < wanted:
+            problems.append(f"{names[address]} has {lanes:g} of {wanted:g} PCIe {_UNITS[what]}")
+    facts = {f"{address} {what}": now for (address, what), (now, _, _) in links.items()}
+    return judged(problems, hca_lanes=facts) if links else absent("no RDMA device with a PCIe link")
 
 
 def _first_number(node: Node, path: Path) -> float | None:
@@ -59,6 +74,8 @@ def _bridges(node: Node) -> set[str]:
 
 
 def _acs(node: Node) -> Verdict:
+    if "acs" not in node.listed:
+        return absent(_A_CHOICE.format("acs"))
     bridges = _bridges(node)
     if not bridges:
         return absent("no GPU below a PCIe port")
@@ -98,6 +115,8 @@ def _capabilities(config: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _iommu(node: Node) -> Verdict:
+    if "iommu" not in node.listed:
+        return absent(_A_CHOICE.format("iommu"))
     gpus = PciBus(node.paths.sysfs).gpus() or []
     if not gpus:
         return absent("no GPU")
@@ -112,7 +131,7 @@ def _iommu(node: Node) -> Verdict:
 CHECKS = (
     Check(
         "hca_pcie",
-        "HCAs have all PCIe lanes and the full generation",
+        "HCAs have the PCIe lanes and generation that they had, and that others of their board have",
         "sysfs: current_link_width, current_link_speed, and max_ of both ends",
         "gcm check-pci (manifest), Imbue",
         "Reseat the HCA or its riser; look at the slot's setting in the BIOS.",
@@ -120,7 +139,7 @@ CHECKS = (
     ),
     Check(
         "acs",
-        "no port above a GPU redirects peer-to-peer traffic (ACS)",
+        "where listed: no port above a GPU redirects peer-to-peer traffic (ACS)",
         "sysfs: bus/pci/devices/PORT/config (root)",
         "NCCL's troubleshooting guide, Imbue",
         "Turn ACS off in the BIOS or at boot (`setpci -s PORT ECAP_ACS+6.w=0`).",
@@ -129,7 +148,7 @@ CHECKS = (
     ),
     Check(
         "iommu",
-        "GPUs are not translated by the IOMMU",
+        "where listed: GPUs are not translated by the IOMMU",
         "sysfs: bus/pci/devices/GPU/iommu_group/type",
         "NCCL's troubleshooting guide",
         "Boot with iommu=pt, or turn VT-d / AMD-Vi off in the BIOS.",

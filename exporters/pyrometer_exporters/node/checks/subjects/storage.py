@@ -7,6 +7,7 @@ state: one that the kernel made read-only after errors says ``ro`` there, a read
 
 from __future__ import annotations
 
+import errno
 import re
 import threading
 import time
@@ -15,8 +16,9 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
-from pyrometer_exporters.node.checks.check import Check, Verdict, absent, failed, judged, unknown
+from pyrometer_exporters.node.checks.check import Check, Problem, Verdict, absent, failed, judged, listed, unknown
 from pyrometer_exporters.node.checks.node import Node, StatFs
+from pyrometer_exporters.node.checks.parts import described, identities, lost
 
 LOCAL = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "vfat"})
 NETWORK = frozenset({
@@ -28,6 +30,35 @@ PATIENCE_SECONDS: Final = 3.0
 MOST_THREADS: Final = 12
 HANGS: Final = f"hangs: no answer in {PATIENCE_SECONDS:.0f} s"
 SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108  the place of shared memory
+# Errors of the file system or its server; all others say that this process may not look (EACCES: a user's FUSE mount).
+_DEAD: Final = frozenset({
+    errno.ESTALE, errno.EIO, errno.ENOTCONN, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ETIMEDOUT, errno.ECONNREFUSED,
+    errno.ESHUTDOWN, errno.EREMOTEIO, errno.ENODEV, errno.ENXIO, errno.EUCLEAN,
+})  # fmt: skip
+# Small or always nearly full, and not written by jobs; HostDiskFull leaves out what is smaller, too.
+_NEARLY_FULL: Final = ("/boot", "/efi", "/snap/")
+_LEAST_BYTES: Final = 4 * 2**30
+_OF_PODS: Final = ("/var/lib/kubelet/", "/var/lib/containerd/", "/run/containerd/", "/var/lib/docker/", "/run/docker/",
+                   "/var/lib/containers/", "/run/containers/", "/var/lib/rancher/", "/run/k3s/", "/var/lib/k0s/",
+                   "/var/snap/", "/run/netns/", "/run/crio/")  # fmt: skip
+_OF_USERS: Final = (
+    "/home/",
+    "/root/",
+    "/run/user/",
+    "/run/media/",
+    "/media/",
+    "/tmp/",  # noqa: S108  mounted there by users
+    "/var/tmp/",  # noqa: S108
+    "/misc/",
+    "/net/",
+)
+# As nvme list shows volumes that are attached and detached: EBS, GCP's disks, Azure's, Alibaba's, and simulated ones.
+_VOLUME: Final = re.compile(r"Elastic Block Stor|nvme_card-pd|NVMe Accelerator|QEMU|VMware|[Vv]irtual")
+# And a virtual machine's disks that are its own; the next instance has others at their addresses.
+_OF_INSTANCE: Final = re.compile(
+    r"Instance Storage|Direct Disk|^nvme_card\d*$|(?i:samsung|micron|intel|kioxia|solidigm|toshiba|wdc)"
+)
+_MOUNT: Final = "Mount it (`mount POINT`, `systemctl status` of its unit) and look at the server."
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
@@ -37,13 +68,24 @@ class Mount(NamedTuple):
     point: str
     kind: str
     read_only: bool
+    """As the file system itself is."""
+    asked_read_only: bool
+    """As it was mounted."""
+    source: str
+    root: str
 
 
 class _Answer(NamedTuple):
-    """A file system's answer: its sizes, or the error; neither if it hangs."""
+    """A file system's answer: its sizes, or the error and its number; neither if it hangs."""
 
     sizes: StatFs | None
-    error: str
+    error: str = ""
+    number: int = 0
+
+    @property
+    def is_dead(self) -> bool:
+        """True if the error is the file system's own; others say that this process may not look."""
+        return self.number in _DEAD
 
 
 def mounts(node: Node) -> list[Mount] | None:
@@ -72,7 +114,8 @@ def _parsed(line: str) -> Mount | None:
     if not dash or len(before) < 6 or len(after) < 3:
         return None
     point = _ESCAPED.sub(lambda code: chr(int(code[1], 8)), before[4])
-    return Mount(point, after[0], "ro" in after[2].split(","))
+    is_ro, asked = "ro" in after[2].split(","), "ro" in before[5].split(",")
+    return Mount(point, after[0], is_ro, asked, after[1], before[3])
 
 
 def ask(node: Node, points: Iterable[str]) -> Mapping[str, _Answer | None]:
@@ -102,29 +145,35 @@ def ask(node: Node, points: Iterable[str]) -> Mapping[str, _Answer | None]:
 
 def _asked(node: Node, point: str) -> _Answer:
     try:
-        return _Answer(node.statvfs(str(node.paths.rootfs / point.lstrip("/"))), "")
+        return _Answer(node.statvfs(str(node.paths.rootfs / point.lstrip("/"))))
     except OSError as error:
-        return _Answer(None, error.strerror or str(error))
+        return _Answer(None, error.strerror or str(error), error.errno or 0)
 
 
 def _used(node: Node, mounted: list[Mount], check: str) -> Verdict:
     points = [mount.point for mount in mounted if mount.kind in LOCAL and not mount.read_only]
+    points = [point for point in points if not point.startswith(_NEARLY_FULL) and not _comes_and_goes(point, mounted)]
     limit = node.limit(check, "used")
-    problems, answered = [], 0
+    problems, blind, answered = [], [], 0
     for point, answer in ask(node, points).items():
         if answer is None and check == "filesystem_full":  # once is enough
             problems.append(f"{point} {HANGS}")
-            answered += 1
         if answer is None or answer.sizes is None:
+            blind += [f"{point}: {answer.error}"] if answer is not None else []
             continue
         total, free = _total_and_free(answer.sizes, check)
-        if total:
-            answered += 1
-            used = 1 - free / total
-            if used >= limit:
-                what = "inodes are used" if check == "inodes" else "full"
-                problems.append(f"{point} is {used:.1%} full" if what == "full" else f"{used:.1%} of {point}'s {what}")
-    return judged(problems) if answered else absent("no writable local file system")
+        if not total or (check == "filesystem_full" and total * answer.sizes.f_frsize < _LEAST_BYTES):
+            continue
+        answered += 1
+        used = 1 - free / total
+        enough = check == "filesystem_full" and free * answer.sizes.f_frsize >= node.limit(check, "free")
+        if used >= limit and not enough:
+            problems.append(
+                f"{point} is {used:.1%} full" if check != "inodes" else f"{used:.1%} of {point}'s inodes are used"
+            )
+    if answered or problems:
+        return judged(problems)
+    return unknown(listed(blind)) if blind else absent("no writable local file system")
 
 
 def _total_and_free(sizes: StatFs, check: str) -> tuple[int, int]:
@@ -135,23 +184,78 @@ def _total_and_free(sizes: StatFs, check: str) -> tuple[int, int]:
 
 
 def _read_only(_node: Node, mounted: list[Mount]) -> Verdict:
+    """Find what the kernel made read-only after errors: it was mounted to be written, and no longer can be."""
     local = [mount for mount in mounted if mount.kind in LOCAL]
-    return judged([f"{mount.point} ({mount.kind}) is read-only" for mount in local if mount.read_only])
+    return judged([f"{m.point} ({m.kind}) is read-only" for m in local if m.read_only and not m.asked_read_only])
 
 
 def _network(node: Node, mounted: list[Mount]) -> Verdict:
-    points = [mount.point for mount in mounted if mount.kind in NETWORK]
-    wanted = node.expected.get("mounts") or []
-    missing = [f"{point} is not mounted ({node.expected.how('mounts')})" for point in wanted if point not in points]
-    if not points and not missing:
-        return absent("no network file system")
+    wanted, learned = node.expected.get("mounts"), node.expected.learned("mounts")
+    there = {mount.point: mount for mount in mounted}
+    network = [mount.point for mount in mounted if mount.kind in NETWORK]
+    stated = [point.rstrip("/") or "/" for point in wanted or ()]
+    facts = {
+        "mounts": {
+            point: {"name": point, "source": there[point].source}
+            for point in network
+            if not _comes_and_goes(point, mounted)
+        }
+    }
+    # An automounter mounts it at the first use.
+    missing = [point for point in stated if point not in there and not _below(point, _automounted(mounted))]
+    problems = []
+    if missing and _is_container(node, mounted):
+        return unknown(f"the host's mounts can't be seen, so not whether {', '.join(missing)} is mounted", **facts)
+    problems += [Problem(f"{point} is not mounted (stated)", action=_MOUNT) for point in missing]
+    if wanted is None:
+        problems += [
+            Problem(f"{point} is not mounted (it was on the last healthy day)", action=_MOUNT, learned=True)
+            for point in learned
+            if point not in there and not _comes_and_goes(point, mounted)
+        ]
+    points = list(dict.fromkeys([*network, *(point for point in stated if point in there)]))
+    points = [point for point in points if not point.startswith(_OF_PODS)]  # a pod's volume is the pod's trouble
+    if not points and not problems:
+        return absent("no network file system", **facts)
     answers = ask(node, points)
-    problems = [f"{point} {HANGS}" for point, answer in answers.items() if answer is None]
-    problems += [f"{point}: {answer.error}" for point, answer in answers.items() if answer is not None and answer.error]
-    return judged(problems + missing, mounts=sorted(points))
+    problems += [Problem(f"{point} {HANGS}") for point, answer in answers.items() if answer is None]
+    errors = [(point, answer) for point, answer in answers.items() if answer is not None and answer.error]
+    problems += [Problem(f"{point}: {answer.error}") for point, answer in errors if answer.is_dead]
+    blind = [
+        f"{point}: {answer.error}"
+        for point, answer in errors
+        if not answer.is_dead and not _elsewhere(answer, point in stated)
+    ]
+    return judged(problems, blind, **facts)
+
+
+def _elsewhere(answer: _Answer, stated: bool) -> bool:
+    """Return whether a stated mount is there, and its path not in the namespace that this process looks from."""
+    return stated and answer.number == errno.ENOENT
+
+
+def _automounted(mounted: list[Mount]) -> list[str]:
+    return [mount.point for mount in mounted if mount.kind == "autofs"]
+
+
+def _below(point: str, folders: Iterable[str]) -> bool:
+    return any(point == folder or point.startswith(f"{folder.rstrip('/')}/") for folder in folders)
+
+
+def _comes_and_goes(point: str, mounted: list[Mount]) -> bool:
+    """Return whether a mount is a pod's, a container's, a login's or an automounter's: nothing to be expected."""
+    return point.startswith((*_OF_PODS, *_OF_USERS)) or _below(point, _automounted(mounted))
+
+
+def _is_container(node: Node, mounted: list[Mount]) -> bool:
+    """Return whether these are a container's own mounts."""
+    over = any(mount.point == "/" and mount.kind == "overlay" for mount in mounted)
+    return over and not node.sees_processes
 
 
 def _shared_memory(node: Node, mounted: list[Mount]) -> Verdict:
+    if not any(mount.point == SHARED_MEMORY for mount in mounted):
+        return unknown(f"no mount of {SHARED_MEMORY} can be seen")
     if not any(mount.point == SHARED_MEMORY and mount.kind == "tmpfs" for mount in mounted):
         return failed(f"{SHARED_MEMORY} is not a tmpfs: NCCL and data loaders need it")
     answer = ask(node, [SHARED_MEMORY]).get(SHARED_MEMORY)
@@ -164,16 +268,52 @@ def _shared_memory(node: Node, mounted: list[Mount]) -> Verdict:
 
 def _nvme(node: Node) -> Verdict:
     folder = node.paths.sysfs / "class/nvme"
-    names = node.names(folder)
-    wanted = node.expected.get("nvmes")
-    if not names and not wanted:
-        return absent("no NVMe disk")
-    states = {name: node.text(folder / name / "state") for name in names}
-    problems = [f"{name} is {state}" for name, state in states.items() if state not in (None, "live")]
-    live = [name for name, state in states.items() if state in (None, "live")]
-    if wanted and len(names) < wanted:
-        problems.append(f"{len(names)} of {wanted} NVMe disks ({node.expected.how('nvmes')})")
-    return judged(problems, nvmes=len(live))
+    if not node.sees_hardware:
+        return unknown(f"{node.paths.sysfs} can't be seen")
+    disks = {name: _disk(node, name) for name in node.names(folder)}
+    states = {name: node.text(folder / name / "state") for name in disks}
+    # Others are on their way: connecting, resetting, deleting (Linux: drivers/nvme/host/core.c).
+    problems: list[str | Problem] = [
+        f"{described(disks[name], 'serial')} is dead" for name in disks if states[name] == "dead"
+    ]
+    blind = [
+        f"{name}: its state can't be read" for name in disks if states[name] is None and not (folder / name).is_dir()
+    ]
+    stays = {name: disk for name, disk in disks.items() if _stays(node, disk)}
+    pairs = ((f"serial:{disk['serial']}" if disk["serial"] else "", disk) for disk in stays.values())
+    facts = {"nvmes": identities(pairs)}
+    wanted, learned = node.expected.get("nvmes"), node.expected.learned("nvmes")
+    gone = [
+        f"{described(disk, 'serial')} is missing (there on its last healthy day)"
+        for disk in lost(learned, facts["nvmes"])
+    ]
+    if isinstance(wanted, list):
+        names = {value for disk in disks.values() for value in disk.values()}
+        problems += [f"{name} is missing (stated)" for name in wanted if name not in names]
+    elif isinstance(wanted, dict):
+        counts = {model: sum(disk["model"] == model for disk in disks.values()) for model in wanted}
+        problems += [f"{counts[m]} of {n} {m} (stated)" for m, n in wanted.items() if counts[m] < n]
+    elif wanted is not None:
+        more = f": {'; '.join(gone)}" if gone else ""
+        problems += [f"{len(disks)} of {wanted} NVMe disks (stated){more}"] if len(disks) < wanted else []
+    else:
+        problems += [Problem(text, learned=True) for text in gone]
+    if not disks and not problems:
+        return absent("no NVMe disk", **facts)
+    return judged(problems, blind, **facts)
+
+
+def _disk(node: Node, name: str) -> dict[str, str]:
+    folder = node.paths.sysfs / "class/nvme" / name
+    texts = {key: node.text(folder / key) or "" for key in ("address", "model", "serial", "transport")}
+    return {"name": name, **texts}
+
+
+def _stays(node: Node, disk: Mapping[str, str]) -> bool:
+    """Return whether a disk is a part of the machine: not one over a fabric, nor a volume of a cloud."""
+    if disk["transport"] not in ("", "pcie") or _VOLUME.search(disk["model"]):
+        return False
+    return not node.is_virtual or _OF_INSTANCE.search(disk["model"]) is not None
 
 
 def _raid(node: Node) -> Verdict:
@@ -191,12 +331,12 @@ _mount_check = partial(Check, worker="mounts")
 CHECKS = (
     _mount_check(
         "filesystem_full",
-        "no local file system is full",
+        "no local file system of 4 GiB or more is full: 95 % are used, and less than 50 GB are free",
         "/proc/1/mountinfo; statvfs(3)",
         "Imbue (95 %), gcm check-storage (85 %), gpud disk (90 %)",
         "Find what fills it (`du -xhd1 /`) and free space.",
         over_mounts(partial(_used, check="filesystem_full")),
-        limits={"used": 0.95},
+        limits={"used": 0.95, "free": 50e9},
     ),
     _mount_check(
         "inodes",
@@ -217,7 +357,7 @@ CHECKS = (
     ),
     _mount_check(
         "network_mounts",
-        "every network file system answers within 3 s, and those configured are mounted",
+        "every network file system answers within 3 s, and those stated or mounted for a day are there",
         "/proc/1/mountinfo; statvfs(3), each in a thread of a process that may hang",
         "gpud nfs, LBNL NHC, gcm check-storage",
         "Check the server; `umount -l` the dead mount and mount it again, else reboot.",
@@ -234,8 +374,8 @@ CHECKS = (
     ),
     Check(
         "nvme",
-        "all NVMe disks are present and alive",
-        "sysfs: class/nvme/nvme*/state",
+        "all NVMe disks that are the machine's own are present, and none is dead",
+        "sysfs: class/nvme/nvme*/state, model, serial, address, transport",
         "gcm check-blockdev",
         "`nvme list`, `nvme smart-log`; exchange the disk.",
         _nvme,

@@ -1,0 +1,246 @@
+"""The RDMA ports of a node, and what each is for: read from the machine, not from a list of models.
+
+``compute`` carries training; ``storage`` and ``management`` are the others. A port beside a GPU is for training, and
+where no port is beside one (clouds flatten the bus), the fastest are. InfiniBand goes before RoCE.
+
+These are nobody's HCAs: a virtual function, which a pod or a virtual machine has; a device without hardware
+(soft-RoCE, siw); and on HGX B200 and B300 the four limited functions with which the fabric manager reaches the
+NVSwitches. Their vital product data says ``SMDL=SW_MNG``, which only root may read (NVIDIA's Fabric Manager User Guide;
+siderolabs/extensions issue 893 has their GUIDs). Without it they are known by their place, an assumption: four side by
+side, away from the GPUs, while their likes sit apart.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, Final
+
+from pyrometer_exporters.node.checks.config import COMPUTE, MANAGEMENT, STORAGE
+from pyrometer_exporters.node.checks.node import Node
+from pyrometer_exporters.node.checks.parts import Part, identities
+from pyrometer_exporters.node.gpu.inventory import PciBus
+from pyrometer_exporters.node.nic.parse import (
+    PHYS_DISABLED,
+    STATE_ACTIVE,
+    STATE_ACTIVE_DEFER,
+    code,
+    gid_guid,
+    guid,
+    pci_address,
+    rate,
+)
+from pyrometer_exporters.node.nic.pcie import nearest
+
+INFINIBAND, ETHERNET = "InfiniBand", "Ethernet"
+STATE_INIT, PHYS_LINK_UP = 2, 5  # include/rdma/ib_verbs.h: IB_PORT_INIT, IB_PORT_PHYS_STATE_LINK_UP
+CONNECTX_7: Final = "0x1021"
+LIMITED_FUNCTIONS: Final = 4
+_VPD_BYTES: Final = 1024
+_SWITCH_MANAGEMENT: Final = b"SW_MNG"
+
+
+@dataclass(frozen=True)
+class Port:
+    """A port of an RDMA device.
+
+    Attributes:
+        device, port: as in sysfs, ``mlx5_0`` and ``1``.
+        layer: ``InfiniBand``, ``Ethernet``, or what the driver says (EFA: ``Unknown``).
+        state, physical: the kernel's numbers; None where they can't be read.
+        words: both as sysfs spells them.
+        rate: bits per second; None where the driver doesn't report it.
+        guid: of the port, else of its device; may be empty.
+        address: of its PCI function; empty for a device without hardware.
+        model: what its likes have too: the board's id, else the PCI device's.
+        firmware, driver, vendor: may be empty.
+        by_gpu: whether a GPU is below the same root port.
+        role: ``compute``, ``storage``, ``management``.
+    """
+
+    device: str
+    port: str
+    layer: str = ""
+    state: int | None = None
+    physical: int | None = None
+    words: str = ""
+    rate: int | None = None
+    guid: str = ""
+    address: str = ""
+    model: str = ""
+    firmware: str = ""
+    driver: str = ""
+    vendor: str = ""
+    by_gpu: bool = False
+    role: str = COMPUTE
+
+    @property
+    def name(self) -> str:
+        """Return ``mlx5_0/1``."""
+        return f"{self.device}/{self.port}"
+
+    @property
+    def up(self) -> bool:
+        """Whether its link is up."""
+        return self.state in (STATE_ACTIVE, STATE_ACTIVE_DEFER)
+
+    @property
+    def waits(self) -> bool:
+        """Whether its cable is good and the subnet manager has not set it up."""
+        return self.state == STATE_INIT and self.physical == PHYS_LINK_UP
+
+    @property
+    def is_off(self) -> bool:
+        """Whether somebody has disabled it."""
+        return self.physical == PHYS_DISABLED
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What it may be called in the configuration, the most special name first."""
+        return (self.name, self.device, self.address, self.guid, self.model, self.role)
+
+
+def ports(node: Node) -> list[Port]:
+    """Return the ports of all HCAs, each with its role."""
+    return node.once("rdma", lambda: _ports(node))
+
+
+def _ports(node: Node) -> list[Port]:
+    hca_ports = list(_read(node))
+    gpus = [
+        os.path.realpath(node.paths.sysfs / "bus/pci/devices" / gpu) for gpu in PciBus(node.paths.sysfs).gpus() or []
+    ]
+    folder = node.paths.sysfs / "class/infiniband"
+    near = {device: bool(nearest(os.path.realpath(folder / device / "device"), gpus)) for device in _devices(hca_ports)}
+    hca_ports = [replace(port, by_gpu=near[port.device]) for port in hca_ports]
+    limited = _limited(node, hca_ports)
+    rates = node.expected.learned("hca_rates")
+    hcas = [port for port in hca_ports if port.device not in limited]
+    wanted = node.expected.get("hcas")
+    return _with_roles(
+        hcas, {name: int(value) for name, value in rates.items()}, wanted if isinstance(wanted, int) else 0
+    )
+
+
+def by_identity(hca_ports: Sequence[Port]) -> dict[str, Port]:
+    """Return ports by what outlives their name: the GUID, else the PCI address, and the port's number."""
+    devices = {port.device: port for port in hca_ports}
+    pairs = [(f"guid:{port.guid}" if port.guid else "", described_by(port)) for port in devices.values()]
+    # A device with two ports has a GUID for each.
+    names = {part["name"]: identity for identity, part in identities(pairs).items()}
+    return {f"{names[port.device]}/{port.port}": port for port in hca_ports}
+
+
+def described_by(port: Port, *, of_device: bool = True) -> dict[str, str]:
+    """Return a device, or one of its ports, as a part to be learned."""
+    return {
+        "name": port.device if of_device else port.name,
+        "address": port.address if of_device else f"{port.address}/{port.port}",
+        "guid": port.guid, "model": port.model, "driver": port.driver, "vendor": port.vendor, "role": port.role,
+    }  # fmt: skip
+
+
+def devices_of(hca_ports: Sequence[Port]) -> dict[str, Part]:
+    """Return the devices by identity, as parts."""
+    return {
+        identity.rpartition("/")[0]: described_by(port) for identity, port in reversed(by_identity(hca_ports).items())
+    }
+
+
+def stated_for(port: Port, stated: Any) -> Any:  # noqa: ANN401  the value of a setting, or of one of its keys
+    """Return what is stated for a port: for all of training, or by the port's name, address, GUID, board or role."""
+    if isinstance(stated, Mapping):
+        return next((stated[name] for name in port.names if name and name in stated), None)
+    return stated if port.role == COMPUTE else None
+
+
+def _devices(hca_ports: Sequence[Port]) -> list[str]:
+    return list(dict.fromkeys(port.device for port in hca_ports))
+
+
+def _read(node: Node) -> Iterator[Port]:
+    folder = node.paths.sysfs / "class/infiniband"
+    for device in node.names(folder):
+        function = folder / device / "device"
+        if (function / "physfn").exists() or "/devices/virtual/" in os.path.realpath(folder / device):
+            continue
+        own = guid(node.text(folder / device / "node_guid") or "")
+        model = node.text(folder / device / "board_id") or node.text(function / "device") or ""
+        firmware = node.text(folder / device / "fw_ver") or ""
+        driver = os.path.realpath(function / "driver").rpartition("/")[2] if (function / "driver").exists() else ""
+        address, vendor = pci_address(os.path.realpath(function)), node.text(function / "vendor") or ""
+        for port in node.names(folder / device / "ports"):
+            place = folder / device / "ports" / port
+            state, physical = (node.text(place / name) or "" for name in ("state", "phys_state"))
+            layer = node.text(place / "link_layer") or ""
+            own_gid = gid_guid(node.text(place / "gids/0") or "") if layer == INFINIBAND else ""
+            yield Port(
+                device, port, layer, code(state), code(physical),
+                ", ".join(text.partition(":")[2].strip() for text in (state, physical) if text),
+                rate(node.text(place / "rate") or ""), own or own_gid, address, model, firmware, driver, vendor,
+            )  # fmt: skip
+
+
+def _with_roles(hcas: Sequence[Port], learned: Mapping[str, int], wanted: int) -> list[Port]:
+    """Return the ports with their roles; ``wanted`` is how many are stated to be for training, 0 where that isn't."""
+    fabric = [port for port in hcas if port.layer == INFINIBAND] or hcas
+    near = [port for port in fabric if port.by_gpu]
+    identity = {port.name: name for name, port in by_identity(hcas).items()}
+    if len({port.device for port in fabric}) <= wanted:
+        training = {port.name for port in fabric}
+    elif 2 * len(near) >= len(fabric):
+        training = {port.name for port in near}
+    else:
+        # A link that is down has no rate, so it counts as what it was.
+        rates = {
+            port.name: max(learned.get(identity[port.name], 0), (port.rate or 0) if port.up else 0) for port in fabric
+        }
+        most = max(rates.values(), default=0)
+        training = {name for name, value in rates.items() if value in (0, most)}
+    in_fabric = {port.name for port in fabric}
+    return [
+        replace(port, role=COMPUTE if port.name in training else STORAGE if port.name in in_fabric else MANAGEMENT)
+        for port in hcas
+    ]
+
+
+def _limited(node: Node, hca_ports: Sequence[Port]) -> set[str]:
+    """Return the devices that are the fabric manager's."""
+    candidates = [port for port in hca_ports if port.layer == INFINIBAND and not port.by_gpu]
+    folder = node.paths.sysfs / "class/infiniband"
+    devices = [port for port in candidates if node.text(folder / port.device / "device/device") == CONNECTX_7]
+    said = {port.device for port in devices if _SWITCH_MANAGEMENT in _vital_data(node, port.device)}
+    if said:
+        return said
+    runs: list[list[Port]] = []
+    for port in sorted(devices, key=lambda port: port.address):
+        if runs and _next_to(runs[-1][-1].address, port.address):
+            runs[-1].append(port)
+        else:
+            runs.append([port])
+    together = [run for run in runs if len(run) > 1]
+    if len(together) != 1 or len(together[0]) != LIMITED_FUNCTIONS:
+        return set()
+    names = {port.device for port in together[0]}
+    apart = [port for port in hca_ports if port.layer == INFINIBAND and port.device not in names]
+    apart = sorted(apart, key=lambda port: port.address)
+    beside = any(_next_to(a.address, b.address) for a, b in pairwise(apart))
+    return names if len(apart) >= LIMITED_FUNCTIONS and not beside else set()
+
+
+def _vital_data(node: Node, device: str) -> bytes:
+    try:
+        with (node.paths.sysfs / "class/infiniband" / device / "device/vpd").open("rb") as file:
+            return file.read(_VPD_BYTES)
+    except OSError:
+        return b""
+
+
+def _next_to(first: str, second: str) -> bool:
+    """Return whether two functions are of one card, or on neighbouring buses."""
+    if not first or not second:
+        return False
+    (domain, bus), (other, next_bus) = (address.split(":")[:2] for address in (first, second))
+    return domain == other and int(next_bus, 16) - int(bus, 16) in (0, 1)
