@@ -160,7 +160,7 @@ def test_a_mistake_in_the_configuration_drains_no_cluster(node: Node) -> None:
 
 
 def test_critical_checks_that_could_not_be_run_are_told_where_sites_fail_closed(node: Node) -> None:
-    node.config.write_text("")  # no `hcas` stated, no healthy day seen
+    node.script("pyrometer-check", "echo 'unknown: gpu_answers'", "exit 3")
     assert node.run("node-check.sh").returncode == 0
     assert node.run("node-check.sh", PYROMETER_FAIL="closed").returncode == 1
 

@@ -1,6 +1,6 @@
 """Verbs for events and losses of a machine, by the names that ``machine.yaml`` uses.
 
-Each takes the machine and what stands behind the verb, and returns the names by which a loss may be called: one of
+Each takes the machine and the arguments of the verb, and returns the names by which a loss may be called: one of
 them has to be in the verdict.
 """
 
@@ -161,7 +161,7 @@ def space(machine: Machine, used: Mapping[str, float]) -> Names:
     return tuple(used)
 
 
-# Losses. What a reboot shows in another way is played after one, too.
+# Losses. Those that a reboot shows in another way are played after one, too.
 
 
 def gpu(machine: Machine, address: str) -> Names:
@@ -214,7 +214,7 @@ def hca(machine: Machine, device: str) -> Names:
 
 
 def hca_after_reboot(machine: Machine, device: str) -> Names:
-    """Boot without an RDMA device: the kernel numbers the others anew."""
+    """Boot without an RDMA device: the kernel numbers the others again."""
     names = hca(machine, device)
     if re.fullmatch(r"mlx5_\d+", device):
         lost = int(device.removeprefix("mlx5_"))

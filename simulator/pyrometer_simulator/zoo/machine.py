@@ -167,7 +167,7 @@ class Machine:
         self._undo.append(lambda: place.unlink() if before is None else place.write_bytes(before))
 
     def remove(self, path: str) -> None:
-        """Take a file, a link or a folder away, if it is there."""
+        """Take a file, a link or a folder away, if it exists."""
         if os.path.lexists(self.path(path)):
             self._removed += 1
             self.rename(path, f"/removed/{self._removed}")
@@ -200,7 +200,7 @@ class Machine:
             gpu.set(**settings)
 
     def reboot(self) -> None:
-        """Boot again: a new boot id, an empty kernel log, the driver loaded anew."""
+        """Boot again: a new boot id, an empty kernel log, the driver loaded again."""
         self.wall += _BOOT_SECONDS
         self.booted = self.wall - _BOOT_SECONDS / 2
         self.log.truncate()

@@ -39,7 +39,7 @@ class Loss:
 
 @dataclass
 class Played:
-    """What came of a machine.
+    """The outcome of a machine.
 
     Attributes:
         machine: its description.

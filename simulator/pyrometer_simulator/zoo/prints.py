@@ -288,7 +288,7 @@ READERS: Final[Mapping[str, Callable[[str, Tree], None]]] = {
     "nvidia-smi.txt": _nvidia_smi,
     "dmesg.txt": _dmesg,
 }
-"""The files of a machine's folder, in the order in which they are read: what is there stays."""
+"""The files of a machine's folder, in the order in which they are read: existing ones stay."""
 
 
 def functions_of(tree: Tree) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""What people publish of a machine becomes the files that the machine has."""
+"""Published outputs of a machine become the files that the machine has."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 ``compute`` carries training; ``storage`` and ``management`` are the others. A port beside a GPU is for training, and
 where no port is beside one (clouds flatten the bus), the fastest are. InfiniBand goes before RoCE.
 
-These are nobody's HCAs: a virtual function, which a pod or a virtual machine has; a device without hardware
+These are unused HCAs: a virtual function, which a pod or a virtual machine has; a device without hardware
 (soft-RoCE, siw); and on HGX B200 and B300 the four limited functions with which the fabric manager reaches the
 NVSwitches. Their vital product data says ``SMDL=SW_MNG``, which only root may read (NVIDIA's Fabric Manager User Guide;
 siderolabs/extensions issue 893 has their GUIDs). Without it they are known by their place, an assumption: four side by
@@ -83,22 +83,22 @@ class Port:
 
     @property
     def up(self) -> bool:
-        """Whether its link is up."""
+        """True if its link is up."""
         return self.state in (STATE_ACTIVE, STATE_ACTIVE_DEFER)
 
     @property
     def waits(self) -> bool:
-        """Whether its cable is good and the subnet manager has not set it up."""
+        """True if its cable is good and the subnet manager has not set it up."""
         return self.state == STATE_INIT and self.physical == PHYS_LINK_UP
 
     @property
     def is_off(self) -> bool:
-        """Whether somebody has disabled it."""
+        """True if somebody has disabled it."""
         return self.physical == PHYS_DISABLED
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What it may be called in the configuration, the most special name first."""
+        """Its names in the configuration, the most special one first."""
         return (self.name, self.device, self.address, self.guid, self.model, self.role)
 
 
