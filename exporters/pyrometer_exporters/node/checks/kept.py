@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from pyrometer_exporters.node.checks.parts import Facts
+from pyrometer_exporters.node.checks.parts import Facts, lost
 from pyrometer_kit.statefile import StateFile
 
 FILE: Final = "checks.json"
@@ -68,9 +68,14 @@ class Kept:
                 name: (value, self._seen_since(kind, name, value, time)) for name, value in parts.items()
             }
             expected = learned.setdefault(kind, {})
-            for name, (value, first) in candidate[kind].items():
-                if time - first >= _patience(kind, expected.get(name), value):
-                    expected[name] = value
+            mature = {
+                name: value
+                for name, (value, first) in candidate[kind].items()
+                if time - first >= _patience(kind, expected.get(name), value)
+            }
+            if not mature.keys() <= expected.keys():
+                _forget_exchanged(expected, parts)
+            expected.update(mature)
             before = self.gone.get(kind, {})
             gone[kind] = {name: before.get(name, time) for name in expected if name not in parts}
             for name, first in gone[kind].items():
@@ -90,6 +95,14 @@ class Kept:
             return min(0.0, now - self.at)
         jump = now - self.at - (uptime - self.uptime)
         return jump if abs(jump) > JUMP_SECONDS else 0.0
+
+
+def _forget_exchanged(expected: dict[str, Any], parts: Mapping[str, Any]) -> None:
+    """Forget the parts in whose place others have been for a day; numbers are of no place."""
+    if all(isinstance(part, Mapping) for part in (*expected.values(), *parts.values())):
+        missing = lost(expected, parts)
+        for name in [name for name in expected if name not in parts and expected[name] not in missing]:
+            del expected[name]
 
 
 def _patience(kind: str, before: Any, value: Any) -> float:  # noqa: ANN401  a fact

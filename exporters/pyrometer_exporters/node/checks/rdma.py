@@ -6,8 +6,8 @@ where no port is beside one (clouds flatten the bus), the fastest are. InfiniBan
 These are unused HCAs: a virtual function, which a pod or a virtual machine has; a device without hardware
 (soft-RoCE, siw); and on HGX B200 and B300 the four limited functions with which the fabric manager reaches the
 NVSwitches. Their vital product data says ``SMDL=SW_MNG``, which only root may read (NVIDIA's Fabric Manager User Guide;
-siderolabs/extensions issue 893 has their GUIDs). Without it they are known by their place, an assumption: four side by
-side, away from the GPUs, while their likes sit apart.
+siderolabs/extensions issue 893 has their GUIDs). Without it they are known by their place, an assumption: four of one
+card, or four side by side, away from the GPUs, while their likes sit apart.
 """
 
 from __future__ import annotations
@@ -115,13 +115,19 @@ def _ports(node: Node) -> list[Port]:
     folder = node.paths.sysfs / "class/infiniband"
     near = {device: bool(nearest(os.path.realpath(folder / device / "device"), gpus)) for device in _devices(hca_ports)}
     hca_ports = [replace(port, by_gpu=near[port.device]) for port in hca_ports]
-    limited = _limited(node, hca_ports)
+    limited = node.once("limited", lambda: _limited(node, hca_ports))
     rates = node.expected.learned("hca_rates")
     hcas = [port for port in hca_ports if port.device not in limited]
     wanted = node.expected.get("hcas")
     return _with_roles(
         hcas, {name: int(value) for name, value in rates.items()}, wanted if isinstance(wanted, int) else 0
     )
+
+
+def fabric_functions(node: Node) -> set[str]:
+    """Return the devices through which a fabric manager on this node reaches its NVSwitches."""
+    ports(node)
+    return node.once("limited", set)
 
 
 def by_identity(hca_ports: Sequence[Port]) -> dict[str, Port]:
@@ -220,6 +226,9 @@ def _limited(node: Node, hca_ports: Sequence[Port]) -> set[str]:
             runs[-1].append(port)
         else:
             runs.append([port])
+    for run in runs:  # no card with InfiniBand has four ports
+        if len(run) == LIMITED_FUNCTIONS and len({port.address.rpartition(".")[0] for port in run}) == 1:
+            return {port.device for port in run}
     together = [run for run in runs if len(run) > 1]
     if len(together) != 1 or len(together[0]) != LIMITED_FUNCTIONS:
         return set()

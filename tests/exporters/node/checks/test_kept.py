@@ -58,6 +58,14 @@ def test_less_is_accepted_after_a_week_and_more_after_a_day() -> None:
     assert after(more, a_day_later, {"memory": {"node0": 1024}}).learned == {"memory": {"node0": 1024}}
 
 
+def test_what_was_exchanged_is_forgotten_once_its_successor_is_learned() -> None:
+    disks = [{"nvmes": {f"serial:{name}{n}": {"name": f"nvme{n}", "model": "M"} for n in range(2)}} for name in "ab"]
+    look = Kept()
+    for day, found in enumerate([disks[0], disks[0], disks[1], disks[1]]):
+        look = after(look, 1000.0 + day * DAY_SECONDS, found)
+    assert look.learned == disks[1]
+
+
 @pytest.mark.parametrize("jump", [1.7e9, 2 * DAY_SECONDS, -1e6])
 def test_a_clock_that_is_set_is_no_time_that_passed(jump: float) -> None:
     first = after(Kept(), 1e9, uptime=100.0)

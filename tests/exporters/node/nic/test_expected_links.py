@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import shutil
 from typing import Any
 
 from pyrometer_exporters.node.nic.expected_links import expected_by_peers
 from pyrometer_exporters.node.nic.pci_function import PciFunction
 from pyrometer_exporters.node.nic.readings import DeviceReading, PortReading
+from pyrometer_simulator.sysfs_drivers import EFA
 
 
 def expected(node: Any, device: str = "mlx5_0") -> float | None:
@@ -123,6 +125,30 @@ def test_a_virtual_function_that_a_pod_takes_is_not_missed_and_never_expected(no
     assert found.value("link_down_ignored_total", "mlx5_0", "1", "virtual_function") == 1
     node.tree.lose("mlx5_0")
     assert missing(node) == {}
+
+
+def test_an_interface_on_usb_comes_and_goes_with_its_bmc(node: Any) -> None:
+    node.scrape()
+    folder = node.sysfs / "devices/pci0000:00/0000:00:14.0/usb1/1-14/1-14:2.0"
+    folder.mkdir(parents=True)
+    shutil.copytree(node.tree.interface("eth0").folder, folder / "net/enxb03af2b6059f", symlinks=True)
+    (folder / "net/enxb03af2b6059f/device").unlink(missing_ok=True)
+    (folder / "net/enxb03af2b6059f/device").symlink_to(folder)
+    (node.sysfs / "class/net/enxb03af2b6059f").symlink_to(folder / "net/enxb03af2b6059f")
+    node.clock.now += 61
+    found = node.scrape()
+    assert found.value("link_up", "enxb03af2b6059f", "") == 1
+    assert found.value("expected_up", "enxb03af2b6059f", "") == 0
+    assert found.value("settling_info", "enxb03af2b6059f", "", "usb") == 1
+    assert found.info("enxb03af2b6059f")["gpu"] == ""
+
+
+def test_an_efa_that_disappears_is_missing_though_its_link_is_always_up(node: Any) -> None:
+    device = node.tree.add_device(EFA)
+    node.scrape()
+    (node.sysfs / "class/infiniband" / EFA.name).unlink()
+    (node.sysfs / "bus/pci/devices" / device.parents[1].name).unlink()
+    assert [name[0] for name in missing(node)] == [EFA.name]
 
 
 def test_the_inner_end_of_a_virtual_function_is_not_served(node: Any) -> None:

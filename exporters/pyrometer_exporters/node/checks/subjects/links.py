@@ -238,9 +238,9 @@ def _firmware(node: Node) -> Verdict:
     if not devices:
         return absent("no RDMA device reports its firmware")
     stated = node.expected.get("firmware")
-    boards: dict[str, Counter[str]] = defaultdict(Counter)
+    boards: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)  # RoCE's are often updated apart
     for port in devices.values():
-        boards[port.model][port.firmware] += 1
+        boards[port.model, port.layer][port.firmware] += 1
     problems = []
     for name, port in devices.items():
         wanted = stated_for(port, stated)
@@ -248,8 +248,8 @@ def _firmware(node: Node) -> Verdict:
         if wanted is not None and not isinstance(stated, Mapping) and _family(wanted) != _family(port.firmware):
             wanted = None
         if wanted is None:
-            usual, times = boards[port.model].most_common(1)[0]
-            wanted = usual if 2 * times > boards[port.model].total() else port.firmware
+            usual, times = boards[port.model, port.layer].most_common(1)[0]
+            wanted = usual if 2 * times > boards[port.model, port.layer].total() else port.firmware
         if port.firmware != wanted:
             problems.append(f"{name} has firmware {port.firmware}, not {wanted}")
     return judged(problems)

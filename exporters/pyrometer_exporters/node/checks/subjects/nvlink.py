@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyrometer_exporters.node.checks.check import Check, Problem, Verdict, absent, failed, judged, ok, unknown
 from pyrometer_exporters.node.checks.gpus import GpuFacts, GpuView
 from pyrometer_exporters.node.checks.node import Node
+from pyrometer_exporters.node.checks.rdma import fabric_functions
 from pyrometer_exporters.node.checks.subjects.gpu import gpu_check, identity, name_of, over_gpus
 
 NVIDIA_VENDOR, BRIDGE_CLASS = "0x10de", "0x0680"
@@ -53,13 +54,16 @@ def _fabric(_node: Node, gpus: list[GpuFacts]) -> Verdict:
 def _fabric_manager(node: Node) -> Verdict:
     devices = node.paths.sysfs / "bus/pci/devices"
     switches = [name for name in node.names(devices) if _is_switch(node, name)]
-    if not switches:
+    # The NVSwitches of HGX B200 and B300 are behind functions of network cards, which the fabric manager has.
+    functions = fabric_functions(node)
+    if not switches and not functions:
         return absent("no NVSwitch on this node's bus")
     if any(process.name.startswith("nv-fabricmanage") for process in node.processes):
         return ok()
     if not node.sees_processes:
         return unknown("the host's processes can't be seen")
-    return failed(f"{len(switches)} NVSwitches, but nv-fabricmanager is not running")
+    what = f"{len(switches)} NVSwitches" if switches else f"{len(functions)} functions of its own"
+    return failed(f"{what}, but nv-fabricmanager is not running")
 
 
 def _is_switch(node: Node, address: str) -> bool:

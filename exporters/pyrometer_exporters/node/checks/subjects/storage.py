@@ -1,4 +1,4 @@
-"""Disks and file systems; each file system is asked in a thread that is not waited for if it hangs.
+"""File systems; each file system is asked in a thread that is not waited for if it hangs.
 
 Source of the list: ``<procfs>/1/mountinfo``, or ``self`` where another's can't be read. A line:
 ``36 35 98:0 / /data rw,noatime shared:1 - nfs4 server:/data rw,vers=4.2``; its last field is the file system's own
@@ -18,13 +18,14 @@ from typing import Final, NamedTuple
 
 from pyrometer_exporters.node.checks.check import Check, Problem, Verdict, absent, failed, judged, listed, unknown
 from pyrometer_exporters.node.checks.node import Node, StatFs
-from pyrometer_exporters.node.checks.parts import described, identities, lost
 
 LOCAL = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "vfat"})
 NETWORK = frozenset({
     "nfs", "nfs4", "cifs", "smb3", "lustre", "gpfs", "beegfs", "ceph", "wekafs", "glusterfs", "fuse.glusterfs", "9p",
     "fuse.sshfs", "fuse.s3fs", "fuse.juicefs", "fuse.weka", "afs", "pvfs2", "orangefs", "panfs", "virtiofs",
 })  # fmt: skip
+# FUSE has a name for each of its file systems (gcsfuse, mountpoint-s3, blobfuse2); these are of desktops, containers.
+_LOCAL_FUSE: Final = frozenset({"fuse.lxcfs", "fuse.gvfsd-fuse", "fuse.portal", "fuse.snapfuse", "fuse.fuse-overlayfs"})
 PATIENCE_SECONDS: Final = 3.0
 # The unit of systemd allows the exporter and its children 64 tasks.
 MOST_THREADS: Final = 12
@@ -52,12 +53,8 @@ _OF_USERS: Final = (
     "/misc/",
     "/net/",
 )
-# As nvme list shows volumes that are attached and detached: EBS, GCP's disks, Azure's, Alibaba's, and simulated ones.
-_VOLUME: Final = re.compile(r"Elastic Block Stor|nvme_card-pd|NVMe Accelerator|QEMU|VMware|[Vv]irtual")
-# And a virtual machine's disks that are its own; the next instance has others at their addresses.
-_OF_INSTANCE: Final = re.compile(
-    r"Instance Storage|Direct Disk|^nvme_card\d*$|(?i:samsung|micron|intel|kioxia|solidigm|toshiba|wdc)"
-)
+# Local file systems that their own service mounts, of whole disks that stay.
+_POOLS: Final = ("zfs",)
 _MOUNT: Final = "Mount it (`mount POINT`, `systemctl status` of its unit) and look at the server."
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
@@ -72,7 +69,17 @@ class Mount(NamedTuple):
     asked_read_only: bool
     """As it was mounted."""
     source: str
-    root: str
+    options: str
+
+    @property
+    def is_network(self) -> bool:
+        """True if its data are elsewhere."""
+        return self.kind in NETWORK or (self.kind.split(".")[0] == "fuse" and self.kind not in _LOCAL_FUSE)
+
+    @property
+    def is_of_user(self) -> bool:
+        """True of FUSE that an ordinary user has mounted, into which not even root may look."""
+        return self.kind.startswith("fuse") and re.search(r"\buser_id=[1-9]", self.options) is not None
 
 
 class _Answer(NamedTuple):
@@ -115,7 +122,7 @@ def _parsed(line: str) -> Mount | None:
         return None
     point = _ESCAPED.sub(lambda code: chr(int(code[1], 8)), before[4])
     is_ro, asked = "ro" in after[2].split(","), "ro" in before[5].split(",")
-    return Mount(point, after[0], is_ro, asked, after[1], before[3])
+    return Mount(point, after[0], is_ro, asked, after[1], after[2])
 
 
 def ask(node: Node, points: Iterable[str]) -> Mapping[str, _Answer | None]:
@@ -192,15 +199,11 @@ def _read_only(_node: Node, mounted: list[Mount]) -> Verdict:
 def _network(node: Node, mounted: list[Mount]) -> Verdict:
     wanted, learned = node.expected.get("mounts"), node.expected.learned("mounts")
     there = {mount.point: mount for mount in mounted}
-    network = [mount.point for mount in mounted if mount.kind in NETWORK]
+    network = [mount.point for mount in mounted if mount.is_network]
+    whose = {mount.point for mount in mounted if mount.is_of_user}
+    stay = [m.point for m in mounted if (m.is_network or m.kind in _POOLS) and not _comes_and_goes(m.point, mounted)]
     stated = [point.rstrip("/") or "/" for point in wanted or ()]
-    facts = {
-        "mounts": {
-            point: {"name": point, "source": there[point].source}
-            for point in network
-            if not _comes_and_goes(point, mounted)
-        }
-    }
+    facts = {"mounts": {point: {"name": point, "source": there[point].source} for point in stay if point not in whose}}
     # An automounter mounts it at the first use.
     missing = [point for point in stated if point not in there and not _below(point, _automounted(mounted))]
     problems = []
@@ -224,7 +227,7 @@ def _network(node: Node, mounted: list[Mount]) -> Verdict:
     blind = [
         f"{point}: {answer.error}"
         for point, answer in errors
-        if not answer.is_dead and not _elsewhere(answer, point in stated)
+        if not answer.is_dead and point not in whose and not _elsewhere(answer, point in stated)
     ]
     return judged(problems, blind, **facts)
 
@@ -264,65 +267,6 @@ def _shared_memory(node: Node, mounted: list[Mount]) -> Verdict:
         return unknown(f"{SHARED_MEMORY} does not answer")
     used = 1 - sizes.f_bavail / sizes.f_blocks if sizes.f_blocks else 0.0
     return judged([f"{SHARED_MEMORY} is {used:.1%} full"] if used >= node.limit("shared_memory", "used") else [])
-
-
-def _nvme(node: Node) -> Verdict:
-    folder = node.paths.sysfs / "class/nvme"
-    if not node.sees_hardware:
-        return unknown(f"{node.paths.sysfs} can't be seen")
-    disks = {name: _disk(node, name) for name in node.names(folder)}
-    states = {name: node.text(folder / name / "state") for name in disks}
-    # Others are on their way: connecting, resetting, deleting (Linux: drivers/nvme/host/core.c).
-    problems: list[str | Problem] = [
-        f"{described(disks[name], 'serial')} is dead" for name in disks if states[name] == "dead"
-    ]
-    blind = [
-        f"{name}: its state can't be read" for name in disks if states[name] is None and not (folder / name).is_dir()
-    ]
-    stays = {name: disk for name, disk in disks.items() if _stays(node, disk)}
-    pairs = ((f"serial:{disk['serial']}" if disk["serial"] else "", disk) for disk in stays.values())
-    facts = {"nvmes": identities(pairs)}
-    wanted, learned = node.expected.get("nvmes"), node.expected.learned("nvmes")
-    gone = [
-        f"{described(disk, 'serial')} is missing (there on its last healthy day)"
-        for disk in lost(learned, facts["nvmes"])
-    ]
-    if isinstance(wanted, list):
-        names = {value for disk in disks.values() for value in disk.values()}
-        problems += [f"{name} is missing (stated)" for name in wanted if name not in names]
-    elif isinstance(wanted, dict):
-        counts = {model: sum(disk["model"] == model for disk in disks.values()) for model in wanted}
-        problems += [f"{counts[m]} of {n} {m} (stated)" for m, n in wanted.items() if counts[m] < n]
-    elif wanted is not None:
-        more = f": {'; '.join(gone)}" if gone else ""
-        problems += [f"{len(disks)} of {wanted} NVMe disks (stated){more}"] if len(disks) < wanted else []
-    else:
-        problems += [Problem(text, learned=True) for text in gone]
-    if not disks and not problems:
-        return absent("no NVMe disk", **facts)
-    return judged(problems, blind, **facts)
-
-
-def _disk(node: Node, name: str) -> dict[str, str]:
-    folder = node.paths.sysfs / "class/nvme" / name
-    texts = {key: node.text(folder / key) or "" for key in ("address", "model", "serial", "transport")}
-    return {"name": name, **texts}
-
-
-def _stays(node: Node, disk: Mapping[str, str]) -> bool:
-    """Return whether a disk is a part of the machine: not one over a fabric, nor a volume of a cloud."""
-    if disk["transport"] not in ("", "pcie") or _VOLUME.search(disk["model"]):
-        return False
-    return not node.is_virtual or _OF_INSTANCE.search(disk["model"]) is not None
-
-
-def _raid(node: Node) -> Verdict:
-    text = node.text(node.paths.procfs / "mdstat") or ""
-    # md0 : active raid1 nvme1n1[1](F) nvme0n1[0] / 937560960 blocks super 1.2 [2/1] [U_]
-    arrays = re.findall(r"^(md\S+) : .*\n\s+\d+ blocks.*\[(\d+)/(\d+)\]", text, re.MULTILINE)
-    if not arrays:
-        return absent("no software RAID with redundancy")
-    return judged([f"{name} has {have} of {disks} disks" for name, disks, have in arrays if int(have) < int(disks)])
 
 
 # A file system that hangs must not hold up the other checks.
@@ -371,22 +315,5 @@ CHECKS = (
         "Remove what ended jobs left in /dev/shm (`fuser -v /dev/shm/*`).",
         over_mounts(_shared_memory),
         limits={"used": 0.9},
-    ),
-    Check(
-        "nvme",
-        "all NVMe disks that are the machine's own are present, and none is dead",
-        "sysfs: class/nvme/nvme*/state, model, serial, address, transport",
-        "gcm check-blockdev",
-        "`nvme list`, `nvme smart-log`; exchange the disk.",
-        _nvme,
-    ),
-    Check(
-        "raid",
-        "no software RAID is missing a disk",
-        "/proc/mdstat",
-        "gpud disk, Imbue (zpool)",
-        "Replace the disk and add it again (`mdadm --detail`, `mdadm --add`).",
-        _raid,
-        severity="warning",
     ),
 )
