@@ -60,8 +60,8 @@ def leave_links_without_bridge(node: Any) -> None:
 
 
 def forbid(node: Any) -> None:
-    mount(node, "40 22 0:50 / /home/a/data rw - fuse.sshfs a@b:/ rw,user_id=1000,group_id=1000")
-    node.files.disks.errors["/home/a/data"] = errno.EACCES
+    mount(node, "40 22 0:50 / /homes/a/data rw - fuse.sshfs a@b:/ rw,user_id=1000,group_id=1000")
+    node.files.disks.errors["/homes/a/data"] = errno.EACCES
 
 
 USR = "24 22 254:0 / /usr ro,relatime shared:4 - btrfs /dev/mapper/usr ro,rescue=nologreplay"
