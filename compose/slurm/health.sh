@@ -11,8 +11,8 @@
 #
 # The brake: before it drains, a node writes what failed into its comment (pyrometer-unfit=...), waits, and counts the nodes
 # on which the same check failed within 15 minutes. More than 3, or 2 % if that is more, have a common cause: a person
-# decides, and none is drained. The word pyrometer-stop in the comment of any node stops all drains (pyrometer-alerting
-# drains stop). No answer from Slurm: nothing is done.
+# decides, and none is drained. The word pyrometer-stop in the comment of any node stops all drains.
+# No answer from Slurm: nothing is done.
 #
 # The way back: a node that still has our reason, unchanged, is resumed. If it fails again within a day, it stays drained.
 #
