@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pyrometer_exporters.node.kernel.catalogue import KINDS, LINES, Line
+from pyrometer_exporters.node.kernel.events import SECTIONS
 
 KERNEL_TESTS = Path(__file__).parent.parent / "tests/exporters/node/kernel"
 
@@ -36,10 +37,6 @@ LINES_HEAD = """
 | kind | line, as an example | corrected | source |
 |---|---|---|---|
 """
-FIRMWARE = (
-    ("pcie_aer", "{3}[Hardware Error]:   section_type: PCIe error"),
-    ("machine_check", "{3}[Hardware Error]:   section_type: memory error"),
-)
 PEERS_HEAD = """
 ## Lines that other projects match
 
@@ -81,7 +78,7 @@ def page() -> str:
         for kind in KINDS
     ]
     lines = [_row(f"`{line.kind}`", f"`{line.example}`", _corrected(line), line.source) for line in LINES]
-    lines += [_row(f"`{kind}`", f"`{text}`", "by its words", "drivers/firmware/efi/cper.c") for kind, text in FIRMWARE]
+    lines += [_row(f"`{line.kind}`", f"`{line.example}`", "by its words", line.source) for line in SECTIONS.values()]
     lines += [_row("`sxid`", "`nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up`",
                    "Fatal or Non-fatal", "open-gpu-kernel-modules, nvswitch")]  # fmt: skip
     peers = [_row(peer, name, f"`{line.strip()}`", f"none: {reason}" if reason else f"`{answer}`")

@@ -135,7 +135,7 @@ class _Given:
 
 
 class _SlipError(Exception):
-    """A number in a wrong unit or out of its range: the message shows it and says what to give instead."""
+    """Report a number in a wrong unit or out of its range; the message shows it and says what to give instead."""
 
 
 def float32_dtype(torch: Any) -> str:  # noqa: ANN401  a module that may not be there

@@ -40,7 +40,7 @@ def seconds(text: str) -> float:
 
 @dataclass(frozen=True)
 class Description:
-    """The folder of a machine: ``machine.yaml``, and prints.
+    """Hold what a machine's folder describes: ``machine.yaml``, and prints.
 
     Attributes:
         folder: its name is the machine's short one.

@@ -7,7 +7,16 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from pyrometer_exporters.commands.test.reading import NotMeasuredError, Problem, Reading, joined, losses, short
+from pyrometer_exporters.commands.test.reading import (
+    NotMeasuredError,
+    Problem,
+    Reading,
+    joined,
+    json_object,
+    losses,
+    objects,
+    short,
+)
 
 RAN: Final = ("pass", "fail", "warn")
 # dcgmlib/dcgm_errors.h, dcgmErrorCategory_enum: performance thresholds and violations, Xids, and all of hardware; the
@@ -81,23 +90,18 @@ def read(text: str) -> Reading:
 
 
 def _body(text: str) -> object:
-    for at in (found.start() for found in re.finditer(r"\{", text)):
-        try:
-            root = json.JSONDecoder().raw_decode(text, at)[0]
-        except ValueError:
-            break  # cut off, or the brace of another text: a table may follow
-        except RecursionError:
-            raise ValueError("nested too deeply") from None
-        if isinstance(root, dict):
-            return root.get("DCGM Diagnostic", root.get("DCGM GPU Diagnostic"))
-    return None
+    try:
+        root = json_object(text) if "{" in text else {}
+    except json.JSONDecodeError:  # cut off, or the brace of another text: a table may follow
+        return None
+    return root.get("DCGM Diagnostic", root.get("DCGM GPU Diagnostic"))
 
 
 def _of_json(body: Mapping[str, Any]) -> Iterator[_Verdict]:
-    for category in _dicts(body.get("test_categories")):
+    for category in objects(body.get("test_categories")):
         deployment = str(category.get("category", "")).lower() == "deployment"
-        for test in _dicts(category.get("tests")):
-            for result in _dicts(test.get("results")):
+        for test in objects(category.get("tests")):
+            for result in objects(test.get("results")):
                 status = str(result.get("status", "")).lower()
                 warnings = tuple(_warnings(result.get("warnings")))
                 for entity in _entities(result):
@@ -173,7 +177,3 @@ def _words(verdict: _Verdict) -> str:
     told = "; ".join(str(warning["warning"]) for warning in verdict.warnings[:3])
     place = f" on {verdict.entity}" if verdict.entity else ""
     return short(f"{verdict.test}{place} failed{': ' if told else ''}{told}")
-
-
-def _dicts(found: object) -> list[Mapping[str, Any]]:
-    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []

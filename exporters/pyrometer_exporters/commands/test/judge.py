@@ -13,6 +13,7 @@ from pyrometer_exporters.commands.test import pairs
 from pyrometer_exporters.commands.test.reading import NotMeasuredError, Problem, Reading, joined
 from pyrometer_exporters.node.active.kept import Result
 from pyrometer_exporters.node.nic.parse import rate
+from pyrometer_exporters.node.nic.pcie import lanes, transfers
 
 
 @dataclass(frozen=True)
@@ -143,10 +144,7 @@ def _below_port(result: Result, parts: Mapping[str, float], sysfs: Path) -> list
 
 
 def _rate(port: Path) -> float | None:
-    try:
-        text = (port / "rate").read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return None
+    text = _text(port / "rate")
     bits = rate(text)
     # Up to QDR ten bits on the wire carry eight.
     return bits * (0.8 if bits and re.search(r"[SDQ]DR\)", text) else 1.0) if bits else None
@@ -154,9 +152,12 @@ def _rate(port: Path) -> float | None:
 
 def _pcie(device: Path) -> float | None:
     """Return the raw rate of the PCIe link in bits per second; None where it is not known."""
+    speed, width = transfers(_text(device / "current_link_speed")), lanes(_text(device / "current_link_width"))
+    return speed * width if speed and width else None
+
+
+def _text(path: Path) -> str:
     try:
-        speed = re.match(r"[\d.]+", (device / "current_link_speed").read_text(encoding="ascii", errors="replace"))
-        width = int((device / "current_link_width").read_text(encoding="ascii", errors="replace"))
-    except (OSError, ValueError):
-        return None
-    return float(speed[0]) * 1e9 * width if speed and width else None
+        return path.read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return ""

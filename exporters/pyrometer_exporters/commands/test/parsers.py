@@ -8,14 +8,22 @@ Each parser takes the text that a tool printed (:func:`reading.clean`) and retur
 from __future__ import annotations
 
 import errno
-import json
 import math
 import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from pyrometer_exporters.commands.test.reading import NotMeasuredError, Problem, Reading, joined, losses, short
+from pyrometer_exporters.commands.test.reading import (
+    NotMeasuredError,
+    Problem,
+    Reading,
+    joined,
+    json_object,
+    losses,
+    objects,
+    short,
+)
 from pyrometer_exporters.node.active.kept import Result
 
 
@@ -30,7 +38,7 @@ def nvbandwidth(text: str) -> Reading:
         ValueError: It is nothing of the kind.
         NotMeasuredError: No test case ran.
     """
-    body = _object(text).get("nvbandwidth") if '"nvbandwidth"' in text else None
+    body = json_object(text).get("nvbandwidth") if '"nvbandwidth"' in text else None
     cases = _cases_of_json(body) if isinstance(body, dict) else _cases_of_text(text)
     told = body.get("error") if isinstance(body, dict) else None
     unable = [short(str(told))] if told else []
@@ -55,7 +63,7 @@ Case = tuple[str, str, Matrix]
 
 def _cases_of_json(body: Mapping[str, Any]) -> list[Case]:
     found: list[Case] = []
-    for case in _list(body, "testcases"):
+    for case in objects(body.get("testcases")):
         rows = case.get("bandwidth_matrix")
         kept = [row for row in rows if isinstance(row, list)] if isinstance(rows, list) else []
         status = f"{case.get('status', '')} {case.get('error', '')}".strip()
@@ -256,7 +264,7 @@ def fio(text: str) -> Reading:
         ValueError: It is nothing of the kind.
         NotMeasuredError: It read and wrote nothing.
     """
-    jobs = _list(_object(text), "jobs")
+    jobs = objects(json_object(text).get("jobs"))
     if not jobs:
         raise ValueError("it has no jobs")
     problems, unable = [], []
@@ -278,22 +286,6 @@ def fio(text: str) -> Reading:
 def _fio_speed(data: Mapping[str, Any]) -> float:
     value = data["bw_bytes"] if "bw_bytes" in data else 1024 * _number(data.get("bw", 0))
     return _number(value)
-
-
-def _object(text: str) -> Mapping[str, Any]:
-    start = text.find("{")  # tools print warnings before and after it
-    if start < 0:
-        raise ValueError("no JSON object")
-    try:
-        found: Mapping[str, Any] = json.JSONDecoder().raw_decode(text, start)[0]
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-    return found
-
-
-def _list(data: Any, key: str) -> list[Mapping[str, Any]]:  # noqa: ANN401  whatever JSON can hold
-    found = data.get(key) if isinstance(data, dict) else None
-    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
 
 
 def _number(value: Any) -> float:  # noqa: ANN401  whatever JSON can hold

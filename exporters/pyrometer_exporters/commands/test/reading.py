@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pyrometer_exporters.node.active.kept import Result
 
@@ -132,6 +133,28 @@ def sentence(errors: str, output: str) -> str:
             if tells.search(line):
                 return short(line)
     return next((short(text[-1]) for text in texts if text), "")
+
+
+def json_object(text: str) -> Mapping[str, Any]:
+    """Return the first JSON object in an output; tools print warnings before and after it.
+
+    Raises:
+        json.JSONDecodeError: It is cut off, or no JSON.
+        ValueError: There is none, or it is nested too deeply.
+    """
+    start = text.find("{")
+    if start < 0:
+        raise ValueError("no JSON object")
+    try:
+        content: Mapping[str, Any] = json.JSONDecoder().raw_decode(text, start)[0]
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    return content
+
+
+def objects(value: object) -> list[Mapping[str, Any]]:
+    """Return the objects in a list of JSON; nothing for anything else."""
+    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
 
 
 def short(line: str) -> str:

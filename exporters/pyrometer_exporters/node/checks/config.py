@@ -49,7 +49,7 @@ class Settings:
     limits: Mapping[str, Mapping[str, float]]
     expect: Mapping[str, Any] = field(default_factory=dict)
     listed: frozenset[str] = frozenset()
-    """The checks that the file switches on, or gives settings."""
+    """Names of the checks that the file has under ``checks``, with whatever setting."""
 
 
 def load(path: Path | None, node: str, checks: Sequence[Check]) -> Settings:

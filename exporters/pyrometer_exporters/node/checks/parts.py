@@ -8,9 +8,11 @@ address, which has taken its place. Where new parts of its model came as it went
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final
 
+EARLIER: Final = "on its last healthy day"
+"""How a reason refers to what was learned."""
 Facts = Mapping[str, Mapping[str, Any]]
 """By kind (``hcas``), what there is by identity, in whatever JSON can hold."""
 Part = Mapping[str, str]
@@ -32,6 +34,17 @@ def lost(learned: Mapping[str, Part], present: Mapping[str, Part]) -> list[Part]
         else:
             missing.append(part)
     return missing
+
+
+def missing(stated: Iterable[str], present: Collection[str]) -> list[str]:
+    """Return in words which stated names are not present; those of the system are in lower case, or spelled alike."""
+    return [f"{name} is missing (stated)" for name in stated if name not in present and name.lower() not in present]
+
+
+def too_few(stated: Mapping[str, int], models: Iterable[str]) -> list[str]:
+    """Return in words of which stated models fewer are present."""
+    counts = Counter(models)
+    return [f"{counts[model]} of {least} {model} (stated)" for model, least in stated.items() if counts[model] < least]
 
 
 def identities(parts: Iterable[tuple[str, Part]]) -> dict[str, Part]:

@@ -104,10 +104,16 @@ class Port:
 
 def ports(node: Node) -> list[Port]:
     """Return the ports of all HCAs, each with its role."""
-    return node.once("rdma", lambda: _ports(node))
+    return node.once("rdma", lambda: _look(node))[0]
 
 
-def _ports(node: Node) -> list[Port]:
+def fabric_functions(node: Node) -> set[str]:
+    """Return the devices through which a fabric manager on this node reaches its NVSwitches."""
+    return node.once("rdma", lambda: _look(node))[1]
+
+
+def _look(node: Node) -> tuple[list[Port], set[str]]:
+    """Return the ports of HCAs, and the devices that are the fabric manager's."""
     hca_ports = list(_read(node))
     gpus = [
         os.path.realpath(node.paths.sysfs / "bus/pci/devices" / gpu) for gpu in PciBus(node.paths.sysfs).gpus() or []
@@ -115,19 +121,14 @@ def _ports(node: Node) -> list[Port]:
     folder = node.paths.sysfs / "class/infiniband"
     near = {device: bool(nearest(os.path.realpath(folder / device / "device"), gpus)) for device in _devices(hca_ports)}
     hca_ports = [replace(port, by_gpu=near[port.device]) for port in hca_ports]
-    limited = node.once("limited", lambda: _limited(node, hca_ports))
+    limited = _limited(node, hca_ports)
     rates = node.expected.learned("hca_rates")
     hcas = [port for port in hca_ports if port.device not in limited]
     wanted = node.expected.get("hcas")
-    return _with_roles(
+    with_roles = _with_roles(
         hcas, {name: int(value) for name, value in rates.items()}, wanted if isinstance(wanted, int) else 0
     )
-
-
-def fabric_functions(node: Node) -> set[str]:
-    """Return the devices through which a fabric manager on this node reaches its NVSwitches."""
-    ports(node)
-    return node.once("limited", set)
+    return with_roles, limited
 
 
 def by_identity(hca_ports: Sequence[Port]) -> dict[str, Port]:

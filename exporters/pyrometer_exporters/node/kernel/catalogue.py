@@ -63,7 +63,7 @@ KINDS = (
 
 
 class Line(NamedTuple):
-    """A line, or the lines of one sentence of the kernel.
+    """Describe one message of the kernel, which may have several wordings.
 
     Attributes:
         kind: of ``KINDS``.
@@ -88,7 +88,7 @@ class Line(NamedTuple):
 
     @property
     def expression(self) -> str:
-        """The pattern, with what is between braces in full."""
+        """Return the pattern with the names between braces spelled out."""
         pattern = self.pattern
         for name, text in _SHORT.items():
             pattern = pattern.replace(f"{{{name}}}", text)

@@ -44,7 +44,7 @@ _APEI: Final = re.compile(
 _NOT_CORRECTED: Final = ("recoverable", "fatal")
 # Words of an error that was none: the firmware only informs.
 _NO_ERROR: Final = ("info", "informational")
-_SECTION: Final = {
+SECTIONS: Final = {  # by whether the section is of PCIe
     True: Line("pcie_aer", "drivers/firmware/efi/cper.c", "", "{3}[Hardware Error]:   section_type: PCIe error", step=2,
                repeats=True),
     False: Line("machine_check", "drivers/firmware/efi/cper.c", "", "{3}[Hardware Error]:   section_type: memory error",
@@ -108,7 +108,7 @@ class _Open:
 
 @dataclass
 class _Firmware:
-    """A record of the firmware, as far as it was read."""
+    """Collect what the lines of one record of the firmware have said so far."""
 
     number: str = ""
     severity: str = ""
@@ -181,7 +181,7 @@ class EventReader:
             return None
         firmware.unit = match["device"] or match["fru"] or firmware.unit
         if match["section"]:
-            line = _SECTION[match["section"].startswith("PCIe")]
+            line = SECTIONS[match["section"].startswith("PCIe")]
             if firmware.severity in _NO_ERROR or line.kind in firmware.kinds:
                 return None
             firmware.kinds += (line.kind,)

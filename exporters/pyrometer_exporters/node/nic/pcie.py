@@ -139,20 +139,21 @@ def _ends(access: DeviceAccess, path: str) -> tuple[int | None, float | None, in
     except OSError:
         return None, None, None, None
     return (
-        _width(folder.text("current_link_width")),
-        _speed(folder.text("current_link_speed")),
-        _width(folder.text("max_link_width")),
-        _speed(folder.text("max_link_speed")),
+        lanes(folder.text("current_link_width")),
+        transfers(folder.text("current_link_speed")),
+        lanes(folder.text("max_link_width")),
+        transfers(folder.text("max_link_speed")),
     )
 
 
-def _width(text: str | None) -> int | None:
-    lanes = number(text) if text is not None else None
-    return lanes if lanes in _WIDTHS else None
+def lanes(text: str | None) -> int | None:
+    """Parse ``16``, the lanes of a link; None where the kernel doesn't know."""
+    width = number(text) if text is not None else None
+    return width if width in _WIDTHS else None
 
 
-def _speed(text: str | None) -> float | None:
-    """Parse ``32.0 GT/s PCIe`` or ``8 GT/s`` into transfers per second."""
+def transfers(text: str | None) -> float | None:
+    """Parse ``32.0 GT/s PCIe`` or ``8 GT/s`` into transfers per second and lane; None where the kernel doesn't know."""
     match = _SPEED.match(text or "")
     return float(match[1]) * 1e9 if match else None
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from pyrometer_exporters.node.checks.check import Check, Problem, Verdict, absent, judged, unknown
 from pyrometer_exporters.node.checks.node import Node
-from pyrometer_exporters.node.checks.parts import described, identities, lost
+from pyrometer_exporters.node.checks.parts import EARLIER, described, identities, lost, too_few
 
 # As nvme list shows volumes that are attached and detached: EBS, GCP's disks, Azure's, Alibaba's, and simulated ones.
 _VOLUME: Final = re.compile(r"Elastic Block Stor|nvme_card-pd|NVMe Accelerator|QEMU|VMware|[Vv]irtual")
@@ -35,16 +35,12 @@ def _nvme(node: Node) -> Verdict:
     pairs = ((f"serial:{disk['serial']}" if disk["serial"] else "", disk) for disk in stays.values())
     facts = {"nvmes": identities(pairs)}
     wanted, learned = node.expected.get("nvmes"), node.expected.learned("nvmes")
-    gone = [
-        f"{described(disk, 'serial')} is missing (there on its last healthy day)"
-        for disk in lost(learned, facts["nvmes"])
-    ]
+    gone = [f"{described(disk, 'serial')} is missing (there {EARLIER})" for disk in lost(learned, facts["nvmes"])]
     if isinstance(wanted, list):
         names = {value for disk in disks.values() for value in disk.values()}
         problems += [f"{name} is missing (stated)" for name in wanted if name not in names]
     elif isinstance(wanted, dict):
-        counts = {model: sum(disk["model"] == model for disk in disks.values()) for model in wanted}
-        problems += [f"{counts[m]} of {n} {m} (stated)" for m, n in wanted.items() if counts[m] < n]
+        problems += too_few(wanted, (disk["model"] for disk in disks.values()))
     elif wanted is not None:
         more = f": {'; '.join(gone)}" if gone else ""
         problems += [f"{len(disks)} of {wanted} NVMe disks (stated){more}"] if len(disks) < wanted else []

@@ -11,13 +11,12 @@ from typing import Any, Final
 from pyrometer_exporters.node.checks.check import Check, Problem, Verdict, absent, failed, judged, ok, unknown
 from pyrometer_exporters.node.checks.gpus import HUNG, RECOVERY_ACTION, GpuFacts, GpuView
 from pyrometer_exporters.node.checks.node import Node
-from pyrometer_exporters.node.checks.parts import Part, described, lost
+from pyrometer_exporters.node.checks.parts import EARLIER, Part, described, lost, missing, too_few
 from pyrometer_exporters.node.gpu.driver_versions import differ, kernel_module_version
 
 gpu_check = partial(Check, worker="gpus")
 """Define a check that asks the driver."""
 
-EARLIER: Final = "on its last healthy day"
 _ACTIONS = {
     1: "a GPU reset",
     2: "a reboot of the node",
@@ -137,13 +136,9 @@ def _count(node: Node, view: GpuView) -> Verdict:
     unlisted = _unlisted(node, view)
     problems: list[str | Problem] = []
     if isinstance(wanted, list):
-        known = {name for gpu in view.gpus for name in (gpu.address, gpu.uuid)}
-        problems += [
-            f"{name} is missing (stated)" for name in wanted if name not in known and name.lower() not in known
-        ]
+        problems += missing(wanted, {name for gpu in view.gpus for name in (gpu.address, gpu.uuid)})
     elif isinstance(wanted, dict):
-        models = Counter(gpu.model for gpu in view.gpus)
-        problems += [f"{models[m]} of {n} {m} (stated)" for m, n in wanted.items() if models[m] < n]
+        problems += too_few(wanted, (gpu.model for gpu in view.gpus))
     elif wanted is not None:
         problems += [f"{have} of {wanted} GPUs (stated)"] if have < wanted else []
     if unlisted:

@@ -12,7 +12,8 @@ from pyrometer_exporters.node.checks.gpus import (
     GpuFacts,
 )
 from pyrometer_exporters.node.checks.node import Node
-from pyrometer_exporters.node.checks.subjects.gpu import EARLIER, gpu_check, identity, name_of, over_gpus, usual
+from pyrometer_exporters.node.checks.parts import EARLIER
+from pyrometer_exporters.node.checks.subjects.gpu import gpu_check, identity, name_of, over_gpus, usual
 
 
 def _ecc_mode(node: Node, gpus: list[GpuFacts]) -> Verdict:

@@ -7,10 +7,10 @@ from typing import Any
 
 from pyrometer_exporters.node.checks.check import Check, Problem, Verdict, absent, judged, ok, unknown
 from pyrometer_exporters.node.checks.node import Node
+from pyrometer_exporters.node.checks.parts import EARLIER
 
 # Those that cost a system call for each look at the time (Linux: drivers/clocksource, kernel/time/jiffies.c).
 _SLOW_CLOCKS = ("hpet", "acpi_pm", "pit", "jiffies", "refined-jiffies")
-EARLIER = "on its last healthy day"
 _TIME_ERROR = 5  # adjtimex(2): the clock is not synchronised
 _SLACK = 0.02
 """The share of the memory that may be missing: firmware and crash kernels take some, a memory module is 3 % or more."""

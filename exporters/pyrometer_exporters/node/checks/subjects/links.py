@@ -10,7 +10,7 @@ from typing import Any, Final
 from pyrometer_exporters.node.checks.check import Check, Problem, Verdict, absent, judged, listed, unknown
 from pyrometer_exporters.node.checks.config import CLASSES, COMPUTE
 from pyrometer_exporters.node.checks.node import Node
-from pyrometer_exporters.node.checks.parts import Part, described, lost
+from pyrometer_exporters.node.checks.parts import EARLIER, Part, described, lost, missing
 from pyrometer_exporters.node.checks.rdma import (
     ETHERNET,
     INFINIBAND,
@@ -23,7 +23,6 @@ from pyrometer_exporters.node.checks.rdma import (
 )
 from pyrometer_exporters.node.nic.expected_links import LEAST_PEERS, PEERS_UP
 
-EARLIER: Final = "there on its last healthy day"
 # Modules that let a NIC of this driver reach a GPU's memory, besides dma-buf: NVIDIA's for mlx5, Amazon's for EFA.
 _PEER_MODULES: Mapping[str, Collection[str]] = {
     "mlx5_core": ("nvidia_peermem", "nv_peer_mem"),
@@ -43,14 +42,11 @@ def _count(node: Node) -> Verdict:
     if not present and not wanted and not learned:
         return absent("no RDMA device on this node", **facts)
     gone = [(part, why) for part in lost(learned, present) if (why := _why_missing(node, part, hca_ports))]
-    names = [f"{described(part, 'guid')} {why[0]} ({EARLIER})" for part, why in gone]
+    names = [f"{described(part, 'guid')} {why[0]} (there {EARLIER})" for part, why in gone]
     advice = " ".join(dict.fromkeys(why[1] for _, why in gone))
     if isinstance(wanted, list):
         have = {name for port in hca_ports for name in port.names}
-        absent_ones = [
-            f"{name} is missing (stated)" for name in wanted if name.lower() not in have and name not in have
-        ]
-        return judged([Problem(text, action=advice) for text in absent_ones], **facts)
+        return judged([Problem(text, action=advice) for text in missing(wanted, have)], **facts)
     short = []
     for role, number in _stated_counts(wanted).items():
         devices = sorted({port.device for port in hca_ports if port.role == role})
@@ -119,12 +115,12 @@ def _links(node: Node) -> Verdict:
     if isinstance(wanted, list):
         short = [port for port in down if set(port.names[:4]) & set(wanted)]
         return judged([_down(port, "stated") for port in short], blind, **facts)
-    problems = []
+    problems, once_up = [], _once_up(hca_ports, learned)
     for role, number in _stated_counts(wanted).items():
         up = [port for port in hca_ports if port.up and port.role == role]
         # A port that was up has lost its cable; another may never have had one.
         those = [port for port in down if port.role == role]
-        those = [port for port in those if _was_up(port, hca_ports, learned)] or those
+        those = [port for port in those if port.name in once_up] or those
         if len(up) < number and len({port.device for port in hca_ports if port.role == role}) > len(up) and not blind:
             named = listed([f"{port.name} {port.words}" for port in those])
             text = f"{len(up)} of {number}{_of(wanted, role)} links are up: {named}"
@@ -134,7 +130,7 @@ def _links(node: Node) -> Verdict:
                 Problem(f"{len(up)} of {number}{_of(wanted, role)} links are up: hca_count says what is missing")
             )
     others = [port for port in down if port.role not in _stated_counts(wanted)]
-    problems += [_down(port, EARLIER, learned=True) for port in others if _was_up(port, hca_ports, learned)]
+    problems += [_down(port, f"there {EARLIER}", learned=True) for port in others if port.name in once_up]
     if not problems and wanted is None:
         odd = [port for port in _unlike_peers(hca_ports) if not port.is_off]
         problems += [_down(port, "all like it are up") for port in odd]
@@ -150,10 +146,14 @@ def _links(node: Node) -> Verdict:
     return judged([], **facts)
 
 
-def _was_up(port: Port, hca_ports: Sequence[Port], learned: Mapping[str, Part]) -> bool:
-    identity = next(name for name, other in by_identity(hca_ports).items() if other is port)
+def _once_up(hca_ports: Sequence[Port], learned: Mapping[str, Part]) -> set[str]:
+    """Return the ports that were up for a day, or in whose place another port was."""
     places = {part.get("address") for part in learned.values()}
-    return identity in learned or (f"{port.address}/{port.port}" in places)
+    return {
+        port.name
+        for identity, port in by_identity(hca_ports).items()
+        if identity in learned or f"{port.address}/{port.port}" in places
+    }
 
 
 def _down(port: Port, why: str, *, learned: bool = False) -> Problem:
@@ -207,7 +207,7 @@ def _rate(node: Node) -> Verdict:
         now, wanted = port.rate or 0, stated_for(port, stated)
         for limit, why in (
             (wanted, "stated"),
-            (learned.get(identity), "on its last healthy day"),
+            (learned.get(identity), EARLIER),
             (slow.get(port.name), "as its peers do"),
         ):
             if limit is not None:
@@ -277,7 +277,7 @@ def _gpudirect(node: Node) -> Verdict:
     before = [name for name in node.expected.learned("peer_modules") if name in names]
     text, action = f"{' or '.join(names[:1])} is not loaded, and the driver has no dma-buf", _peer_action(names)
     if before:
-        text += f" ({before[0]} was loaded, on its last healthy day)"
+        text += f" ({before[0]} was loaded, {EARLIER})"
     if before or len(rails) >= _LEAST_RAILS or "gpudirect" in node.listed:
         return judged([Problem(text, action=action)], **facts)
     return absent("few links, and nothing says that GPUs use them: list `gpudirect` under `checks`")
