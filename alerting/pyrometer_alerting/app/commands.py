@@ -20,6 +20,7 @@ from pyrometer_alerting.diagnosis import account
 from pyrometer_alerting.incidents.storage.store import Store
 from pyrometer_alerting.model import routing
 from pyrometer_alerting.policy import rules
+from pyrometer_alerting.policy.drains import ACTIONS, Drains, schedulers_of
 from pyrometer_kit import webconfig
 from pyrometer_kit.clock import SystemClock
 from pyrometer_kit.errors import UsageError
@@ -39,6 +40,11 @@ _CHECK_SLACK = (
 _CHECK_OUTLETS = (
     "Send a test incident, opened and resolved, to the outlets of the configuration file, and say which took it."
     " PagerDuty and Opsgenie get it with the lowest urgency."
+)
+_DRAINS = (
+    "List what the policy and the Slurm scripts have drained, and why; undo it (only where the reason is still ours,"
+    " unchanged); stop all drains at once; start them again. Asks the schedulers of --policy.file, or scontrol without"
+    " one; works without the service."
 )
 _DIGEST = "Print the digest of the last day or week as of now. Sends nothing; works while the service runs."
 
@@ -117,6 +123,31 @@ def digest(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
         store.close()
     _say([terminal.render(build_digest(report, style, chosen.zone), colour=sys.stdout.isatty())])
     return 0
+
+
+def drains(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
+    """List, undo, stop or start the drains; return 1 if something was not done.
+
+    Raises:
+        UsageError: an argument or setting is wrong; the message explains it.
+    """
+    parser = Flags("pyrometer-alerting drains", _DRAINS)
+    parser.add_argument("action", choices=ACTIONS, help="what to do")
+    parser.add_argument("node", nargs="*", help="of undo: the nodes to return")
+    parser.add_argument("--all", action="store_true", help="of undo: all nodes of ours")
+    parser.add_argument("--cluster", action="append", default=[], help="in this cluster alone; may be repeated")
+    options, rest = parser.parse_known_args(list(arguments))
+    if (options.action == "undo") is not (bool(options.node) is not options.all):
+        raise UsageError("undo needs the names of nodes, or --all; the other actions are of all nodes")
+    chosen = settings.load(rest, environment)
+    policy = rules.load(chosen.policy_file)
+    schedulers = schedulers_of(policy.clusters or {"slurm": rules.SlurmSettings()})
+    unknown = [name for name in options.cluster if name not in schedulers]
+    if unknown:
+        raise UsageError(f"no cluster {unknown[0]!r} in the policy: known are {', '.join(schedulers)}")
+    command = Drains({name: schedulers[name] for name in options.cluster or schedulers}, options.node)
+    _say(command.run(options.action))
+    return int(command.failed)
 
 
 def explain(arguments: Sequence[str]) -> int:
@@ -226,6 +257,7 @@ def find(arguments: Sequence[str], environment: Mapping[str, str]) -> Callable[[
     commands: dict[str, Callable[[], int]] = {
         "replay": lambda: replay(rest),
         "digest": lambda: digest(rest, environment),
+        "drains": lambda: drains(rest, environment),
         "explain": lambda: explain(rest),
         "check-outlets": lambda: check_outlets(rest, environment),
         "check-slack": lambda: check_slack(rest, environment),

@@ -1,4 +1,4 @@
-"""Kubernetes through its API: cordon, taint, and an annotation that is the action's mark, all in one patch.
+"""Kubernetes through its API: cordon, taint, and annotations (the action's mark, its reason), all in one patch.
 
 Three calls (list, get and patch of nodes) over our own client. The official client would
 bring 30 MB of generated models and several packages for them, which somebody must keep free of known faults; what it is
@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode
 
 from pyrometer_alerting.model import text
 from pyrometer_alerting.policy.rules import KubernetesSettings
-from pyrometer_alerting.policy.schedulers import NodeState, RefusedError, SchedulerError
+from pyrometer_alerting.policy.schedulers import Claim, NodeState, RefusedError, SchedulerError, refuse_change
 from pyrometer_kit.errors import HttpError
 from pyrometer_kit.http_client import HttpClient
 
@@ -22,6 +22,9 @@ TAINT = "pyrometer.io/unfit"
 _CORDON = "node.kubernetes.io/unschedulable"
 MARK = "pyrometer.io/policy-action"
 REASON = "pyrometer.io/policy-reason"
+CLAIM = "pyrometer.io/policy-unfit"
+BACK = "pyrometer.io/policy-back"
+STOP = "pyrometer.io/policy-stop"
 _PAGE = 500  # the API's own clients ask for so many at once; a node is some 20 kB: images and conditions
 _MERGE = "application/merge-patch+json"
 _CONFLICT = 409
@@ -57,38 +60,64 @@ class Kubernetes:
             if not more:
                 return nodes
 
-    def drain(self, node: str, reason: str, mark: str) -> None:
+    def drain(self, node: str, reason: str, mark: str, claim: Claim | None = None) -> None:
         """Cordon and taint one node; its pods stay.
 
         Raises:
-            RefusedError: Kubernetes said no.
+            RefusedError: Kubernetes said no, or somebody has cordoned it meanwhile.
             SchedulerError: it is not known whether it was done.
         """
-        notes = {MARK: mark, REASON: f"{text.plain(reason, 1000)} [{mark}]"}
-        self._patch(node, notes, [{"key": TAINT, "effect": "NoSchedule"}])
+        path, item = self._look(node)
+        refuse_change(_node(item, ""), None)
+        why = f"{text.plain(reason, 1000)} [{mark}]"
+        notes = {MARK: mark, REASON: why, CLAIM: claim.of_reason(why) if claim is not None else None}
+        self._patch(path, item, notes, [{"key": TAINT, "effect": "NoSchedule"}])
 
-    def resume(self, node: str, mark: str) -> None:
+    def resume(self, node: str, mark: str, why: str | None = None, returned_at: float = 0.0) -> None:
         """Remove the taint and the cordon.
+
+        Raises:
+            RefusedError: Kubernetes said no, or it has another reason by now.
+            SchedulerError: it is not known whether it was done.
+        """
+        path, item = self._look(node)
+        if why is not None:
+            refuse_change(_node(item, ""), why)
+        back = f"{returned_at:.0f}" if returned_at else None
+        self._patch(path, item, {MARK: mark or None, REASON: None, CLAIM: None, BACK: back}, [])
+
+    def stop(self, node: str, *, on: bool) -> None:
+        """Annotate a node: all drains are stopped; or take that back.
 
         Raises:
             RefusedError: Kubernetes said no.
             SchedulerError: it is not known whether it was done.
         """
-        self._patch(node, {MARK: mark, REASON: None}, [])
+        path, _item = self._look(node)
+        self._ask("PATCH", path, {"metadata": {"annotations": {STOP: "true" if on else None}}})
 
-    def _patch(self, node: str, annotations: Mapping[str, str | None], ours: list[dict[str, str]]) -> None:
-        """Set our annotations, our taints beside those of others, and the cordon; without taints of ours end it."""
+    def _look(self, node: str) -> tuple[str, dict[str, Any]]:
+        """Return the path of a node, and the node as it is right now."""
         path = f"/api/v1/nodes/{quote(node, safe='')}"
-        node_object = self._ask("GET", path)
+        item = self._ask("GET", path)
         try:
-            version, taints = node_object["metadata"]["resourceVersion"], node_object["spec"].get("taints") or []
-            # The list is replaced as a whole, whatever the kind of the patch. With the node's version, so that a
-            # change by somebody else in between is a conflict. The cordon's own taint follows the cordon.
-            others = [taint for taint in taints if taint["key"] not in (TAINT, _CORDON)]
+            _node(item, "")
+            str(item["metadata"]["resourceVersion"])
         except (KeyError, TypeError, AttributeError):
             raise RefusedError("Kubernetes' answer could not be read") from None
+        return path, item
+
+    def _patch(
+        self, path: str, item: Mapping[str, Any], notes: Mapping[str, str | None], ours: list[dict[str, str]]
+    ) -> None:
+        """Set our annotations, our taints beside those of others, and the cordon; without taints of ours end it."""
+        # The list is replaced as a whole, whatever the kind of the patch. With the node's version, so that a change by
+        # somebody else in between is a conflict. The cordon's own taint follows the cordon.
+        others = [
+            taint for taint in (item.get("spec") or {}).get("taints") or () if taint.get("key") not in (TAINT, _CORDON)
+        ]
         spec = {"unschedulable": bool(ours) or None, "taints": [*others, *ours]}
-        metadata = {"annotations": annotations, "resourceVersion": version}
+        metadata = {"annotations": notes, "resourceVersion": item["metadata"]["resourceVersion"]}
         self._ask("PATCH", path, {"metadata": metadata, "spec": spec})
 
     def _ask(self, method: str, path: str, document: object = None) -> dict[str, Any]:
@@ -134,4 +163,7 @@ def _node(item: Mapping[str, Any], pool: str) -> NodeState:
         # Without our taint it is somebody else's cordon, whatever the annotation says.
         why=str(annotations.get(REASON, "")) if TAINT in keys else "cordoned" if cordoned else "",
         marks=str(annotations.get(MARK, "")),
+        claim=Claim.read(str(annotations.get(CLAIM, ""))),
+        returned_at=float(back) if (back := str(annotations.get(BACK, ""))).isdecimal() else 0.0,
+        stops=STOP in annotations,
     )

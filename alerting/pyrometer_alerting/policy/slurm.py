@@ -10,18 +10,21 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pyrometer_alerting.model import text
 from pyrometer_alerting.policy.rules import SlurmSettings
-from pyrometer_alerting.policy.schedulers import NodeState, RefusedError, SchedulerError
+from pyrometer_alerting.policy.schedulers import Claim, NodeState, RefusedError, SchedulerError, refuse_change
 
 # `ALL` and lists such as gpu-[001-511] are names of many nodes to Slurm: never passed on.
 NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 MAX_ANSWER_BYTES = 32 << 20
-_WORD = re.compile(r"(?:^|(?<=\s))(NodeName|State|Partitions)=(\S*)")
-_TEXT = re.compile(r"(?<=\s)(Comment|Reason)=(.*?)(?=\s[A-Z][A-Za-z]*=|$)")
-_MARK = re.compile(r"\s*pyrometer:[0-9a-f]{12}")
+_WORD = re.compile(r"\s(State|Partitions)=(\S*)")
+# People's texts come last, and may look like fields: only these end them (Slurm's src/api/node_info.c).
+_TEXT = re.compile(r"\s(Reason|Comment|Extra|InstanceId|InstanceType|ReservationName|ResvName)=")
+_MARK = re.compile(r"\s*\bpyrometer:[0-9a-f]{12}\b")
+_CLAIM, _BACK, _STOP = (re.compile(rf"(?:^|(?<=[ =]))pyrometer-{word}(?:\s+|$)") for word in
+                        (r"unfit=(\S*)", r"back=(\d{1,12})", "stop"))  # fmt: skip
 # States in which a node gets no new jobs; a flag behind a + counts, too.
 _OUT = frozenset({
     "DOWN", "DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING", "MAINT", "NOT_RESPONDING", "POWERED_DOWN",
@@ -51,30 +54,60 @@ class Slurm:
             raise SchedulerError("Slurm names no node")
         return {state.name: state for state in states}
 
-    def drain(self, node: str, reason: str, mark: str) -> None:
-        """Drain one node, with the mark behind its comment.
+    def drain(self, node: str, reason: str, mark: str, claim: Claim | None = None) -> None:
+        """Drain one node, with claim and mark behind its comment.
 
         Raises:
-            RefusedError: Slurm said no.
+            RefusedError: Slurm said no, or somebody has drained it meanwhile.
             SchedulerError: it is not known whether it was done.
         """
-        self._update(node, mark, "state=drain", f"reason={_plain(reason)} [{mark}]")
+        state, comment = self._look(node)
+        refuse_change(state, None)
+        why = f"{_plain(reason)} [{mark}]"
+        kept = _CLAIM.sub("", comment) if comment is not None else None
+        words = [f"pyrometer-unfit={claim.of_reason(why)}"] if claim is not None else []
+        self._update(node, kept, "state=drain", f"reason={why}", words=[*words, mark])
 
-    def resume(self, node: str, mark: str) -> None:
-        """Resume one node.
+    def resume(self, node: str, mark: str, why: str | None = None, returned_at: float = 0.0) -> None:
+        """Resume one node, with the mark and when it was returned behind its comment.
 
         Raises:
-            RefusedError: Slurm said no.
+            RefusedError: Slurm said no, or it has another reason by now.
             SchedulerError: it is not known whether it was done.
         """
-        self._update(node, mark, "state=resume")
+        state, comment = self._look(node)
+        if why is not None:
+            refuse_change(state, why)
+        kept = _BACK.sub("", _CLAIM.sub("", comment)) if comment is not None else None
+        back = [f"pyrometer-back={returned_at:.0f}"] if returned_at else []
+        self._update(node, kept, "state=resume", words=[*back, mark])
 
-    def _update(self, node: str, mark: str, *changes: str) -> None:
+    def stop(self, node: str, *, on: bool) -> None:
+        """Write the word that stops all drains into a node's comment, or remove it.
+
+        Raises:
+            RefusedError: Slurm said no, or the comment can't be told from other fields.
+            SchedulerError: it is not known whether it was done.
+        """
+        _state, comment = self._look(node)
+        if comment is None:
+            raise RefusedError(f"the comment of {node} looks like other fields: change it by hand")
+        marks = [mark.strip() for mark in _MARK.findall(comment)]
+        self._update(node, _STOP.sub("", comment), words=[*marks, *(["pyrometer-stop"] if on else [])])
+
+    def _look(self, node: str) -> tuple[NodeState, str | None]:
+        """Return a node as it is right now, and its comment, None if that can't be told from other fields."""
         if not NODE.fullmatch(node) or node.upper() == "ALL":
             raise RefusedError(f"{node!r} is not the name of a single node")
-        comment = _comment(self._run("--oneliner", "show", "node", node))
-        kept = _plain(_MARK.sub("", comment).strip())
-        self._run("update", f"nodename={node}", *changes, f"comment={f'{kept} {mark}'.strip()}")
+        line = self._run("--oneliner", "show", "node", node).strip()
+        return _node(line), _texts(line).get("Comment", "")
+
+    def _update(self, node: str, comment: str | None, *changes: str, words: Sequence[str]) -> None:
+        """Change a node in one request; a comment of people's that can't be told from other fields stays as it is."""
+        if comment is not None:
+            kept = _MARK.sub("", comment).strip()
+            changes = (*changes, f"comment={' '.join(filter(None, (kept, *words)))}")
+        self._run("update", f"nodename={node}", *changes)
 
     def _run(self, *arguments: str) -> str:
         command = [self._settings.scontrol, *arguments]
@@ -97,7 +130,7 @@ class Slurm:
             raise SchedulerError(f"{command[0]} was killed, or printed too much")
         if ended.returncode:
             raise _refusal((ended.stderr or ended.stdout).decode(errors="replace"))
-        return ended.stdout.decode(errors="replace")
+        return ended.stdout.decode(errors="surrogateescape")
 
 
 def _refusal(said: str) -> SchedulerError:
@@ -108,33 +141,43 @@ def _refusal(said: str) -> SchedulerError:
 
 
 def _node(line: str) -> NodeState:
-    values = _fields(line)
-    states = frozenset(re.split(r"[+*~#!%$@^-]+", values.get("State", "UNKNOWN").split(" ")[0].upper())) - {""}
+    line = line.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    values = {match[1]: match[2] for match in reversed(list(_WORD.finditer(line)))}  # the first of each
+    texts = _texts(line)
+    states = frozenset(re.split(r"[+*~#!%$@^-]+", values.get("State", "UNKNOWN").upper())) - {""}
     star = "*" in values.get("State", "")  # it does not answer
-    reason = re.sub(r"\s+\[[^\[\]]*@[^\[\]]*\]$", "", values.get("Reason", ""))
+    reason = re.sub(r"\s+\[[^\[\]@ ]*@[^\[\] ]*\](?=$|  )", "", texts.get("Reason") or "").strip()
+    claim, back = _CLAIM.search(line), _BACK.search(line)
     return NodeState(
-        name=values.get("NodeName", ""),
+        name=line.removeprefix("NodeName=").split(" ")[0],
         in_service=not states & _OUT and not star,
         held=bool(states & _HELD),
         pools=tuple(filter(None, values.get("Partitions", "").split(","))),
         why=reason,
-        marks=" ".join((values.get("Comment", ""), reason)),
+        marks=" ".join((texts.get("Comment") or "", reason)),
+        claim=Claim.read(claim[1]) if claim else None,
+        returned_at=float(back[1]) if back else 0.0,
+        stops=_STOP.search(line) is not None,
     )
 
 
-def _fields(line: str) -> dict[str, str]:
-    """Return the first value of each known name: people's own texts, which may look like fields, come last."""
-    found: dict[str, str] = {}
-    for place in (*_WORD.finditer(line), *_TEXT.finditer(line)):
-        found.setdefault(place[1], place[2])
+def _texts(line: str) -> dict[str, str | None]:
+    """Return what people wrote, by its field; a comment is None where it can't be told from other fields."""
+    places = list(_TEXT.finditer(line))
+    ends = [place.start() for place in places[1:]] + [len(line)]
+    found: dict[str, str | None] = {}
+    for place, end in zip(places, ends, strict=True):
+        found.setdefault(place[1], line[place.end() : end])
+    names = [place[1] for place in places]
+    # A reason of Slurm's has its author and time behind it.
+    is_signed = "Reason" not in found or re.search(r" \[\S+@\S+\]", found["Reason"] or "")
+    if names.count("Comment") > 1 or names.count("Reason") > 1 or not is_signed:
+        found["Comment"] = None
+    elif found.get("Comment") == "(null)":
+        found["Comment"] = ""
     return found
 
 
-def _comment(answer: str) -> str:
-    found = _fields(answer.strip()).get("Comment", "").strip()
-    return "" if found == "(null)" else found
-
-
 def _plain(value: str) -> str:
-    """Return text that is one argument of scontrol, and one line of its answers."""
-    return text.plain(value.replace('"', "'"), 300)
+    """Return text that is one argument of scontrol, one line of its answers, and looks like no field of them."""
+    return text.plain(value.replace('"', "'").replace("=", ":"), 300)

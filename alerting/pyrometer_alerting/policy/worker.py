@@ -30,12 +30,11 @@ from pyrometer_alerting.incidents.storage.actions import (
 from pyrometer_alerting.incidents.storage.store import Store, StoreError
 from pyrometer_alerting.model import text
 from pyrometer_alerting.model.routing import Routing
+from pyrometer_alerting.policy.drains import schedulers_of
 from pyrometer_alerting.policy.executor import ANSWERED, SERVICE, UNKNOWN_NODE, Executor, what_and_link
 from pyrometer_alerting.policy.findings import Finding, findings, passed
-from pyrometer_alerting.policy.kubernetes import Kubernetes
-from pyrometer_alerting.policy.rules import Policy, SlurmSettings
+from pyrometer_alerting.policy.rules import Policy
 from pyrometer_alerting.policy.schedulers import NodeState, Scheduler, SchedulerError
-from pyrometer_alerting.policy.slurm import Slurm
 from pyrometer_kit.clock import Clock
 from pyrometer_kit.prometheus import Prometheus, PrometheusError
 
@@ -85,10 +84,7 @@ class PolicyWorker:
     def replace(self, policy: Policy, routing: Routing) -> None:
         """Put another policy in force, and the routing that says what its messages may show."""
         self.executor.policy, self.executor.routing = policy, routing
-        self.executor.schedulers = {
-            cluster: Slurm(settings) if isinstance(settings, SlurmSettings) else Kubernetes(settings)
-            for cluster, settings in policy.clusters.items()
-        }
+        self.executor.schedulers = schedulers_of(policy.clusters)
 
     def run(self) -> None:
         """Look until stopped."""
