@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from pyrometer_exporters.commands.test.reading import (
     NotMeasuredError,
     Problem,
     Reading,
+    gpu_in,
     joined,
-    json_object,
+    json_objects,
     losses,
     objects,
     short,
 )
 
+NAMES: Final = ("DCGM Diagnostic", "DCGM GPU Diagnostic")
 RAN: Final = ("pass", "fail", "warn")
 # dcgmlib/dcgm_errors.h, dcgmErrorCategory_enum: performance thresholds and violations, Xids, and all of hardware; the
 # others are of software, libraries, configuration, and DCGM itself.
@@ -63,14 +64,11 @@ def read(text: str) -> Reading:
         ValueError: It is nothing of the kind.
         NotMeasuredError: All of its tests, or all of those of hardware, were skipped.
     """
-    body = _body(text)
-    if isinstance(body, dict):
-        if "runtime_error" in body:
-            words = short(str(body["runtime_error"]))
-            return Reading(tuple(losses(words)), unable=words)
-        verdicts = list(_of_json(body))
-    else:
-        verdicts = list(_of_table(text))
+    bodies = [root[name] for root in json_objects(text) for name in NAMES if isinstance(root.get(name), dict)]
+    error = next((short(str(body["runtime_error"])) for body in bodies if "runtime_error" in body), "")
+    verdicts = [verdict for body in bodies for verdict in _of_json(body)] or list(_of_table(text))
+    if error and not verdicts:
+        return Reading(tuple(losses(error)), unable=error)
     if not verdicts:
         raise ValueError("it names no test")
     problems: list[Problem] = []
@@ -84,35 +82,36 @@ def read(text: str) -> Reading:
     if not problems and not unable and not measured:
         skipped = joined(list(dict.fromkeys(verdict.test for verdict in hardware or verdicts)))
         raise NotMeasuredError(f"{'its tests of hardware' if ran else 'all of its tests'} were skipped: {skipped}")
-    gpus = {verdict.entity for verdict in measured if verdict.entity.startswith("GPU")}
-    told = "; ".join(dict.fromkeys(problem.words for problem in unable))
+    gpus = {verdict.entity for verdict in measured if verdict.entity.startswith("GPU ")}
+    told = "; ".join(dict.fromkeys([*(problem.words for problem in unable), *filter(None, [error])]))
     return Reading(tuple(problems), gpus=len(gpus) or None, unable=short(told))
-
-
-def _body(text: str) -> object:
-    try:
-        root = json_object(text) if "{" in text else {}
-    except json.JSONDecodeError:  # cut off, or the brace of another text: a table may follow
-        return None
-    return root.get("DCGM Diagnostic", root.get("DCGM GPU Diagnostic"))
 
 
 def _of_json(body: Mapping[str, Any]) -> Iterator[_Verdict]:
     for category in objects(body.get("test_categories")):
         deployment = str(category.get("category", "")).lower() == "deployment"
         for test in objects(category.get("tests")):
-            for result in objects(test.get("results")):
+            results = objects(test.get("results"))
+            failed = any(str(result.get("status", "")).lower() == "fail" for result in results)
+            # Since 4: the whole test's, with the warnings of no GPU.
+            for result in results if failed else [*results, *objects([test.get("test_summary")])]:
                 status = str(result.get("status", "")).lower()
                 warnings = tuple(_warnings(result.get("warnings")))
-                for entity in _entities(result):
+                for entity in _entities(result, warnings):
                     yield _Verdict(str(test.get("name", "?")), deployment, entity, status, warnings)
 
 
-def _entities(result: Mapping[str, Any]) -> list[str]:
+def _entities(result: Mapping[str, Any], warnings: Sequence[Mapping[str, Any]]) -> list[str]:
     if "entity_id" in result:
         return [f"{result.get('entity_group', 'GPU')} {result['entity_id']}"]
     ids = str(result.get("gpu_id", result.get("gpu_ids", "")))
-    return [f"GPU {number}" for number in re.findall(r"\d+", ids)] or [""]
+    return [f"GPU {number}" for number in re.findall(r"\d+", ids)] or [_named(warnings)]
+
+
+def _named(warnings: Sequence[Mapping[str, Any]]) -> str:
+    """Return the one GPU that the warnings of a result name, where the result itself names none."""
+    names = {gpu_in(str(warning["warning"])) for warning in warnings}
+    return names.pop() if len(names) == 1 else ""
 
 
 def _warnings(found: object) -> Iterator[Mapping[str, Any]]:
@@ -123,35 +122,50 @@ def _warnings(found: object) -> Iterator[Mapping[str, Any]]:
             yield {"warning": str(each)}
 
 
-# "| PCIe  | Fail - GPUs: 2, 5  |" up to 3, "|  | GPU2: Fail |" below the test's own line since 4; a warning goes on in
-# lines without a name.
-_ROW: Final = re.compile(r"^\s*\|\s*(.*?)\s*\|\s*(.*?)\s*\|\s*$", re.MULTILINE)
+# "| PCIe  | Fail - GPUs: 2, 5  |" up to 3, "|  | GPU2: Fail |" below the test's own line since 4. A warning is named
+# "Warning", since 4 "Warning: GPU2", and goes on in lines without a name: 45 characters each (dcgmi/Diag.cpp,
+# DisplayVerboseInfo), so words are cut.
+_ROW: Final = re.compile(r"^\s*\| ?(.*?)\s*\| ?(.*?) ?\|\s*$")
 _RESULT: Final = re.compile(r"(Pass|Fail|Warn|Skip|Not Run)(?: - (All|GPUs?: [\d, ]+))?$")
-_ENTITY: Final = re.compile(r"([A-Za-z]+?) ?(\d+): (Pass|Fail|Warn|Skip|Not Run)$")
+_ENTITY: Final = re.compile(r"([A-Za-z_]+?) ?(\d+): (Pass|Fail|Warn|Skip|Not Run)$")
+_REMARK: Final = re.compile(r"(Warning|Error|Info)(?:: ([A-Za-z_]+?)(\d+))?$")
+MOST_IN_A_ROW: Final = 45
 
 
 def _of_table(text: str) -> Iterator[_Verdict]:
     verdicts: list[_Verdict] = []
-    test, deployment, warning = "", False, ""
+    remarks: list[tuple[str, str, str, str]] = []  # kind, test, entity, words
+    test, deployment, open_remark = "", False, False
     for line in text.splitlines():
         if (section := re.match(r"\s*[|+]-----  (\w+)", line)) is not None:
-            deployment = section[1] == "Deployment"
+            test, deployment, open_remark = "", section[1] == "Deployment", False
         elif (row := _ROW.match(line)) is not None:
-            name, value = row.groups()
-            result, entity = _RESULT.match(value), _ENTITY.match(value)
-            if name in ("Warning", "Error") or (not name and warning and not result and not entity):
-                warning = f"{warning} {value}".strip()
-                for at in [at for at, each in enumerate(verdicts) if each.test == test and each.status == "fail"][-1:]:
-                    verdicts[at] = verdicts[at]._replace(warnings=({"warning": warning},))
-                continue
-            warning, test = "", name or test
-            if entity is not None and test:
-                verdicts = [verdict for verdict in verdicts if verdict.test != test or verdict.entity]
-                verdicts.append(_Verdict(test, deployment, f"{entity[1]} {entity[2]}", entity[3].lower(), ()))
-            elif result is not None and test:
-                gpus = [f"GPU {number}" for number in re.findall(r"\d+", result[2] or "")]
-                verdicts += [_Verdict(test, deployment, gpu, result[1].lower(), ()) for gpu in gpus or [""]]
-    yield from verdicts
+            name, cell = row[1].strip(), row[2]
+            result, entity = _RESULT.match(cell.strip()), _ENTITY.match(cell.strip())
+            if (remark := _REMARK.match(name)) is not None:
+                place = f"{remark[2]} {remark[3]}" if remark[2] else gpu_in(cell)
+                remarks.append((remark[1], test, place, cell[:MOST_IN_A_ROW]))
+                open_remark = True
+                if remark[1] == "Error" and not test:  # of all tests of deployment, which have no rows then
+                    verdicts.append(_Verdict("", deployment, place, "fail", ()))
+            elif not name and open_remark and not result and not entity:
+                kind, *place, words = remarks[-1]
+                remarks[-1] = (kind, *place, f"{words}{cell[:MOST_IN_A_ROW]}")
+            else:
+                test, open_remark = name or test, False
+                if entity is not None:
+                    verdicts.append(_Verdict(test, deployment, f"{entity[1]} {entity[2]}", entity[3].lower(), ()))
+                elif result is not None:
+                    gpus = [f"GPU {number}" for number in re.findall(r"\d+", result[2] or "")]
+                    verdicts += [_Verdict(test, deployment, gpu, result[1].lower(), ()) for gpu in gpus or [""]]
+    tests = {verdict.test for verdict in verdicts if verdict.entity}
+    for verdict in verdicts:
+        if verdict.entity or verdict.test not in tests:
+            warnings = [
+                {"warning": " ".join(words.split())} for kind, of, entity, words in remarks
+                if kind != "Info" and of == verdict.test and (not verdict.entity or entity in ("", verdict.entity))
+            ]  # fmt: skip
+            yield verdict._replace(warnings=tuple(warnings), entity=verdict.entity or _named(warnings))
 
 
 def _is_loss(verdict: _Verdict) -> bool:
@@ -176,4 +190,4 @@ def _warns_of_loss(warning: Mapping[str, Any], verdict: _Verdict) -> bool:
 def _words(verdict: _Verdict) -> str:
     told = "; ".join(str(warning["warning"]) for warning in verdict.warnings[:3])
     place = f" on {verdict.entity}" if verdict.entity else ""
-    return short(f"{verdict.test}{place} failed{': ' if told else ''}{told}")
+    return short(f"{verdict.test or 'deployment'}{place} failed{': ' if told else ''}{told}")

@@ -11,7 +11,7 @@ import errno
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from pyrometer_exporters.commands.test.reading import (
@@ -19,7 +19,7 @@ from pyrometer_exporters.commands.test.reading import (
     Problem,
     Reading,
     joined,
-    json_object,
+    json_objects,
     losses,
     objects,
     short,
@@ -38,22 +38,24 @@ def nvbandwidth(text: str) -> Reading:
         ValueError: It is nothing of the kind.
         NotMeasuredError: No test case ran.
     """
-    body = json_object(text).get("nvbandwidth") if '"nvbandwidth"' in text else None
-    cases = _cases_of_json(body) if isinstance(body, dict) else _cases_of_text(text)
-    told = body.get("error") if isinstance(body, dict) else None
-    unable = [short(str(told))] if told else []
-    results, parts, gpus = [], {}, 0
+    bodies = [body for root in json_objects(text) if isinstance(body := root.get("nvbandwidth"), dict)]
+    cases = [case for body in bodies for case in _cases_of_json(body)] or _cases_of_text(text)
+    unable = [short(str(body["error"])) for body in bodies if body.get("error")]
+    parts: dict[str, dict[str, float]] = {}
+    gpus = 0
     for name, status, matrix in cases:
-        found = _links(name, matrix)
-        if any(value > 0 for value in found.values()):
-            parts[f"nvbandwidth_{name}"] = found
-            results.append(Result(f"nvbandwidth_{name}", "GB/s", min(found.values())))
-            gpus = max(gpus, len(matrix[0]))
-        elif status not in ("Passed", "Waived"):
+        if status not in ("Passed", "Waived"):
             unable.append(f"{name}: {status}")
-    if not results and not unable:
+        elif "latency" not in name:  # in ns, the less the better
+            found = parts.setdefault(f"nvbandwidth_{name}", {})
+            for part, value in _links(name, matrix):
+                found[part] = min(value, found.get(part, math.inf))
+            gpus = max([gpus, *map(len, matrix)])
+    parts = {name: found for name, found in parts.items() if found}
+    if not parts and not unable:
         raise NotMeasuredError("no test case ran") if cases else ValueError("it has no nvbandwidth output")
-    return Reading(tuple(losses("\n".join(unable))), tuple(results), parts, gpus or None, "; ".join(unable))
+    results = tuple(Result(name, "GB/s", min(found.values())) for name, found in parts.items())
+    return Reading(tuple(losses("\n".join(unable))), results, parts, gpus or None, "; ".join(unable))
 
 
 Matrix = Sequence[Sequence[str]]
@@ -71,28 +73,35 @@ def _cases_of_json(body: Mapping[str, Any]) -> list[Case]:
     return found
 
 
+# " 0     26.03     25.94       N/A": two decimals, so that a cell that is cut off is none.
+_CELLS: Final = re.compile(r"^ *\d+ {2,}((?:(?:\d+\.\d\d|N/A)(?: +|$))+)$", re.MULTILINE)
+_COLUMNS: Final = re.compile(r"^ +0(?: +\d+)*$", re.MULTILINE)
+
+
 def _cases_of_text(text: str) -> list[Case]:
     found: list[Case] = []
-    for block in re.split(r"^Running ", text, flags=re.MULTILINE)[1:]:
-        name = block.partition(".")[0].strip()
-        rows = re.findall(r"^ *\d+ {2,}((?:(?:\d+\.\d+|N/A) *)+)$", block, re.MULTILINE)
-        error = re.search(r"^(?:ERROR|Error|\[CUDA|NVML_ERROR|ASSERT).*", block, re.MULTILINE)
-        status = short(error[0]) if error else "Passed" if rows else "Waived"
-        found.append((name, status, [row.split() for row in rows]))
+    for block in re.split(r"^Running (?=\w+\.)", text, flags=re.MULTILINE)[1:]:
+        name, _, rest = block.partition(".")
+        rows = [row.split() for row in _CELLS.findall(rest)]
+        header = _COLUMNS.search(rest)
+        columns = len(header[0].split()) if header else 0
+        whole = rows and {len(row) for row in rows} == {columns} and len(rows) == (columns if _is_pair(name) else 1)
+        reason = re.search(r"^(?:ERROR|Error|\[CUDA|NVML_ERROR|ASSERT| *Invalid).*", rest, re.MULTILINE)
+        cut = "its output is cut off" if header or not re.search("^Waive", rest, re.MULTILINE) else "Waived"
+        found.append((name, short(reason[0]) if reason else "Passed" if whole else cut, rows))
     return found
 
 
-def _links(name: str, matrix: Matrix) -> dict[str, float]:
-    """Return the value of each GPU, or of each pair of GPUs: the lower of its two directions."""
-    found: dict[str, float] = {}
+def _is_pair(name: str) -> bool:
+    return name.startswith("device_to_device")
+
+
+def _links(name: str, matrix: Matrix) -> Iterator[tuple[str, float]]:
+    """Yield the value of each GPU, or of each pair of GPUs once in each direction."""
     for at, row in enumerate(matrix):
         for to, cell in enumerate(row):
-            pair = name.startswith("device_to_device")
-            if cell == "N/A" or (pair and at == to):
-                continue
-            part = f"GPU {min(at, to)} and GPU {max(at, to)}" if pair else f"GPU {to}"
-            found[part] = min(_number(cell), found.get(part, math.inf))
-    return found
+            if cell != "N/A" and not (_is_pair(name) and at == to):
+                yield f"GPU {min(at, to)} and GPU {max(at, to)}" if _is_pair(name) else f"GPU {to}", _number(cell)
 
 
 # nccl-tests, src/common.cu: "#  Rank  8 Group  0 Pid   1885 on   worker-0 device  0 [0x8d] NVIDIA H100 80GB HBM3",
@@ -119,18 +128,22 @@ def nccl(text: str) -> Reading:
         rooted = words[4] == "-1"
         rest = words[5:] if rooted else words[4:]
         sizes[int(words[0])] = _number(rest[2])
-        if rooted and any(each.isdecimal() and int(each) for each in rest[3:8:4]):
+        # With --per-iteration there are other numbers behind each.
+        if rooted and any(each not in ("N/A", "0", "0e+00") for each in rest[3 : 8 if len(rest) < 12 else 4 : 4]):
             wrong.add(words[0])
     if not sizes:
         raise ValueError("it has no line of results")
-    total = re.search(r"Out of bounds values\s*: (\d+)", text)
-    count = int(total[1]) if total else 0
+    bounds = re.findall(r"Out of bounds values\s*: (\d+)", text)
+    averages = re.findall(r"Avg bus bandwidth\s*:\s*(.*)", text)
+    below = next((each.split()[0] for each in averages if "FAILED" in each), "")
     problems: tuple[Problem, ...] = ()
-    if count or wrong:
+    if (count := sum(map(int, bounds))) or wrong:
         how = f"{count} wrong values" if count else f"wrong values at {joined(sorted(wrong, key=int))} bytes"
         problems = (Problem(f"{how}: data was corrupted"),)
-    elif total is None and "Avg bus bandwidth" not in text:
+    elif max(len(bounds), len(averages)) < max(1, len(re.findall(r"^# nThread", text, re.MULTILINE))):
         raise NotMeasuredError("its output ends before the summary")
+    elif below:
+        problems = (Problem(f"average {below} GB/s, less than NCCL_TESTS_MIN_BW"),)
     if not sizes[max(sizes)] and not problems:
         raise NotMeasuredError("it measured 0 GB/s")
     ranks = [int(number) for number, _ in RANK.findall(text)]
@@ -152,21 +165,23 @@ def nccl_pair(text: str) -> Reading:
 # perftest, src/perftest_parameters.h, REPORT_FMT: "65536 5000 98.12 97.85 0.186712", with a column more for the use of
 # the CPU; the peak is 0.00 with -D.
 _BANDWIDTH: Final = re.compile(r"^\s*(\d+)\s+\d+\s+([\d.]+)\s+([\d.]+)\s+[\d.]+(?:\s+[\d.]+)?\s*$", re.MULTILINE)
+# Its megabytes are of 2**20 bytes, and called so since 2024 (commit 1d202bb).
+_GIGABITS: Final = {"Gb": 1.0, "MB": 8 * 2**20 / 1e9, "MiB": 8 * 2**20 / 1e9}
 
 
 def ib_write_bw(text: str) -> Reading:
-    """Read ``ib_write_bw --report_gbits`` of perftest (its siblings print the same): the average bandwidth in Gb/s.
+    """Read ``ib_write_bw`` of perftest (its siblings of reads and sends print the same): the average in Gb/s.
 
     Raises:
-        ValueError: It has no line of results, or was not asked for gigabits.
+        ValueError: It has no such line: it is of latencies, or of something else.
         NotMeasuredError: It measured 0.
     """
-    if "BW average[Gb/sec]" not in text:
-        raise ValueError("no column BW average[Gb/sec]")
+    unit = re.search(r"BW average\[(Gb|MB|MiB)/sec\]", text)
     rows = _BANDWIDTH.findall(text)
-    if not rows:
-        raise ValueError("it has no line of results")
-    value = _number(max(rows, key=lambda row: int(row[0]))[2])
+    if not unit or not rows:
+        raise ValueError("no column BW average" if not unit else "it has no line of results")
+    largest = max(int(row[0]) for row in rows)
+    value = min(_number(row[2]) for row in rows if int(row[0]) == largest) * _GIGABITS[unit[1]]
     if not value:
         raise NotMeasuredError("it measured 0 Gb/s")
     device = re.search(r"\bDevice\s*: (\S+)", text)
@@ -181,11 +196,32 @@ def burn(text: str) -> Reading:
         ValueError: It is neither.
         NotMeasuredError: It gives no speed, or 0.
     """
+    text = "\n".join([text, *_lines_of_fryer(text)])
     if re.search(r"GPU #\d+:\s*[\d.]+ Gflops/s", text):
         return _fryer(text)
     if re.search(r"^\s*GPU \d+: (?:OK|FAULTY)\s*$", text, re.MULTILINE):
         return _gpu_burn(text)
     raise ValueError("neither gpu-burn's verdicts nor gpu-fryer's speeds")
+
+
+# gpu-fryer, src/main.rs, BadResultReasons.
+_FRYER_REASONS: Final = {
+    "Throttling": "GPU is throttled", "LowFlops": "GPU is not performing as expected", "ZeroFlops": "GPU reported 0 FLOPS",
+}  # fmt: skip
+
+
+def _lines_of_fryer(text: str) -> Iterator[str]:
+    """Yield the lines that gpu-fryer prints without ``--json`` (1.2 and later)."""
+    for record in json_objects(text):
+        for gpu in objects(record.get("gpus")) if record.get("type") == "results" else ():
+            result = gpu["burn_result"]
+            yield f"GPU #{result['gpu_idx']}: {_number(gpu['flops_avg']) / 1e9:.0f} Gflops/s"
+            kinds = ("Throttling HW", "throttling_hw"), ("Thermal SW", "throttling_thermal_sw"), (
+                "Thermal HW", "throttling_thermal_hw")  # fmt: skip
+            yield ", ".join(f"{kind}: {'true' if result.get(key) else 'false'}" for kind, key in kinds)
+        for problem in objects(record.get("problems")):
+            reason = str(problem.get("reason"))
+            yield f"  - GPU {problem.get('gpu_idx')} - {_FRYER_REASONS.get(reason, reason)}"
 
 
 def _fryer(text: str) -> Reading:
@@ -227,7 +263,8 @@ def _gpu_burn(text: str) -> Reading:
     count of one that died is no number of wrong results, and one that could not begin may be OK with 0 Gflop/s or be
     FAULTY (wilicc/gpu-burn 7, 52, 69, 123).
     """
-    verdicts = re.findall(r"^\s*GPU (\d+): (OK|FAULTY)\s*$", text, re.MULTILINE)
+    found = sorted(re.findall(r"^\s*GPU (\d+): (OK|FAULTY)\s*$", text, re.MULTILINE), key=lambda each: each[1] == "OK")
+    verdicts = sorted({gpu: verdict for gpu, verdict in reversed(found)}.items(), key=lambda each: int(each[0]))
     lines = [line for line in text.splitlines() if "Gflop/s)" in line]
     columns = [re.findall(r"\((\d+(?:\.\d+)?) Gflop/s\)", line) for line in lines]
     full = [row for row in columns if len(row) == len(verdicts)]
@@ -264,7 +301,7 @@ def fio(text: str) -> Reading:
         ValueError: It is nothing of the kind.
         NotMeasuredError: It read and wrote nothing.
     """
-    jobs = objects(json_object(text).get("jobs"))
+    jobs = [job for root in json_objects(text) for job in objects(root.get("jobs"))]
     if not jobs:
         raise ValueError("it has no jobs")
     problems, unable = [], []

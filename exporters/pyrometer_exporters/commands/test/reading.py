@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -41,10 +41,17 @@ class Reading:
     unable: str = ""
 
 
-# Colours, what launchers put before each line ("[1,0]<stdout>:", "[gpu-1:0]: ", srun's "0: "), and lines that are
-# written over.
-_COLOUR: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-_LAUNCHER: Final = re.compile(r"^(?:\[[\w.@-]+[,:]\d+\](?:<\w+>)?:? ?| ?\d+: )", re.MULTILINE)
+_COLOUR: Final = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\([AB0])")
+# What launchers put before each line: the time ("kubectl logs --timestamps", containerd, journald), the pod, the process
+# ("[1,0]<stdout>:" of mpirun, "[gpu-1:0]: " of torchrun, "[0] " of Hydra, "0: " of srun --label).
+_LAUNCHER: Final = re.compile(
+    r"^(?:\d{4}-\d\d-\d\dT[\d:.,]+(?:Z|[+-]\d\d:?\d\d) (?:std(?:out|err) [FP] )?"
+    r"|[A-Z][a-z]{2} [ \d]\d [\d:]{8} \S+ \S+\[\d+\]: |\[pod/\S+\] |\[default\d+\]: ?"
+    r"|\[[\w.@-]+[,:]\d+\](?:<\w+>)?:? ?|\[\d+\] | *\d+: )+",
+    re.MULTILINE,
+)
+# The same name before each line: pdsh, clush, docker compose.
+_NAME: Final = re.compile(r"(?!Error|Warning)[\w.-]+(?:: | +\| )")
 
 LOSSES: Final = (
     "uncorrectable ECC error",  # CUDA_ERROR_ECC_UNCORRECTABLE, 214 (cuda.h)
@@ -56,8 +63,11 @@ LOSSES: Final = (
 )
 """What drivers say of broken hardware, whichever tool prints it. Whatever is not here is no loss."""
 _LOSS: Final = re.compile("|".join(LOSSES), re.IGNORECASE)
-# NCCL's "host:pid:tid [3] NCCL WARN" has the GPU in brackets.
-_GPU: Final = re.compile(r"\bGPU ?#?(\d+)\b|\bdevice (\d+)\b|\[(\d+)\] NCCL", re.IGNORECASE)
+# NCCL's "host:pid:tid [3] NCCL WARN" has the GPU in brackets; NVML's has its address.
+_GPU: Final = re.compile(
+    r"\bGPU ?((?:[\da-f]{4,8}:)[\da-f]{2}:[\da-f]{2}\.\d)|\bGPU ?#?(\d{1,3})\b(?!:\d)|\bdevice (\d+)\b|\[(\d+)\] NCCL",
+    re.IGNORECASE,
+)
 
 COULD_NOT_START: Final = (
     # A program that is not there, or does not fit this machine.
@@ -97,23 +107,31 @@ _SAYS_WHY: Final = re.compile(
 # Lines of mpirun, NCCL and shells that are no reason.
 _NOISE: Final = re.compile(r"NCCL INFO|Authorization required|^[-=*+|#\s]*$|note: run with `RUST_BACKTRACE")
 MOST_CHARACTERS: Final = 240
+_OBJECT: Final = re.compile(r"^[ \t]*\{", re.MULTILINE)
 
 
 def clean(text: str) -> str:
-    """Return the text without colours and without what launchers put before each line."""
-    return _LAUNCHER.sub("", _COLOUR.sub("", text))
+    """Return the text without colours and what launchers put before each line; a line that is written over is one."""
+    text = _LAUNCHER.sub("", _COLOUR.sub("", text).replace("\r\n", "\n").replace("\r", "\n"))
+    lines = [line for line in text.splitlines() if line.strip()]
+    name = _NAME.match(lines[0]) if len(lines) > 2 else None
+    if name and all(line.startswith(name[0].rstrip()) for line in lines):
+        text = "\n".join(line.removeprefix(name[0]) for line in lines)
+    return text
+
+
+def gpu_in(words: str) -> str:
+    """Return the GPU that a sentence names, as ``GPU 3``; empty where it names none."""
+    gpu = _GPU.search(words)
+    return f"GPU {next(group for group in gpu.groups() if group)}" if gpu else ""
 
 
 def losses(text: str) -> list[Problem]:
-    """Return what drivers said of broken hardware, each sentence once."""
-    lines = [line.strip() for line in text.splitlines() if _LOSS.search(line)]
-    found: dict[str, Problem] = {}
-    for line in lines:
-        gpu = _GPU.search(line)
-        number = next((group for group in gpu.groups() if group), "") if gpu else ""
-        found.setdefault(
-            (_LOSS.search(line) or [""])[0].lower(), Problem(short(line), f"GPU {number}" if number else "")
-        )
+    """Return what drivers said of broken hardware, each sentence once of each GPU."""
+    found: dict[tuple[str, str], Problem] = {}
+    for line in text.splitlines():
+        if (loss := _LOSS.search(line)) is not None:
+            found.setdefault((loss[0].lower(), gpu_in(line)), Problem(short(line), gpu_in(line)))
     return list(found.values())
 
 
@@ -135,21 +153,16 @@ def sentence(errors: str, output: str) -> str:
     return next((short(text[-1]) for text in texts if text), "")
 
 
-def json_object(text: str) -> Mapping[str, Any]:
-    """Return the first JSON object in an output; tools print warnings before and after it.
-
-    Raises:
-        json.JSONDecodeError: It is cut off, or no JSON.
-        ValueError: There is none, or it is nested too deeply.
-    """
-    start = text.find("{")
-    if start < 0:
-        raise ValueError("no JSON object")
-    try:
-        content: Mapping[str, Any] = json.JSONDecoder().raw_decode(text, start)[0]
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-    return content
+def json_objects(text: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the JSON objects in an output that begin a line; tools print other lines before, between and after them."""
+    at = 0
+    while (start := _OBJECT.search(text, at)) is not None:
+        try:
+            content, at = json.JSONDecoder().raw_decode(text, start.end() - 1)
+        except (json.JSONDecodeError, RecursionError):  # cut off, or the brace of another text
+            at = start.end()
+        else:
+            yield content
 
 
 def objects(value: object) -> list[Mapping[str, Any]]:

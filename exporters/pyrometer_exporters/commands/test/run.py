@@ -148,8 +148,12 @@ def run(tool: Tool, program: str, asked: Asked, seconds: float) -> Ran:
 
 
 def _text(file: IO[bytes]) -> str:
+    """Return the output without the middle of one that is longer: its devices are at its begin, its result at its end."""
+    size, half = file.seek(0, os.SEEK_END), MOST_OUTPUT_BYTES // 2
     file.seek(0)
-    return clean(file.read(MOST_OUTPUT_BYTES).decode(errors="replace"))
+    text = file.read(half)
+    file.seek(max(half, size - half))
+    return clean((text + file.read(half)).decode(errors="replace"))
 
 
 def _with_folder(tool: Tool, asked: Asked) -> contextlib.AbstractContextManager[str]:
