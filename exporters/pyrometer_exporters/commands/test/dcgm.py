@@ -27,19 +27,26 @@ CATEGORIES_OF_LOSS: Final = frozenset({1, 2, 5, *range(9, 16)})
 SEVERITY_CONFIG: Final = 5
 # DCGM_FR_EUD_TEST_FAILED has the category of the software that ran the test.
 ERRORS_OF_LOSS: Final = frozenset({95})
-# Before DCGM 3.2 a warning has no category. Deployment tests are of software, except these (dcgmi/Diag.cpp).
+# ECC that waits for a reboot, a model without such clocks, a fabric manager that is not ready.
+ERRORS_OF_NO_LOSS: Final = frozenset({61, 75, 76, 123})
+# Deployment tests are of software, except these (dcgmi/Diag.cpp).
 HARDWARE_IN_DEPLOYMENT: Final = ("page retirement", "row remap", "inforom")
-# dcgm_errors.h, the messages of the codes that are no loss.
-NO_LOSS: Final = re.compile(
+# Before DCGM 3.2, and in the table, a warning has no category. dcgm_errors.h of 2.1 to 4.6, the messages of the codes
+# with those categories; whatever is not here is no loss.
+LOSS: Final = re.compile(
     "|".join((
-        r"Persistence mode", r"graphics contexts open", r"performance-limiting environment variable", r"denylist",
-        r"could not be accessed", r"Cannot open library", r"Error using CUDA API", r"Cannot initialize CUDA",
-        r"[Oo]ut of memory|ran out of memory|(?:[Cc]ouldn't|unable to|[Cc]annot) allocate", r"[Ff]abric ?manager",
-        r"aborted",
-        r"[Pp]ermission", r"not running as root", r"ECC (?:is )?disabled", r"power limit", r"API call",
-        r"internal error", r"not supported", r"PCIe? (?:width|generation)", r"Unable to retrieve",
-        r"needs? multiple GPUs",
-    ))
+        r"ECC error", r"\bDBEs?\b", r"retired page", r"page retirement", r"corrupt InfoROM",
+        r"uncorrectable memory error", r"row remapping", r"rows were remapped", r"row remap limit", r"SRAM Threshold",
+        r"clock(?:s event| throttling) due to (?:thermal|power) violation", r"Clocks are being throttled",
+        r"Clocks event for GPU", r"thermal violations totaling", r"maximum allowed temperature", r"power usage for GPU",
+        r"PCIe replay", r"PCI link generation", r"minimum required bandwidth", r"maximum allowed latency",
+        r"NvLink errors", r"NvLink (?:link|port)? ?\d+ is (?:currently )?down", r"NvLinks are up out of",
+        r"(?:effective|symbol) BER", r"(?:fatal errors on|fatal) NvSwitch", r"Detected S?XID", r"fallen off the bus",
+        r"Detected [\d.]+ \S+ for \w+", r"met or exceeded the threshold", r"did not reach desired",
+        r"(?:faulty|NaN-value) memory elements", r"memory mismatch", r"miscompare", r"achieved a memory bandwidth",
+        r"peer-to-peer test", r"contained error", r"Recovery action",
+    )),
+    re.IGNORECASE,
 )  # fmt: skip
 
 
@@ -132,59 +139,75 @@ _REMARK: Final = re.compile(r"(Warning|Error|Info)(?:: ([A-Za-z_]+?)(\d+))?$")
 MOST_IN_A_ROW: Final = 45
 
 
+class _Remark(NamedTuple):
+    kind: str
+    test: str
+    entity: str
+    words: str
+
+
 def _of_table(text: str) -> Iterator[_Verdict]:
     verdicts: list[_Verdict] = []
-    remarks: list[tuple[str, str, str, str]] = []  # kind, test, entity, words
-    test, deployment, open_remark = "", False, False
+    remarks: list[_Remark] = []
+    test, deployment, goes_on = "", False, False
     for line in text.splitlines():
         if (section := re.match(r"\s*[|+]-----  (\w+)", line)) is not None:
-            test, deployment, open_remark = "", section[1] == "Deployment", False
-        elif (row := _ROW.match(line)) is not None:
-            name, cell = row[1].strip(), row[2]
-            result, entity = _RESULT.match(cell.strip()), _ENTITY.match(cell.strip())
-            if (remark := _REMARK.match(name)) is not None:
-                place = f"{remark[2]} {remark[3]}" if remark[2] else gpu_in(cell)
-                remarks.append((remark[1], test, place, cell[:MOST_IN_A_ROW]))
-                open_remark = True
-                if remark[1] == "Error" and not test:  # of all tests of deployment, which have no rows then
-                    verdicts.append(_Verdict("", deployment, place, "fail", ()))
-            elif not name and open_remark and not result and not entity:
-                kind, *place, words = remarks[-1]
-                remarks[-1] = (kind, *place, f"{words}{cell[:MOST_IN_A_ROW]}")
-            else:
-                test, open_remark = name or test, False
-                if entity is not None:
-                    verdicts.append(_Verdict(test, deployment, f"{entity[1]} {entity[2]}", entity[3].lower(), ()))
-                elif result is not None:
-                    gpus = [f"GPU {number}" for number in re.findall(r"\d+", result[2] or "")]
-                    verdicts += [_Verdict(test, deployment, gpu, result[1].lower(), ()) for gpu in gpus or [""]]
-    tests = {verdict.test for verdict in verdicts if verdict.entity}
+            test, deployment, goes_on = "", section[1] == "Deployment", False
+            continue
+        if (row := _ROW.match(line)) is None:
+            continue
+        name, cell = row[1].strip(), row[2]
+        found = _results(cell.strip())
+        if (remark := _REMARK.match(name)) is not None:
+            place = f"{remark[2]} {remark[3]}" if remark[2] else gpu_in(cell)
+            remarks.append(_Remark(remark[1], test, place, cell[:MOST_IN_A_ROW]))
+            goes_on = True
+            if remark[1] == "Error" and not test:  # of all tests of deployment, which have no rows then
+                verdicts.append(_Verdict("", deployment, place, "fail", ()))
+        elif not name and goes_on and not found:
+            remarks[-1] = remarks[-1]._replace(words=remarks[-1].words + cell[:MOST_IN_A_ROW])
+        else:
+            test, goes_on = name or test, False
+            verdicts += [_Verdict(test, deployment, entity, status.lower(), ()) for entity, status in found]
+    yield from _with_remarks(verdicts, remarks)
+
+
+def _results(cell: str) -> list[tuple[str, str]]:
+    """Return entity and status of a cell; without an entity where it is of all or of none."""
+    if (entity := _ENTITY.match(cell)) is not None:
+        return [(f"{entity[1]} {entity[2]}", entity[3])]
+    if (result := _RESULT.match(cell)) is not None:
+        return [(f"GPU {number}", result[1]) for number in re.findall(r"\d+", result[2] or "")] or [("", result[1])]
+    return []
+
+
+def _with_remarks(verdicts: Sequence[_Verdict], remarks: Sequence[_Remark]) -> Iterator[_Verdict]:
+    """Yield the verdicts with the warnings of their GPU, and of none; not the line of a test whose GPUs have lines."""
+    detailed = {verdict.test for verdict in verdicts if verdict.entity}
     for verdict in verdicts:
-        if verdict.entity or verdict.test not in tests:
-            warnings = [
-                {"warning": " ".join(words.split())} for kind, of, entity, words in remarks
-                if kind != "Info" and of == verdict.test and (not verdict.entity or entity in ("", verdict.entity))
-            ]  # fmt: skip
-            yield verdict._replace(warnings=tuple(warnings), entity=verdict.entity or _named(warnings))
+        if verdict.entity or verdict.test not in detailed:
+            warnings = tuple(
+                {"warning": " ".join(remark.words.split())} for remark in remarks
+                if remark.kind != "Info" and remark.test == verdict.test
+                and (not verdict.entity or remark.entity in ("", verdict.entity))
+            )  # fmt: skip
+            yield verdict._replace(warnings=warnings, entity=verdict.entity or _named(warnings))
 
 
 def _is_loss(verdict: _Verdict) -> bool:
     """Return whether a failed test is a loss of hardware: each warning by its category, else by its words."""
     if not verdict.warnings:
         return not verdict.deployment or any(word in verdict.test.lower() for word in HARDWARE_IN_DEPLOYMENT)
-    return any(_warns_of_loss(warning, verdict) for warning in verdict.warnings)
+    return any(_warns_of_loss(warning) for warning in verdict.warnings)
 
 
-def _warns_of_loss(warning: Mapping[str, Any], verdict: _Verdict) -> bool:
+def _warns_of_loss(warning: Mapping[str, Any]) -> bool:
     words = str(warning["warning"])
-    if losses(words):
-        return True
-    if "error_category" in warning:
-        of_hardware = warning["error_category"] in CATEGORIES_OF_LOSS or warning.get("error_id") in ERRORS_OF_LOSS
-        return of_hardware and warning.get("error_severity") != SEVERITY_CONFIG
-    if verdict.deployment and not any(word in f"{verdict.test} {words}".lower() for word in HARDWARE_IN_DEPLOYMENT):
-        return False
-    return NO_LOSS.search(words) is None
+    if "error_category" in warning and not losses(words):
+        error, of_hardware = warning.get("error_id"), warning["error_category"] in CATEGORIES_OF_LOSS
+        software = error in ERRORS_OF_NO_LOSS or warning.get("error_severity") == SEVERITY_CONFIG
+        return error in ERRORS_OF_LOSS or (of_hardware and not software)
+    return bool(losses(words) or LOSS.search(words))
 
 
 def _words(verdict: _Verdict) -> str:

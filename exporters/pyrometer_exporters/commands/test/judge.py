@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -66,13 +66,16 @@ PCIE_SHARE: Final = 0.7
 """Of the raw rate of the HCA's PCIe link: a port of 400 Gb/s in a slot of generation 4 can't do more."""
 
 
-def problems(reading: Reading, *, model: str, gpus: int, nvls: bool | None, limits: Mapping[str, float],
+def problems(reading: Reading, *, models: Sequence[str], gpus: int, nvls: bool | None, limits: Mapping[str, float],
              sysfs: Path) -> list[Problem]:  # fmt: skip
-    """Return what is slow; ``limits`` by result are the user's, ``nvls`` is whether NCCL used it, None if not known.
+    """Return what is slow.
+
+    ``limits`` by result are the user's, ``models`` the names of the GPUs; ``nvls`` is None where it is not known.
 
     Raises:
         NotMeasuredError: A value is too low with NVLS and not without it, and it is not known which it was.
     """
+    model = models[0] if len(set(models)) == 1 else ""  # GPUs of several models are compared with nothing
     figures = {each.test: each for each in FIGURES.get(model, ()) if each.gpus == gpus}
     found: list[Problem] = []
     for result in reading.results:
@@ -82,7 +85,7 @@ def problems(reading: Reading, *, model: str, gpus: int, nvls: bool | None, limi
             slow = [part for part, value in parts.items() if value < least]
             found.append(Problem(_below(result, least, slow), joined(slow)))
         else:
-            found += _slower_than_others(result, parts)
+            found += _slower_than_others(result, parts) if model else []
             found += _below_port(result, parts, sysfs) if result.test not in limits else []
         figure = figures.get(result.test)
         if not found and nvls is None and figure and result.test not in limits and result.value < figure.sharp:
@@ -131,8 +134,10 @@ def _below_port(result: Result, parts: Mapping[str, float], sysfs: Path) -> list
         return []
     found = []
     for device, value in parts.items():
-        port = next(iter(sorted((sysfs / "class/infiniband" / device / "ports").glob("*"))), None)
-        bits = _rate(port) if port is not None else None
+        ports = list((sysfs / "class/infiniband" / device / "ports").glob("*"))
+        used = [port for port in ports if "ACTIVE" in _text(port / "state")]
+        # perftest does not say which port it used.
+        bits = min(filter(None, map(_rate, used or ports)), default=None)
         pcie = _pcie(sysfs / "class/infiniband" / device / "device")
         if bits is None:
             continue

@@ -83,9 +83,8 @@ def _try(tool: Tool, flags: argparse.Namespace, limits: Mapping[str, float], lef
     seconds = tool.seconds(asked)
     if seconds > left:
         return f"it may take {seconds:.0f} s, and {max(0, left):.0f} s of --budget are left"
-    model = seen.models[0] if seen.models else ""
     sysfs: Path = getattr(flags, "path.sysfs")
-    return tried(tool, program, asked, model=model, limits=limits, seconds=seconds, sysfs=sysfs, wall=time.time)
+    return tried(tool, program, asked, models=seen.models, limits=limits, seconds=seconds, sysfs=sysfs, wall=time.time)
 
 
 def _tools(flags: argparse.Namespace) -> list[Tool]:

@@ -12,6 +12,7 @@ import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from pyrometer_exporters.commands.test.reading import (
@@ -109,6 +110,12 @@ def _links(name: str, matrix: Matrix) -> Iterator[tuple[str, float]]:
 RANK: Final = re.compile(r"#\s+Rank\s+(\d+)\s.*?\bPid\s+\d+ on\s+(\S+) device\s")
 
 
+LEAST_SIZE: Final = 1 << 30
+"""Bytes; smaller ones do not reach the bandwidth of NVLink or of eight links."""
+LEAST_MESSAGE: Final = 1 << 16
+"""Bytes, the default of perftest; smaller ones measure the rate of messages."""
+
+
 def nccl(text: str) -> Reading:
     """Read ``all_reduce_perf`` of nccl-tests: the bus bandwidth at the largest size, out of place, in GB/s.
 
@@ -148,7 +155,9 @@ def nccl(text: str) -> Reading:
         raise NotMeasuredError("it measured 0 GB/s")
     ranks = [int(number) for number, _ in RANK.findall(text)]
     gpus = max(ranks) + 1 if ranks else None
-    return Reading(problems, (Result("nccl_all_reduce", "GB/s", sizes[max(sizes)]),), gpus=gpus)
+    partial = "" if max(sizes) >= LEAST_SIZE else f"its largest size is {max(sizes)} bytes, less than 1 GiB"
+    result = Result("nccl_all_reduce", "GB/s", sizes[max(sizes)])
+    return Reading(problems, (result,), gpus=gpus, partial=partial)
 
 
 def nccl_pair(text: str) -> Reading:
@@ -159,7 +168,8 @@ def nccl_pair(text: str) -> Reading:
         NotMeasuredError: It covers nothing.
     """
     found = nccl(text)
-    return Reading(found.problems, tuple(each._replace(test="nccl_all_reduce_pair") for each in found.results))
+    results = tuple(each._replace(test="nccl_all_reduce_pair") for each in found.results)
+    return replace(found, results=results, gpus=None)
 
 
 # perftest, src/perftest_parameters.h, REPORT_FMT: "65536 5000 98.12 97.85 0.186712", with a column more for the use of
@@ -186,7 +196,8 @@ def ib_write_bw(text: str) -> Reading:
         raise NotMeasuredError("it measured 0 Gb/s")
     device = re.search(r"\bDevice\s*: (\S+)", text)
     parts = {"ib_write_bw": {device[1]: value}} if device else {}
-    return Reading(results=(Result("ib_write_bw", "Gb/s", value),), parts=parts)
+    partial = "" if largest >= LEAST_MESSAGE else f"its largest message is {largest} bytes, less than 64 KiB"
+    return Reading(results=(Result("ib_write_bw", "Gb/s", value),), parts=parts, partial=partial)
 
 
 def burn(text: str) -> Reading:
@@ -206,8 +217,10 @@ def burn(text: str) -> Reading:
 
 # gpu-fryer, src/main.rs, BadResultReasons.
 _FRYER_REASONS: Final = {
-    "Throttling": "GPU is throttled", "LowFlops": "GPU is not performing as expected", "ZeroFlops": "GPU reported 0 FLOPS",
-}  # fmt: skip
+    "Throttling": "GPU is throttled",
+    "LowFlops": "GPU is not performing as expected",
+    "ZeroFlops": "GPU reported 0 FLOPS",
+}
 
 
 def _lines_of_fryer(text: str) -> Iterator[str]:
@@ -264,7 +277,7 @@ def _gpu_burn(text: str) -> Reading:
     FAULTY (wilicc/gpu-burn 7, 52, 69, 123).
     """
     found = sorted(re.findall(r"^\s*GPU (\d+): (OK|FAULTY)\s*$", text, re.MULTILINE), key=lambda each: each[1] == "OK")
-    verdicts = sorted({gpu: verdict for gpu, verdict in reversed(found)}.items(), key=lambda each: int(each[0]))
+    verdicts = sorted(dict(reversed(found)).items(), key=lambda each: int(each[0]))
     lines = [line for line in text.splitlines() if "Gflop/s)" in line]
     columns = [re.findall(r"\((\d+(?:\.\d+)?) Gflop/s\)", line) for line in lines]
     full = [row for row in columns if len(row) == len(verdicts)]

@@ -32,6 +32,7 @@ class Reading:
         parts: the values behind a result, by part, in the unit of the result.
         gpus: the number of GPUs that were measured; None where the output does not say.
         unable: the tool's own words for what it could not do.
+        partial: why its values are not to be compared with any other.
     """
 
     problems: tuple[Problem, ...] = ()
@@ -39,11 +40,12 @@ class Reading:
     parts: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     gpus: int | None = None
     unable: str = ""
+    partial: str = ""
 
 
 _COLOUR: Final = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\([AB0])")
-# What launchers put before each line: the time ("kubectl logs --timestamps", containerd, journald), the pod, the process
-# ("[1,0]<stdout>:" of mpirun, "[gpu-1:0]: " of torchrun, "[0] " of Hydra, "0: " of srun --label).
+# What launchers put before each line: the time ("kubectl logs --timestamps", containerd, journald), the pod, the
+# process ("[1,0]<stdout>:" of mpirun, "[gpu-1:0]: " of torchrun, "[0] " of Hydra, "0: " of srun --label).
 _LAUNCHER: Final = re.compile(
     r"^(?:\d{4}-\d\d-\d\dT[\d:.,]+(?:Z|[+-]\d\d:?\d\d) (?:std(?:out|err) [FP] )?"
     r"|[A-Z][a-z]{2} [ \d]\d [\d:]{8} \S+ \S+\[\d+\]: |\[pod/\S+\] |\[default\d+\]: ?"

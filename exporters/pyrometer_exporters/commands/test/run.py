@@ -148,7 +148,7 @@ def run(tool: Tool, program: str, asked: Asked, seconds: float) -> Ran:
 
 
 def _text(file: IO[bytes]) -> str:
-    """Return the output without the middle of one that is longer: its devices are at its begin, its result at its end."""
+    """Return the output, of a longer one the begin and the end: its devices are there and its result."""
     size, half = file.seek(0, os.SEEK_END), MOST_OUTPUT_BYTES // 2
     file.seek(0)
     text = file.read(half)
@@ -168,7 +168,7 @@ def tried(
     program: str,
     asked: Asked,
     *,
-    model: str,
+    models: Sequence[str],
     limits: Mapping[str, float],
     seconds: float,
     sysfs: Path,
@@ -190,7 +190,10 @@ def tried(
         if tool.launched:
             pairs.check_ranks(ran.output, asked.gpus)
         gpus = reading.gpus or asked.gpus
-        problems += judge.problems(reading, model=model, gpus=gpus, nvls=_nvls(ran.log), limits=limits, sysfs=sysfs)
+        if not reading.partial:
+            problems += judge.problems(
+                reading, models=models, gpus=gpus, nvls=_nvls(ran.log), limits=limits, sysfs=sysfs
+            )
         state, words = _coverage(reading, asked.gpus)
     except NotMeasuredError as error:
         state, words = NOT_MEASURED, str(error)
@@ -209,6 +212,8 @@ def tried(
 
 
 def _coverage(reading: Reading, gpus: int) -> tuple[str, str]:
+    if reading.partial:
+        return NOT_MEASURED, reading.partial
     if reading.gpus is not None and gpus and reading.gpus < gpus:
         return NOT_MEASURED, f"it covers {reading.gpus} of {gpus} GPUs"
     zero = [part for parts in reading.parts.values() for part, value in parts.items() if not value]
@@ -227,10 +232,12 @@ def _ended(ran: Ran, seconds: float) -> str:
     return f"it exited with status {ran.status}" if ran.status else ""
 
 
-# nccl, src/transport/nvls.cc; since 2.30 with whether its transport is enabled. Without it NCCL_NVLS_ENABLE is 0.
-_NVLS = re.compile(r"NVLS multicast support is available(?!.*transport disabled)")
+# nccl, src/transport/nvls.cc, since 2.17: its buffers; "NVLS multicast support is available" is of the hardware.
+_NVLS = re.compile(r"NVLS comm 0x")
 
 
 def _nvls(log: str) -> bool | None:
-    """Return whether NCCL used NVLS, by its log; None without one."""
-    return bool(_NVLS.search(log)) if "NCCL INFO" in log else None
+    """Return whether NCCL used NVLS, by its log; None without one, and where NCCL_ALGO chooses."""
+    if "NCCL INFO" not in log or os.environ.get("NCCL_ALGO"):
+        return None
+    return bool(_NVLS.search(log)) and "Proceeding without NVLS" not in log

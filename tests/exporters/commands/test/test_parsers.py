@@ -54,19 +54,6 @@ def test_a_recorded_output_of_a_healthy_node(
     assert {result.test: pytest.approx(result.value) for result in found.results} == values
 
 
-@pytest.mark.parametrize(
-    ("read", "name", "problems"),
-    [
-        (dcgm.read, "dcgm-3.3.1.json", ("GPU Memory on GPU 3 failed: Memory error: ECC DBE detected",)),
-        (dcgm.read, "dcgm-4.5.3-failed.json", ("memory on GPU 3 failed: GPU 3 ECC error",)),
-        (parsers.burn, "gpu-burn-faulty.txt", ("GPU 0 is faulty: wrong results",)),
-        (parsers.burn, "gpu-fryer-1.1.0-b200.txt", ("GPU 1 is throttled: Thermal SW",)),
-    ],
-)
-def test_a_recorded_output_of_a_fault(read: Callable[[str], Reading], name: str, problems: tuple[str, ...]) -> None:
-    assert tuple(problem.words for problem in read(recorded(name)).problems) == problems
-
-
 def test_nccl_tests_without_a_root_column_are_read() -> None:
     assert parsers.nccl(
         "  8388608  2097152  float  sum  10314  104.11  195.20  0e+00  10339  103.85  194.73  0e+00\n"
