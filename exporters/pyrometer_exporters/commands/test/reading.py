@@ -44,7 +44,7 @@ class Reading:
 
 
 _COLOUR: Final = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\([AB0])")
-# What launchers put before each line: the time ("kubectl logs --timestamps", containerd, journald), the pod, the
+# Prefixes of launchers: the time ("kubectl logs --timestamps", containerd, journald), the pod, the
 # process ("[1,0]<stdout>:" of mpirun, "[gpu-1:0]: " of torchrun, "[0] " of Hydra, "0: " of srun --label).
 _LAUNCHER: Final = re.compile(
     r"^(?:\d{4}-\d\d-\d\dT[\d:.,]+(?:Z|[+-]\d\d:?\d\d) (?:std(?:out|err) [FP] )?"
