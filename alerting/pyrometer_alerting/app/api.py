@@ -28,6 +28,7 @@ def dead(tx: Transaction) -> Response:
         {
             "dead": [
                 {"op_id": one.op_id, "incident": one.incident_id, "kind": one.kind, "error": one.error}
+                | {"channel": one.target, "outlet": one.outlet}
                 for one in operations
             ]
         }

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from pyrometer_alerting.app.trouble import given_up
 from pyrometer_alerting.channel.courier import Courier
 from pyrometer_alerting.channel.outlets.courier import OutletCouriers
 from pyrometer_alerting.incidents.intake import WATCHDOG_FACT
 from pyrometer_alerting.incidents.metrics import (
+    GIVEN_UP,
     INCIDENT,
     INCIDENT_LOST,
     PAGE,
@@ -55,6 +57,8 @@ def store_gauges(
             "pyrometer_alerting_slack_blocked": {(("reason", courier.blocked),): float(bool(courier.blocked))},
         }
     )
+    if refused := given_up(tx, courier.channel, now)[:MOST_INCIDENTS]:
+        gauges[GIVEN_UP.name] = {_key(GIVEN_UP.labels, one._asdict()): 1.0 for one in refused}
     if parked := courier.parked:
         gauges["pyrometer_alerting_channel_unreachable"] = {
             (("channel", channel), ("reason", why)): 1.0 for channel, why in parked.items()

@@ -4,23 +4,60 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from pyrometer_alerting.channel.courier import Courier
 from pyrometer_alerting.channel.outlets.courier import OutletCouriers
 from pyrometer_alerting.incidents.deliveries import Deliveries
 from pyrometer_alerting.incidents.intake import WATCHDOG_FACT
 from pyrometer_alerting.incidents.storage.store import Store, StoreError, Transaction
+from pyrometer_alerting.model import text
+from pyrometer_alerting.model.incident import Incident, part_of
 from pyrometer_alerting.model.text import duration
 from pyrometer_kit.clock import Clock
 
+_MOST_REFUSED = 5
 _WATCHDOG_SECONDS = 180.0  # it arrives every minute; two may be lost to a restart
+
+
+_SHOWN_SECONDS = 86_400.0  # as the incident changes, its message is tried again; a day later it is history
+
+
+class GivenUp(NamedTuple):
+    """A message that was refused for good: the incident's id, what it is about, where it should be, and why."""
+
+    incident: str
+    about: str
+    channel: str
+    reason: str
+
+
+def given_up(tx: Transaction, channel: str, now: float) -> list[GivenUp]:
+    """Return what Slack, whose default channel this is, or an outlet refused for good within a day, newest first."""
+    refused = [operation for operation in tx.outbox.dead() if now - operation.since < _SHOWN_SECONDS]
+    return [
+        GivenUp(
+            operation.incident_id,
+            _about(tx.incident(operation.incident_id)),
+            f"outlet {operation.outlet}" if operation.outlet else operation.target or channel,
+            operation.error or "unknown",
+        )
+        for operation in reversed(refused)
+    ]
+
+
+def _about(incident: Incident | None) -> str:
+    if incident is None:
+        return "a digest"
+    where = incident.run or incident.domain or part_of(incident.newest().labels) or incident.cluster
+    return text.plain(f"{incident.alertname} {where}".strip(), 120)
 
 
 def trouble_lines(
     tx: Transaction, courier: Courier, outlets: OutletCouriers, policy: Iterable[str], now: float
 ) -> tuple[str, ...]:
     """Return a line for each trouble of the service's own: no Watchdog, messages that wait or were refused."""
-    depth, oldest, dead = tx.outbox.depth()
+    depth, oldest, _dead = tx.outbox.depth()
     heartbeat = tx.fact(WATCHDOG_FACT)
     lines = []
     if heartbeat is not None and now - float(heartbeat) > _WATCHDOG_SECONDS:
@@ -36,8 +73,14 @@ def trouble_lines(
     lines += [f"Policy: {line}." for line in policy]
     for channel, why in courier.parked.items():
         lines.append(f"{channel} cannot be reached ({why}): new messages go to the default channel.")
-    if dead:
-        lines.append(f"{dead} messages were refused by Slack for good: pyrometer-alerting replay retries them.")
+    refused = given_up(tx, courier.channel, now)
+    for one in refused[:_MOST_REFUSED]:
+        lines.append(
+            f"Given up: {one.about} in {one.channel}, which refused it ({one.reason});"
+            " pyrometer-alerting replay tries again."
+        )
+    if len(refused) > _MOST_REFUSED:
+        lines.append(f"Given up: {len(refused) - _MOST_REFUSED} more, see pyrometer-alerting replay --list.")
     return (*lines, *outlets.trouble(tx, now))
 
 

@@ -21,6 +21,7 @@ class Trouble(Enum):
     PAYLOAD = "payload"  # never send the same content again
     AMBIGUOUS = "ambiguous"  # it may have worked
     SAFE = "safe"  # it has failed: retry
+    UNKNOWN = "unknown"  # an answer that no table lists: this content waits and is tried again, all other goes on
 
 
 class DeliveryFailure(Exception):  # noqa: N818 - an answer, not a bug

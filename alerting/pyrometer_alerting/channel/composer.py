@@ -15,6 +15,7 @@ from pyrometer_alerting.channel.messages import (
     CHARTS,
     DEGRADE_LEVELS,
     NATIVE_CHART,
+    TEXT_BYTES,
     WITHOUT_CHART,
     Style,
     build,
@@ -22,6 +23,7 @@ from pyrometer_alerting.channel.messages import (
 )
 from pyrometer_alerting.incidents.storage.outbox import Operation
 from pyrometer_alerting.incidents.storage.store import Store, Transaction
+from pyrometer_alerting.model import text
 from pyrometer_alerting.model.incident import Incident
 from pyrometer_alerting.model.message import Message
 from pyrometer_alerting.model.routing import Routing
@@ -138,12 +140,13 @@ def degraded(level: int, build: Callable[[int], Message]) -> tuple[int, Message]
 
 
 def stored_message(body: str, *, native: bool) -> Callable[[int], Message]:
-    """Return a stored message by level: whole (without unsupported charts), without charts, as plain text."""
+    """Return a stored message or reply by level: whole (without unsupported charts), without charts, as plain text."""
     stored = json.loads(body)
-    text, blocks = str(stored.get("text", "")), list(stored.get("blocks", []))
+    content, blocks = str(stored.get("text", "")), list(stored.get("blocks", []))
     left_out = [(), CHARTS] if native else [(NATIVE_CHART,), CHARTS]
 
     def at(level: int) -> Message:
-        return Message(text, [b for b in blocks if b["type"] not in left_out[level]] if level <= WITHOUT_CHART else [])
+        shown = [b for b in blocks if b["type"] not in left_out[level]] if level <= WITHOUT_CHART else []
+        return Message(text.fit(content, TEXT_BYTES[level]), shown, bool(stored.get("broadcast")))
 
     return at

@@ -7,7 +7,6 @@ the channel before it is posted again.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable
 from dataclasses import replace
@@ -54,7 +53,7 @@ class Courier(DeliveryLoop):
         timing: Timing | None = None,
     ) -> None:
         super().__init__("outbox", clock, timing)
-        self._store, self._slack, self._channel, self._metrics = store, slack, channel, metrics
+        self._store, self._slack, self.channel, self._metrics = store, slack, channel, metrics
         self.composer, self._charts = Composer(style), style.charts
         self.limits = SendLimits(channel, self._timing)
 
@@ -73,7 +72,7 @@ class Courier(DeliveryLoop):
         now = self._clock.wall()
         with self._store.transaction() as tx:
             tx.outbox.cap_waits(now, now + LONGEST_WAIT_SECONDS)  # the clock may have been set back meanwhile
-            if self._channel != TERMINAL:
+            if self.channel != TERMINAL:
                 tx.outbox.abandon(TERMINAL)
             for operation in tx.outbox.interrupted():
                 if operation.kind == "root" and operation.ts is not None:
@@ -131,7 +130,7 @@ class Courier(DeliveryLoop):
         with self._store.transaction() as tx:
             incident = tx.incident(operation.incident_id)
             if incident is None:
-                tx.outbox.give_up(operation.op_id, "the incident is gone")
+                tx.outbox.discard(operation.incident_id)
                 return
             quiet_until = self.composer.routing.not_before(incident, now)
             if operation.ts is None and quiet_until > now:
@@ -197,10 +196,9 @@ class Courier(DeliveryLoop):
     def _send_reply(self, operation: Operation, now: float) -> None:
         with self._store.transaction() as tx:
             root = tx.outbox.root(operation.incident_id)
+            level, message = degraded(operation.degrade, stored_message(operation.body or "{}", native=True))
+            operation = replace(operation, degrade=level)
             tx.outbox.start(operation.op_id, now, operation.target)
-        body = json.loads(operation.body or "{}")
-        blocks = [] if operation.degrade else list(body.get("blocks", []))
-        message = Message(str(body.get("text", "")), blocks, bool(body.get("broadcast")))
         channel, thread = (root.channel or "", root.ts) if root is not None else ("", None)
         channel = channel or self.limits.target(operation)
         self._attempt(operation, lambda: (*self._slack.post(channel, message, operation.metadata, thread), ""))
@@ -255,11 +253,14 @@ class Courier(DeliveryLoop):
                 outbox.retry_at(op_id, now + failure.retry_after, failure.code, refund=True)
             elif edits and (failure.trouble is Trouble.GONE or failure.code in _CANNOT_EDIT):
                 outbox.renew(operation, now)
+            elif failure.trouble is Trouble.GONE and (root := outbox.root(operation.incident_id)) is not None:
+                outbox.renew(root, now)  # deleted in the channel: posted again it says what the reply would
+                outbox.retry_at(op_id, now, failure.code)
             elif failure.trouble is Trouble.AMBIGUOUS and not edits:
                 outbox.look_up_at(op_id, now + self._timing.first_look, failure.code, 0)
-            elif failure.trouble in (Trouble.SAFE, Trouble.AMBIGUOUS):
+            elif failure.trouble in (Trouble.SAFE, Trouble.AMBIGUOUS, Trouble.UNKNOWN, Trouble.GONE):
                 outbox.retry_at(op_id, now + self._timing.again(operation.attempts), failure.code)
-            elif failure.trouble is Trouble.PAYLOAD and operation.degrade + 1 < DEGRADE_LEVELS:
+            elif operation.degrade + 1 < DEGRADE_LEVELS:
                 outbox.degrade(op_id, operation.degrade + 1, failure.code, now)
             else:
                 outbox.give_up(op_id, failure.code)

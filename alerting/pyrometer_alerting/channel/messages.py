@@ -31,7 +31,10 @@ from pyrometer_alerting.model.message import Block, Message
 MAX_CAUSES, MAX_SEEN = 5, 2
 FIELD, PARAGRAPH, CAUSES = 300, 900, 2800
 MAX_LINKS, LINKS = 10, 1800  # elements that a context block may have, and their characters
-DEGRADE_LEVELS = 4  # 0 everything, 1 without chart, 2 without fields and context, 3 plain text only
+# By level: 0 everything, 1 without chart, 2 without fields and context, 3 plain text only, 4 the headline alone. Each
+# is shorter: an edit takes 4,000 bytes of `text` as sent (docs.slack.dev/reference/methods/chat.update, msg_too_long).
+TEXT_BYTES = (3900, 3000, 2000, 1000, 600)
+DEGRADE_LEVELS = len(TEXT_BYTES)
 WITHOUT_CHART = 1
 NATIVE_CHART = "data_visualization"
 CHARTS = (NATIVE_CHART, "image")
@@ -75,7 +78,8 @@ def build(incident: Incident, style: Style, degrade: int = 0, *, native: bool = 
         blocks = [block for block in blocks if block["type"] not in CHARTS]
     if degrade >= 2:
         blocks = [block for block in blocks if block["type"] in ("header", "section") and "fields" not in block]
-    return Message(_summary(incident, style), [] if degrade >= 3 else blocks)
+    content = _summary(incident, style) if degrade < DEGRADE_LEVELS - 1 else text.escape(headline(incident))
+    return Message(text.fit(content, TEXT_BYTES[degrade]), [] if degrade >= 3 else blocks)
 
 
 def has_chart(message: Message) -> bool:
@@ -234,7 +238,7 @@ def _summary(incident: Incident, style: Style) -> str:
     lines += [_flaps(incident), _what_to_do(incident, style), members_text(incident)]
     if style.notice:
         lines.append(f"[{text.mrkdwn(style.notice, 75)}]")
-    return text.join_lines([line for line in lines if line], 3900)
+    return "\n".join(line for line in lines if line)
 
 
 def _facts(incident: Incident) -> str:

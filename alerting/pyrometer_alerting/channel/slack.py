@@ -31,6 +31,7 @@ from slack_sdk.web import SlackResponse
 
 from pyrometer_alerting.channel.breaker import SlackFailure, Trouble
 from pyrometer_alerting.model.message import Message
+from pyrometer_alerting.model.text import fit
 from pyrometer_kit.errors import HttpError
 from pyrometer_kit.http_client import HttpClient
 
@@ -38,6 +39,7 @@ from pyrometer_kit.http_client import HttpClient
 TIMEOUT_SECONDS = 10
 LONGEST_WAIT_SECONDS = 3600.0  # upper limit of a rate limit's wait, whatever Slack requests
 MAX_HISTORY_PAGES = 5
+MOST_TEXT_BYTES = 4000  # of an edit's `text`; a post takes more, but it will be edited
 EVENT_TYPE = "pyrometer_incident"
 
 
@@ -93,56 +95,31 @@ class Slack(Protocol):
         ...
 
 
-_CLASSES: Mapping[Trouble, frozenset[str]] = {
-    Trouble.RATE: frozenset({"ratelimited", "rate_limited", "message_limit_exceeded"}),
-    Trouble.GONE: frozenset({"message_not_found", "thread_not_found"}),
-    Trouble.AUTH: frozenset(
-        [
-            "invalid_auth",
-            "not_authed",
-            "account_inactive",
-            "token_revoked",
-            "token_expired",
-            "missing_scope",
-            "no_permission",
-            "ekm_access_denied",
-            "org_login_required",
-            "team_access_not_granted",
-            "two_factor_setup_required",
-            "not_allowed_token_type",
-            "accesslimited",
-            "enterprise_is_restricted",
-        ]
-    ),
-    Trouble.CHANNEL: frozenset(["channel_not_found", "not_in_channel", "is_archived", "messages_tab_disabled"]),
-    Trouble.PAYLOAD: frozenset(
-        [
-            "msg_too_long",
-            "msg_blocks_too_long",
-            "invalid_blocks",
-            "invalid_blocks_format",
-            "no_text",
-            "too_many_attachments",
-            "invalid_metadata_format",
-            "invalid_metadata_schema",
-            "metadata_too_large",
-            "metadata_must_be_sent_from_app",
-            "invalid_arguments",
-            "cant_update_message",
-            "edit_window_closed",
-            "update_failed",
-        ]
-    ),
-    Trouble.AMBIGUOUS: frozenset({"internal_error", "fatal_error"}),
-    Trouble.SAFE: frozenset({"service_unavailable", "request_timeout", "team_added_to_org"}),
+# docs.slack.dev/reference/methods: the errors of chat.postMessage, chat.update, conversations.history and files.*.
+_CODES: Mapping[Trouble, str] = {
+    Trouble.RATE: "ratelimited rate_limited message_limit_exceeded",
+    Trouble.GONE: "message_not_found thread_not_found",
+    Trouble.AUTH: "invalid_auth not_authed account_inactive token_revoked token_expired missing_scope"
+    " org_login_required two_factor_setup_required not_allowed_token_type accesslimited enterprise_is_restricted",
+    # One channel can be at fault for the second line: what is for other channels must not wait for it.
+    Trouble.CHANNEL: "channel_not_found not_in_channel is_archived is_inactive messages_tab_disabled team_not_found"
+    " no_permission team_access_not_granted ekm_access_denied"
+    " restricted_action restricted_action_read_only_channel restricted_action_thread_only_channel",
+    # Content, or a thread, that Slack will never take. No other code is final.
+    Trouble.PAYLOAD: "msg_too_long msg_blocks_too_long invalid_blocks invalid_blocks_format invalid_attachments no_text"
+    " markdown_text_conflict too_many_attachments too_many_contact_cards attachment_payload_limit_exceeded"
+    " missing_file_data invalid_metadata_format invalid_metadata_schema metadata_too_large invalid_arguments"
+    " metadata_must_be_sent_from_app cant_update_message edit_window_closed block_mismatch cannot_reply_to_message"
+    " restricted_action_thread_locked restricted_action_non_threadable_channel",
+    Trouble.AMBIGUOUS: "internal_error fatal_error",
+    Trouble.SAFE: "service_unavailable request_timeout team_added_to_org",
 }
+_TROUBLES = {code: trouble for trouble, codes in _CODES.items() for code in codes.split()}
 
 
 def classify(code: str) -> Trouble:
-    """Return the class of Slack's error code; an unknown one counts as content, so that it cannot block the queue."""
-    if code.startswith("restricted_action"):
-        return Trouble.CHANNEL
-    return next((trouble for trouble, codes in _CLASSES.items() if code in codes), Trouble.PAYLOAD)
+    """Return the class of Slack's error code; what no table lists is waited for, and never final."""
+    return _TROUBLES.get(code, Trouble.UNKNOWN)
 
 
 class _Response(addinfourl):
@@ -196,7 +173,7 @@ class WebSlack:
         answer = self._call(
             lambda: self._client.chat_postMessage(
                 channel=channel,
-                text=message.text,
+                text=fit(message.text, MOST_TEXT_BYTES),
                 blocks=message.blocks or None,
                 thread_ts=thread_ts,
                 reply_broadcast=True if message.broadcast and thread_ts else None,
@@ -215,7 +192,7 @@ class WebSlack:
             lambda: self._client.chat_update(
                 channel=channel,
                 ts=ts,
-                text=message.text,
+                text=fit(message.text, MOST_TEXT_BYTES),
                 blocks=message.blocks,
                 metadata=_metadata(metadata),
                 link_names=False,

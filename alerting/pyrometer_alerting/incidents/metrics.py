@@ -88,6 +88,12 @@ PAGE = _gauge(
     "1; the URL of the service's page as browsers reach it, from which boards link to incidents and runbooks.",
     "url",
 )
+GIVEN_UP = _gauge(
+    "pyrometer_alerting_given_up_info",
+    "1 for each message that Slack or an outlet refused for good within a day: the incident, what it is about, the"
+    " channel or outlet, and the code. At most 50. A change of the incident tries again, and so does a replay.",
+    *("incident", "about", "channel", "reason"),
+)
 POLICY_ACTIONS = _counter(
     "pyrometer_policy_actions_total",
     "What the policy did to nodes. action: drain, return, webhook, ask, ask_return; result: done, refused, overtaken,"
@@ -114,6 +120,7 @@ POLICY = (POLICY_HELD, POLICY_NODE, POLICY_MODE, POLICY_LOOKED)
 GAUGES = (
     *POLICY,
     PAGE,
+    GIVEN_UP,
     INCIDENT,
     INCIDENT_LOST,
     _gauge(

@@ -108,6 +108,17 @@ def join_lines(lines: Sequence[str], limit: int) -> str:
     return "\n".join(whole)
 
 
+def fit(value: str, limit: int) -> str:
+    """Return Slack's markup cut to `limit` bytes of UTF-8: at a line's end, else outside of links and escapes."""
+    if len(value.encode(errors="replace")) <= limit:
+        return value
+    kept = value.encode(errors="replace")[: limit - len(ELLIPSIS.encode())].decode(errors="ignore")
+    whole = kept.rpartition("\n")[0]
+    if 2 * len(whole) < len(kept):
+        whole = re.sub(r"(<[^<>]*|&\w*)$", "", kept)
+    return whole + ELLIPSIS
+
+
 def slack_time(unix: float, style: str = "{time_secs}") -> str:
     """Format a time that Slack shows in the reader's zone, with UTC as the fallback."""
     return f"<!date^{int(unix)}^{style}|{utc(unix)}>"

@@ -39,6 +39,7 @@ ALERTMANAGER_RATES = {
     f"alertmanager_notifications_failed_total{BY}": 0.0,
 }
 OUTLET = "pyrometer_alerting_outlet_oldest_age_seconds"
+REFUSED = 'pyrometer_alerting_given_up_info{incident="1",about="GpuLost gpu-7",channel="#gpu",reason="invalid_blocks"}'
 LEADER = "pyrometer_alerting_leader"
 SHARED = f'{LEADER}{{storage="postgresql://db/alerting"}}'
 ALERTING_GAUGES = {
@@ -46,6 +47,7 @@ ALERTING_GAUGES = {
     f'{OUTLET}{{outlet="oncall"}}': 0.0,
     f'{OUTLET}{{outlet="night-shift"}}': 0.0,
     "pyrometer_alerting_outbox_oldest_age_seconds": 0.0,
+    REFUSED: 0.0,
     "pyrometer_alerting_config_last_reload_successful": 1.0,
     'pyrometer_policy_mode_info{mode="on"}': 1.0,
 }

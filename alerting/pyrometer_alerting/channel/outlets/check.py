@@ -17,6 +17,7 @@ _SUMMARY = "A test of Pyrometer: nothing is wrong"
 _REMEDIES = {
     Trouble.AUTH: "check its address and its secret file",
     Trouble.PAYLOAD: "report this output as a bug: the outlet rejects our request",
+    Trouble.UNKNOWN: "look up what the outlet means by it; the service would go on trying",
     Trouble.RATE: "try again in a minute",
 }
 

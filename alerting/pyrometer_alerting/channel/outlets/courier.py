@@ -117,7 +117,7 @@ class OutletCourier(DeliveryLoop):
         box = tx.outbox_of(self.entry.name)
         incident = tx.incident(operation.incident_id)
         if incident is None:
-            box.give_up(operation.op_id, "the incident is gone")
+            box.discard(operation.incident_id)
             return None
         event = self._event(operation, incident)
         if not event:
@@ -216,7 +216,7 @@ class OutletCourier(DeliveryLoop):
             box = tx.outbox_of(name)
             if failure.trouble in (Trouble.RATE, Trouble.AUTH):
                 box.retry_at(operation.op_id, self._free_at, failure.code, refund=True)
-            elif failure.trouble in (Trouble.SAFE, Trouble.AMBIGUOUS):
+            elif failure.trouble in (Trouble.SAFE, Trouble.AMBIGUOUS, Trouble.UNKNOWN):
                 box.retry_at(operation.op_id, now + self._timing.again(operation.attempts), failure.code)
             elif operation.degrade < _SHORT:
                 box.degrade(operation.op_id, _SHORT, failure.code, now)
@@ -322,13 +322,11 @@ class OutletCouriers:
         """Return a line for the page for each outlet that does not accept its notices."""
         lines = []
         for name, courier in list(self._couriers.items()):
-            depth, oldest, dead = tx.outbox_of(name).depth()
+            depth, oldest, _dead = tx.outbox_of(name).depth()
             if courier.blocked:
                 lines.append(f"Outlet {name} refuses everything: {courier.blocked}. {depth} notices are queued.")
             elif oldest is not None and now - oldest > 30:
                 lines.append(f"{depth} notices are waiting for outlet {name}, the oldest for {now - oldest:.0f} s.")
-            if dead:
-                lines.append(f"{dead} notices were refused by outlet {name} for good: pyrometer-alerting replay.")
         return lines
 
 

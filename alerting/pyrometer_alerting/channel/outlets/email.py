@@ -24,6 +24,8 @@ from pyrometer_alerting.channel.terminal import render
 
 _log = logging.getLogger(__name__)
 
+# RFC 5321, 4.3.2: the replies to DATA that are of the content (policy, size, transaction). No other is final.
+_CONTENT = (550, 552, 554)
 STARTTLS, IMPLICIT, NONE = "starttls", "implicit", "none"
 _STYLE = (
     "body{font-family:sans-serif;max-width:46em}h2{font-size:1.1em}footer span{margin-right:1em}"
@@ -115,8 +117,8 @@ def _connection(server: Server) -> Iterator[smtplib.SMTP]:
     except smtplib.SMTPRecipientsRefused as error:
         raise _refused("recipients", max(code for code, _text in error.recipients.values())) from None
     except smtplib.SMTPDataError as error:
-        permanent = error.smtp_code >= 500
-        raise DeliveryFailure(Trouble.PAYLOAD if permanent else Trouble.SAFE, f"data_{error.smtp_code}") from None
+        trouble = Trouble.PAYLOAD if error.smtp_code in _CONTENT else Trouble.UNKNOWN
+        raise DeliveryFailure(trouble, f"data_{error.smtp_code}") from None
     except smtplib.SMTPResponseException as error:
         raise _refused("smtp", error.smtp_code) from None
     except ssl.SSLError:

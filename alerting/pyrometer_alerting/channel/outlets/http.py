@@ -18,6 +18,8 @@ _log = logging.getLogger(__name__)
 RATE_SECONDS = 30.0  # without a Retry-After; PagerDuty and Opsgenie count by the minute
 # The address or the key is wrong or was revoked: the content is not at fault.
 _REFUSED = (301, 302, 303, 307, 308, 401, 402, 403, 404, 405, 410)
+# Content that is malformed, too large, of a wrong kind or unprocessable (RFC 9110). No other status is final.
+_NEVER = (400, 413, 415, 422)
 _REPLY_SHOWN = 160
 _HEADERS = {"Content-Type": "application/json", "User-Agent": "pyrometer-alerting"}
 
@@ -75,7 +77,7 @@ def _failure(answer: Answer, said: str) -> DeliveryFailure:
         return DeliveryFailure(Trouble.AUTH, code)
     if status == 408 or status >= 500:
         return DeliveryFailure(Trouble.AMBIGUOUS, code)
-    return DeliveryFailure(Trouble.PAYLOAD, code)
+    return DeliveryFailure(Trouble.PAYLOAD if status in _NEVER else Trouble.UNKNOWN, code)
 
 
 def _retry_after(value: str) -> float:

@@ -9,6 +9,7 @@ from pyrometer_simulator.situations.services import (
     LEADER,
     MEBIBYTE,
     OUTLET,
+    REFUSED,
     RULES,
     SHARED,
     TO,
@@ -70,6 +71,11 @@ SITUATIONS = [
         "messages wait for Slack for minutes",
         at(1, service(alerting, "set", "pyrometer_alerting_outbox_oldest_age_seconds", 180, at=FAULT)),
         AlertingNotDelivering=within(60, series=1),
+    ),
+    _played(
+        "a message is refused for good",
+        at(1, service(alerting, "set", REFUSED, 1, at=FAULT)),
+        AlertingGaveUp=within(60, series=1),
     ),
     _played(
         "the leader of two alerting services is killed, the other leads ten seconds later",
