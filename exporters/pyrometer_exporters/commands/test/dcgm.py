@@ -78,17 +78,21 @@ def read(text: str) -> Reading:
         return Reading(tuple(losses(error)), unable=error)
     if not verdicts:
         raise ValueError("it names no test")
+    cut = not bodies and not _is_closed(text)
     problems: list[Problem] = []
     unable: list[Problem] = []
     for verdict in verdicts:
         if verdict.status == "fail":
-            (problems if _is_loss(verdict) else unable).append(Problem(_words(verdict), verdict.entity))
+            explained = bool(verdict.warnings) or not cut
+            (problems if explained and _is_loss(verdict) else unable).append(Problem(_words(verdict), verdict.entity))
     ran = [verdict for verdict in verdicts if verdict.status in RAN]
     hardware = [verdict for verdict in verdicts if not verdict.deployment]
     measured = [verdict for verdict in hardware or verdicts if verdict.status in RAN]
     if not problems and not unable and not measured:
         skipped = joined(list(dict.fromkeys(verdict.test for verdict in hardware or verdicts)))
         raise NotMeasuredError(f"{'its tests of hardware' if ran else 'all of its tests'} were skipped: {skipped}")
+    if cut and not problems and not unable:
+        raise NotMeasuredError("its table is cut off")
     gpus = {verdict.entity for verdict in measured if verdict.entity.startswith("GPU ")}
     told = "; ".join(dict.fromkeys([*(problem.words for problem in unable), *filter(None, [error])]))
     return Reading(tuple(problems), gpus=len(gpus) or None, unable=short(told))
@@ -137,6 +141,7 @@ _RESULT: Final = re.compile(r"(Pass|Fail|Warn|Skip|Not Run)(?: - (All|GPUs?: [\d
 _ENTITY: Final = re.compile(r"([A-Za-z_]+?) ?(\d+): (Pass|Fail|Warn|Skip|Not Run)$")
 _REMARK: Final = re.compile(r"(Warning|Error|Info)(?:: ([A-Za-z_]+?)(\d+))?$")
 MOST_IN_A_ROW: Final = 45
+_BORDER: Final = re.compile(r"\+-+\+-+\+?")
 
 
 class _Remark(NamedTuple):
@@ -170,6 +175,11 @@ def _of_table(text: str) -> Iterator[_Verdict]:
             test, goes_on = name or test, False
             verdicts += [_Verdict(test, deployment, entity, status.lower(), ()) for entity, status in found]
     yield from _with_remarks(verdicts, remarks)
+
+
+def _is_closed(text: str) -> bool:
+    lines = [line.strip() for line in text.splitlines() if line.lstrip()[:1] in {"|", "+"}]
+    return bool(lines) and _BORDER.fullmatch(lines[-1]) is not None
 
 
 def _results(cell: str) -> list[tuple[str, str]]:

@@ -81,7 +81,7 @@ _COLUMNS: Final = re.compile(r"^ +0(?: +\d+)*$", re.MULTILINE)
 
 def _cases_of_text(text: str) -> list[Case]:
     found: list[Case] = []
-    for block in re.split(r"^Running (?=\w+\.)", text, flags=re.MULTILINE)[1:]:
+    for block in re.split(r"^ *Running (?=\w)", text, flags=re.MULTILINE)[1:]:
         name, _, rest = block.partition(".")
         rows = [row.split() for row in _CELLS.findall(rest)]
         header = _COLUMNS.search(rest)
@@ -128,6 +128,7 @@ def nccl(text: str) -> Reading:
         NotMeasuredError: It ends before its summary, or measured 0.
     """
     sizes, wrong = {}, set()
+    iterations = "Per-Iteration Report" in text  # with other numbers behind each
     for line in text.splitlines():
         words = line.split()
         if len(words) < 8 or not (words[0].isdecimal() and words[1].isdecimal()):
@@ -135,8 +136,7 @@ def nccl(text: str) -> Reading:
         rooted = words[4] == "-1"
         rest = words[5:] if rooted else words[4:]
         sizes[int(words[0])] = _number(rest[2])
-        # With --per-iteration there are other numbers behind each.
-        if rooted and any(each not in ("N/A", "0", "0e+00") for each in rest[3 : 8 if len(rest) < 12 else 4 : 4]):
+        if rooted and any(map(_is_positive, rest[3 : 4 if iterations else 8 : 4])):
             wrong.add(words[0])
     if not sizes:
         raise ValueError("it has no line of results")
@@ -158,6 +158,13 @@ def nccl(text: str) -> Reading:
     partial = "" if max(sizes) >= LEAST_SIZE else f"its largest size is {max(sizes)} bytes, less than 1 GiB"
     result = Result("nccl_all_reduce", "GB/s", sizes[max(sizes)])
     return Reading(problems, (result,), gpus=gpus, partial=partial)
+
+
+def _is_positive(cell: str) -> bool:
+    try:
+        return float(cell) > 0
+    except ValueError:
+        return False
 
 
 def nccl_pair(text: str) -> Reading:
@@ -232,6 +239,8 @@ def _lines_of_fryer(text: str) -> Iterator[str]:
             kinds = ("Throttling HW", "throttling_hw"), ("Thermal SW", "throttling_thermal_sw"), (
                 "Thermal HW", "throttling_thermal_hw")  # fmt: skip
             yield ", ".join(f"{kind}: {'true' if result.get(key) else 'false'}" for kind, key in kinds)
+        if record.get("type") == "problems":
+            yield "Some GPUs are not healthy" if record.get("problems") else "All GPUs seem healthy"
         for problem in objects(record.get("problems")):
             reason = str(problem.get("reason"))
             yield f"  - GPU {problem.get('gpu_idx')} - {_FRYER_REASONS.get(reason, reason)}"
@@ -258,11 +267,13 @@ def _fryer(text: str) -> Reading:
     told = {(problem.part, "throttled" in problem.words) for problem in problems}
     part = ""
     for line in text.splitlines():
-        named = re.match(r"GPU #(\d+):", line)
+        named = re.match(r"\s*GPU #(\d+):", line)
         part = f"GPU {named[1]}" if named else part
         kinds = [kind for kind in ("Throttling HW", "Thermal SW", "Thermal HW") if f"{kind}: true" in line]
         if kinds and (part, True) not in told:
             problems.append(Problem(f"{part} is throttled: {', '.join(kinds)}", part))
+    if not problems and not unable and not re.search(r"All GPUs seem healthy|Some GPUs are not healthy", text):
+        raise NotMeasuredError("its output ends before its verdict")
     slow = [part for part, value in speeds.items() if not value and part not in {each.part for each in problems}]
     unable += [f"{part} did 0 TFLOP/s" for part in slow if part not in died]
     results = (Result("burn", "TFLOP/s", min(speeds.values())),)

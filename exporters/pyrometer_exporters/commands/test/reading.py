@@ -118,7 +118,7 @@ def clean(text: str) -> str:
     lines = [line for line in text.splitlines() if line.strip()]
     name = _NAME.match(lines[0]) if len(lines) > 2 else None
     if name and all(line.startswith(name[0].rstrip()) for line in lines):
-        text = "\n".join(line.removeprefix(name[0]) for line in lines)
+        text = _LAUNCHER.sub("", "\n".join(line.removeprefix(name[0]) for line in lines))
     return text
 
 

@@ -149,6 +149,25 @@ def test_a_tool_that_hangs_is_killed_and_condemns_nobody(
     assert run("--run=nccl") == (3, "UNKNOWN nccl: no answer in 0 s\n")
 
 
+def test_of_an_output_of_any_length_the_begin_and_the_end_are_read(install: Install, run: Any) -> None:
+    noise = "head -c 30000000 /dev/zero | tr '\\0' 'x' | fold -w 99; echo"
+    lines = RECORDED / "nccl-h100.txt"
+    install("all_reduce_perf", script=f"#!/bin/sh\nhead -n 8 {lines}\n{noise}\ntail -n +9 {lines}\n")
+    assert run("--run=nccl") == (0, "OK nccl: nccl_all_reduce 470.7 GB/s\n")
+
+
+def test_a_tool_that_is_killed_in_the_middle_has_measured_nothing(
+    install: Install, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install("nvbandwidth", script=f"#!/bin/sh\nhead -n 19 {RECORDED}/nvbandwidth-0.4-h100.txt\nsleep 60 & wait\n")
+    quick = [replace(each, seconds=lambda _: 0.4) for each in tools.TOOLS]
+    monkeypatch.setattr("pyrometer_exporters.commands.test.main.TOOLS", quick)
+    status, out = run("--run=nvbandwidth")
+    assert (status, out.partition(". nvb")[0].rstrip()) == (
+        3, "UNKNOWN nvbandwidth: no answer in 0 s: device_to_device_memcpy_read_ce: its output is cut off",
+    )  # fmt: skip
+
+
 def test_a_disk_test_that_hangs_leaves_nothing_on_the_disk(
     install: Install, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

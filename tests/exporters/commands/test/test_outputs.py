@@ -6,6 +6,7 @@ docs/active-tests.md shows the same rows: PYROMETER_UPDATE_GOLDEN=1 writes them 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -13,6 +14,10 @@ from typing import NamedTuple
 import pytest
 
 from pyrometer_exporters.commands.test.main import main
+from pyrometer_exporters.commands.test.reading import clean
+from pyrometer_exporters.commands.test.run import Ran, tried
+from pyrometer_exporters.commands.test.tools import TOOLS, Asked
+from pyrometer_exporters.node.active.kept import Tried
 
 RECORDED = Path(__file__).parent / "recorded"
 PAGE = Path(__file__).parents[4] / "docs/active-tests.md"
@@ -177,6 +182,77 @@ def test_a_published_output_has_its_answer_and_its_part(
     assert (told["state"], told["part"]) == (STATES[row.answer], row.part), told["reason"]
     assert bool(told["reason"]) == (row.answer != "OK")
     assert status == STATUS[row.answer]
+
+
+def each_line(before: str, after: str = "\n") -> Callable[[str], str]:
+    return lambda text: "".join(f"{before}{line}{after}" for line in text.splitlines())
+
+
+LIKE = {
+    "mpirun --tag-output": each_line("[1,0]<stdout>:"),
+    "prterun": each_line("[prterun-gpu-1-77@1,0]<stdout>: "),
+    "srun --label": each_line("  0: "),
+    "Hydra": each_line("[0] "),
+    "torchrun": each_line("[default0]:"),
+    "kubectl logs --timestamps": each_line("2026-11-29T09:00:00.123456789Z "),
+    "kubectl logs --prefix": each_line("[pod/nccl-test-0/main] "),
+    "containerd": each_line("2026-11-29T09:00:00.123456789+01:00 stdout F "),
+    "a launcher in a pod": each_line("2026-11-29T09:00:00Z [1,3]<stdout>: "),
+    "journald": each_line("Nov 29 09:00:00 gpu-001 run[123]: "),
+    "colours": each_line("\x1b[0;1;32m", "\x1b[0m\x1b[K\n"),
+    "CRLF": each_line("", "\r\n"),
+    "two runs": lambda text: f"{text}\n{text}",
+    "ssh": lambda text: (
+        f"Warning: Permanently added 'node_1.rack-7' (ED25519) to the list of known hosts.\n\n{text}\n\n"
+    ),
+}
+NAMED = {"pdsh": each_line("node_1.rack-7: "), "docker compose": each_line("test-1  | ")}  # before three lines or more
+
+
+@pytest.fixture
+def answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Row, str], Tried]:
+    """Judge an output without a program that prints it."""
+
+    def answer(row: Row, text: str) -> Tried:
+        monkeypatch.setattr("pyrometer_exporters.commands.test.run.run",
+                            lambda *_: Ran(row.status, clean(text), ""))  # fmt: skip
+        monkeypatch.delenv("NCCL_ALGO", raising=False)
+        for name, content in row.sysfs.items():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(content)
+        tool = next(tool for tool in TOOLS if tool.name == TESTS[row.program])
+        number, _, model = row.gpus.partition(" ")
+        asked = Asked(int(number) if tool.gpus else 0, 2, 60, "gpu-002", "", "/data")
+        return tried(tool, row.program, asked, models=[model] * int(number), limits={}, seconds=60.0, sysfs=tmp_path,
+                     wall=lambda: 0.0)  # fmt: skip
+
+    return answer
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.file} {row.says}")
+def test_an_answer_is_the_same_however_the_output_arrived(row: Row, answered: Callable[[Row, str], Tried]) -> None:
+    text = (RECORDED / row.file).read_text(encoding="utf-8")
+    ways = {**LIKE, **(NAMED if len(text.splitlines()) > 2 else {})}
+    answers = {way: answered(row, changed(text)) for way, changed in ways.items()}
+    assert {way: (each.state, each.part) for way, each in answers.items()} == dict.fromkeys(
+        ways, (STATES[row.answer], row.part)
+    )
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.file} {row.says}")
+def test_an_output_that_was_cut_or_has_other_numbers_accuses_nobody_new(
+    row: Row, answered: Callable[[Row, str], Tried]
+) -> None:
+    text = (RECORDED / row.file).read_text(encoding="utf-8")
+    whole = answered(row, text)
+    commas = re.sub(r"(?<=\d)\.(?=\d)", ",", text)
+    broken = [text[:at] for at in range(1, len(text), max(1, len(text) // 9))] + [commas]
+    numbers = list(re.finditer(r"(?<![\w.])\d+\.\d+(?![\w.])", text))[-6:]
+    broken += [f"{text[: each.start()]}{value}{text[each.end() :]}" for each in numbers for value in ("nan", "-inf")]
+    for damaged in broken:
+        answer = answered(row, damaged)
+        assert answer.state != "failed" or (whole.state == "failed" and answer.part in {"", whole.part}), damaged
+        assert answer.state != "ok" or (whole.state == "ok" and answer.results == whole.results), damaged
 
 
 def test_the_page_shows_these_rows(golden: Callable[[str, str], None]) -> None:
