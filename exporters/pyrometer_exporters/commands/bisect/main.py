@@ -198,9 +198,11 @@ def make_parser() -> Flags:
     add("--hosts", required=True, metavar="LIST", help="the hosts, such as gpu-[001-512]; they must be idle")
     add("--command", required=True, metavar="TEXT",
         help="the command that tests a group, run without a shell: {hosts} is replaced by the host names, separated "
-        "by commas, {count} by their number; exit status 0 means passed, 75 no result, any other failed")  # fmt: skip
+        "by commas, {count} by their number; exit status 0 means passed; 75, 126, 127, a signal, or a launcher's word "
+        "that it could not start, such as srun's, no result; any other failed")  # fmt: skip
     add("--min-bandwidth", dest="min-bandwidth", type=number_between(0, 1e6, "a number of GB/s"), metavar="GB/S",
-        help="a test also fails if nccl-tests' line 'Avg bus bandwidth' is below this")  # fmt: skip
+        help="a test also fails if nccl-tests' line 'Avg bus bandwidth' is below this; without the line, or with 0, it "
+             "has no result")  # fmt: skip
     add("--timeout", type=number_between(1, 86400, "a number of seconds from 1 to 86400"), default=600.0,
         metavar="SECONDS", help="a test that takes longer is killed and counts as failed (default: "
                                 "%(default)g)")  # fmt: skip

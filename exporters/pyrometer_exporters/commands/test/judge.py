@@ -34,10 +34,11 @@ class Figure:
 
 
 _READ: Final = "nvbandwidth_device_to_device_memcpy_read_ce"
-# Without NVLS 370 GB/s (a developer of NCCL, https://github.com/NVIDIA/nccl-tests/issues/212), 10 % below. With it
-# recorded on a healthy node (recorded/nccl-h100.txt): 470 GB/s at 2 GiB, 10 % below. H200 has the same NVLink 4 and
-# NVSwitch. Between GPUs: crusoecloud/autoclusters-controller-helm-charts, README, by SKU.
-_HOPPER: Final = (Figure(8, "nccl_all_reduce", 333.0, 420.0), Figure(8, _READ, 316.0))
+# On a healthy node 330 GB/s without NVLS and 430 with it (NCCL 2.19.3, https://github.com/NVIDIA/nccl/issues/1221), the
+# lowest that anybody reports; 370 and 470 with later ones (nccl-tests issue 212, recorded/nccl-h100.txt). 10 % below.
+# H200 has the same NVLink 4 and NVSwitch. Between GPUs: crusoecloud/autoclusters-controller-helm-charts, README, by SKU
+# (335 in Azure/azurehpc-health-checks, conf/nd96isr_h100_v5.conf).
+_HOPPER: Final = (Figure(8, "nccl_all_reduce", 297.0, 387.0), Figure(8, _READ, 316.0))
 # 230 to 250 GB/s (docs.alayanew.com, tech blog, "NCCL-tests in practice"); 10 % below. A100 has no NVLS.
 _AMPERE: Final = (Figure(8, "nccl_all_reduce", 207.0), Figure(8, _READ, 220.0))
 FIGURES: Final[Mapping[str, tuple[Figure, ...]]] = {
@@ -47,6 +48,8 @@ FIGURES: Final[Mapping[str, tuple[Figure, ...]]] = {
     "NVIDIA A100-SXM4-40GB": _AMPERE,
     # 695 GB/s without NVLS and 845 with it (https://github.com/NVIDIA/nccl/issues/2140); 10 % below.
     "NVIDIA B300 SXM6 AC": (Figure(8, "nccl_all_reduce", 625.0, 760.0),),
+    # The same NVLink 5 and NVSwitch; 20 % below, as nobody has published it.
+    "NVIDIA B200": (Figure(8, "nccl_all_reduce", 556.0, 676.0),),
     # A compute tray: Azure/azurehpc-health-checks, conf/nd128isr_ndr_gb200_v6.conf, check_nccl_allreduce.
     "NVIDIA GB200": (Figure(4, "nccl_all_reduce", 432.0),),
 }

@@ -56,12 +56,14 @@ def _run(flags: argparse.Namespace) -> int:
     state = Path(getattr(flags, "path.state") or os.environ.get("STATE_DIRECTORY") or DEFAULT_STATE)
     limits = dict(flags.limit)
     until = time.monotonic() + flags.budget
-    found = {}
+    found: dict[str, Tried | str] = {}
     for number, tool in enumerate(tools, 1):
         sys.stderr.write(f"{PROG}: {number} of {len(tools)}: {tool.name}\n")
-        found[tool.name] = outcome = _try(tool, flags, limits, until - time.monotonic())
+        outcome = _try(tool, flags, limits, until - time.monotonic())
         if isinstance(outcome, Tried):
-            _keep(state, tool.name, replace(outcome, peer=flags.peer if tool.peer else ""))
+            outcome = replace(outcome, peer=flags.peer if tool.peer else "")
+            _keep(state, tool.name, outcome)
+        found[tool.name] = outcome
     sys.stdout.write(_as_json(found) if flags.json else "".join(_line(name, each) for name, each in found.items()))
     states = {each.state if isinstance(each, Tried) else "not_run" for each in found.values()}
     if kept.FAILED in states:
@@ -128,7 +130,7 @@ def _as_json(found: Mapping[str, Tried | str]) -> str:
             continue
         results = [result._asdict() for result in each.results]
         tests.append({"test": name, "state": each.state, "reason": each.reason, "tool": each.tool, "part": each.part,
-                      "at": each.at, "results": results})  # fmt: skip
+                      "peer": each.peer, "at": each.at, "results": results})  # fmt: skip
     return json.dumps({"tests": tests}) + "\n"
 
 
