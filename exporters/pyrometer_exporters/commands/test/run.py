@@ -205,7 +205,8 @@ def tried(
         state, words = FAILED, "; ".join(problem.words for problem in problems)
     elif ended or reading.unable:
         told = ": ".join(filter(None, (ended, reading.unable or sentence(ran.errors, ran.output))))
-        state, words = (state, f"{words}; {told}") if state == NOT_MEASURED else (UNKNOWN, told)
+        words = f"{words}; {told}" if state == NOT_MEASURED else told
+        state = NOT_MEASURED if state == NOT_MEASURED and not reading.unable else UNKNOWN
     part = joined(list(dict.fromkeys(problem.part for problem in problems if problem.part)))
     part = part or (asked.directory if tool.folder and state == FAILED else "")
     return Tried(state, words, wall(), reading.results, tool=Path(program).name, part=part)

@@ -196,79 +196,10 @@ def test_an_output_that_cannot_be_read_is_neither_pass_nor_failure(install: Inst
     assert ("ok", "nccl") not in exported(tmp_path)
 
 
-FRYER = "".join(
-    f"GPU #{gpu}: 757961 Gflops/s (min: 741070.84, max: 781752.77, dev: 10.00)\n"
-    "         Throttling HW: false, Thermal SW: false, Thermal HW: false\n"
-    for gpu in range(8)
-)
-
-
 def printing(folder: Path, output: str, errors: str = "", end: str = "exit 0") -> str:
     (folder / "output").write_text(output)
     (folder / "errors").write_text(errors)
     return f"#!/bin/sh\ncat {folder}/output\ncat {folder}/errors >&2\n{end}\n"
-
-
-@pytest.mark.parametrize(
-    ("test", "program", "output", "errors", "end", "line"),
-    [
-        # huggingface/gpu-fryer 10.
-        ("burn", "gpu-fryer", FRYER.replace("757961 ", "0 ") + "All GPUs seem healthy\n", "", "exit 0",
-         "NOT MEASURED burn: all of its GPUs did 0 TFLOP/s"),
-        ("burn", "gpu-fryer", FRYER.replace("#3: 757961", "#3: 401000") + "Some GPUs are not healthy. Reasons:\n"
-         "  - GPU 3 - GPU is not performing as expected. Check the flops values\n", "Error: Some GPUs\n", "exit 1",
-         ("FAILED burn: GPU 3: GPU is not performing as expected; burn of GPU 3 is 401 TFLOP/s, of most others 758. "
-         "burn 401 TFLOP/s")),
-        ("burn", "gpu-fryer", "\x1b[32mCreating random matrices\x1b[0m\n",
-         "thread 'main' panicked at src/main.rs:304: Unable to initialize NVML. Check if the NVIDIA driver is there\n",
-         "exit 101", ("UNKNOWN burn: it exited with status 101: thread 'main' panicked at src/main.rs:304: Unable to "
-         "initialize NVML. Check if the NVIDIA driver is there")),
-        # wilicc/gpu-burn 123 and 124: OK, and nothing was done.
-        ("burn", "gpu_burn", "100.0%  proc'd: 0 (0 Gflop/s)   errors: 0   temps: 41 C\nTested 1 GPUs:\n\tGPU 0: OK\n",
-         "Couldn't init a GPU test: Error: CUDA_ERROR_UNKNOWN\n", "exit 0",
-         ("NOT MEASURED burn: it covers 1 of 8 GPUs; Couldn't init a GPU test: Error: CUDA_ERROR_UNKNOWN. "
-          "burn 0 TFLOP/s")),
-        ("burn", "gpu_burn", "done\n\nTested 1 GPUs:\n\tGPU 0: OK\n", "", "exit 0",
-         "NOT MEASURED burn: it gives no speed of GPU 0"),
-        # wilicc/gpu-burn 69: the count of one that died is none of wrong results.
-        ("burn", "gpu_burn", "30.0%  proc'd: -1 (0 Gflop/s)   errors: 1579  (DIED!)  temps: 30 C\n\tGPU 0: FAULTY\n",
-         "Couldn't init a GPU test: Error in load module: out of memory\n", "exit 0",
-         ("NOT MEASURED burn: it covers 1 of 8 GPUs; Couldn't init a GPU test: Error in load module: out of memory; "
-          "GPU 0 died. burn 0 TFLOP/s")),
-        ("dcgm", "dcgmi", ('{"DCGM Diagnostic": {"runtime_error": "Error: Diagnostic could not be run while DCGM is '
-         'paused."}}'), "", "exit 242",
-         "UNKNOWN dcgm: it exited with status 242: Error: Diagnostic could not be run while DCGM is paused."),
-        ("ib", "ib_write_bw", "", "Couldn't connect to gpu-002:18515\n", "exit 1",
-         "UNKNOWN ib: it exited with status 1: Couldn't connect to gpu-002:18515"),
-        ("nccl", "all_reduce_perf", "# nccl-tests version 2.19.6\n",
-         "Invalid number of GPUs: 8 requested but only 7 were found.\n", "exit 5",
-         "UNKNOWN nccl: it exited with status 5: Invalid number of GPUs: 8 requested but only 7 were found."),
-        ("nccl", "all_reduce_perf", "g1: Test CUDA failure common.cu:303 'uncorrectable ECC error encountered'\n", "",
-         "exit 2", "FAILED nccl: g1: Test CUDA failure common.cu:303 'uncorrectable ECC error encountered'"),
-        ("nccl", "all_reduce_perf", "g1: Test CUDA failure common.cu:303 'CUDA_ERROR_ECC_UNCORRECTABLE'\n", "",
-         "exit 2", "FAILED nccl: g1: Test CUDA failure common.cu:303 'CUDA_ERROR_ECC_UNCORRECTABLE'"),
-        ("nvbandwidth", "nvbandwidth", ("Running host_to_device_memcpy_ce.\nmemcpy CE CPU(row) -> GPU(column)\n"
-         "           0         1         2         3\n 0     14.20     57.06     56.68     57.07\n"), "", "exit 0",
-         ("FAILED nvbandwidth: nvbandwidth_host_to_device_memcpy_ce of GPU 0 is 14.2 GB/s, of most others 56.87. "
-         "nvbandwidth_host_to_device_memcpy_ce 14.2 GB/s")),  # NVIDIA/nvbandwidth 6
-    ],
-)  # fmt: skip
-def test_what_a_tool_says_is_told_and_only_a_loss_condemns(  # noqa: PLR0917  as in the table
-    install: Install,
-    run: Any,
-    tmp_path: Path,
-    test: str,
-    program: str,
-    output: str,
-    errors: str,
-    end: str,
-    *,
-    line: str,
-) -> None:
-    install(program, script=printing(tmp_path, output, errors, end))
-    status, out = run(f"--run={test}", "--peer=gpu-002")
-    assert out == f"{line}\n"
-    assert status == (2 if line.startswith("FAILED") else 3)
 
 
 NVLS = "g1:9:12 [0] NCCL INFO NVLS comm 0x5598478b07c0 headRank 0 nHeads 8 buffSize 1048576\n"

@@ -39,6 +39,7 @@ class Row(NamedTuple):
     gpus: str = "8 NVIDIA H100 80GB HBM3"
     status: int = 0
     sysfs: Mapping[str, str] = {}
+    reason: str = ""
 
 
 def issue(repository: str, number: int) -> str:
@@ -87,6 +88,10 @@ ROWS = (
         "GPU 1", gpus="4 NVIDIA H100 80GB HBM3", status=226),
     Row("dcgmi", "dcgm-4.6-summary.json", "4.6, JSON", "`fatal NvSwitch SXID`, of no GPU", DIAG, "FAILED",
         gpus="2 NVIDIA H100 80GB HBM3", status=226),
+    Row("dcgmi", "dcgm-4-paused.json", "4, JSON", "`runtime_error`", DIAG, "UNKNOWN", status=242,
+        reason="it exited with status 242: Error: Diagnostic could not be run while DCGM is paused."),
+    Row("dcgmi", "dcgm-4-no-host-engine.txt", "2 to 4", "no host engine", DIAG, "UNKNOWN", status=235,
+        reason="it exited with status 235: Error: unable to establish a connection to the specified host: localhost"),
     Row("all_reduce_perf", "nccl-2.10-a100.txt", "2.10", "235 GB/s, values `N/A`", SUPERBENCH, "OK", gpus=A100),
     Row("all_reduce_perf", "nccl-2.13-one-gpu.txt", "2.13", "one GPU: 0 GB/s", issue("NVIDIA/nccl-tests", 249) + FORMAT,
         "NOT MEASURED", gpus="1 NVIDIA A10G"),
@@ -105,11 +110,19 @@ ROWS = (
     Row("all_reduce_perf", "nccl-2.20-gb10.txt", "2.20", "ends before its summary",
         "[NVIDIA/dgx-spark-playbooks 103](https://github.com/NVIDIA/dgx-spark-playbooks/pull/103)", "NOT MEASURED",
         gpus="1 NVIDIA GB10"),
+    Row("all_reduce_perf", "nccl-2.19-seven-gpus.txt", "2.19.6", "`8 requested but only 7 were found`", "src/util.cu",
+        "UNKNOWN", status=5,
+        reason="it exited with status 5: Invalid number of GPUs: 8 requested but only 7 were found."),
+    Row("all_reduce_perf", "nccl-ecc.txt", "any", "`uncorrectable ECC error encountered`", "cuda.h, 214", "FAILED",
+        "GPU 5", status=2),
     Row("nvbandwidth", "nvbandwidth-0.1-a100.txt", "0.1", "276 GB/s, 0 to itself", f"{NVBANDWIDTH}, README", "OK",
         gpus="8 NVIDIA A100-SXM4-80GB"),
     Row("nvbandwidth", "nvbandwidth-0.2-rtx4090.txt", "0.2", "no peers: `Waiving`", issue(NVBANDWIDTH, 15), "OK",
         gpus="8 NVIDIA GeForce RTX 4090"),
     Row("nvbandwidth", "nvbandwidth-0.4-h100.txt", "0.4", "370 GB/s", "AlizeeChen11/azurehpc-health-checks", "OK"),
+    Row("nvbandwidth", "nvbandwidth-0.4-slow.txt", "0.4", "one GPU of four at 14 of 57 GB/s", issue(NVBANDWIDTH, 6),
+        "FAILED", "GPU 0", gpus="4 NVIDIA H100 PCIe",
+        reason="nvbandwidth_host_to_device_memcpy_ce of GPU 0 is 14.2 GB/s, of most others 56.87"),
     Row("nvbandwidth", "nvbandwidth-0.4-l40s-aborted.txt", "0.4", "`Invalid value when checking the pattern`",
         issue(NVBANDWIDTH, 19), "UNKNOWN", gpus="8 NVIDIA L40S", status=134),
     Row("nvbandwidth", "nvbandwidth-0.6-latency.txt", "0.6", "latencies in ns beside GB/s", f"{NVBANDWIDTH}{FORMAT}",
@@ -126,6 +139,15 @@ ROWS = (
     Row("gpu-fryer", "gpu-fryer-1.0-zero.txt", "1.0, 1.1", "`0 Gflops/s`, `All GPUs seem healthy`",
         issue("huggingface/gpu-fryer", 10), "NOT MEASURED"),
     Row("gpu-fryer", "gpu-fryer-1.0-healthy.txt", "1.0", "51 TFLOP/s each", "huggingface/gpu-fryer, README", "OK"),
+    Row("gpu-fryer", "gpu-fryer-1.0-low.txt", "1.0 to 1.2", "`GPU 3 - GPU is not performing as expected`",
+        "huggingface/gpu-fryer, src/main.rs", "FAILED", "GPU 3", status=1,
+        reason="GPU 3: GPU is not performing as expected; burn of GPU 3 is 401 TFLOP/s, of most others 758"),
+    Row("gpu-fryer", "gpu-fryer-1.1-memory.txt", "1.0 to 1.2", "`Unable to burn GPU #3: ... out of memory`",
+        "huggingface/gpu-fryer, src/main.rs", "UNKNOWN", status=1),
+    Row("gpu-fryer", "gpu-fryer-1.1-nvml.txt", "1.0 to 1.2", "`Unable to initialize NVML`",
+        "huggingface/gpu-fryer, src/main.rs", "UNKNOWN", status=101,
+        reason="it exited with status 101: thread 'main' panicked at src/main.rs:304: Unable to initialize NVML. Check "
+        "if the NVIDIA driver is there"),
     Row("gpu-fryer", "gpu-fryer-1.1.0-b200.txt", "1.1", "`Thermal SW: true`", "huggingface/gpu-fryer, issues", "FAILED",
         "GPU 1", gpus="2 NVIDIA B200"),
     Row("gpu-fryer", "gpu-fryer-1.2-low.jsonl", "1.2, `--json`", "`LowFlops`", FRYER, "FAILED", "GPU 2",
@@ -136,7 +158,15 @@ ROWS = (
     Row("gpu_burn", "gpu-burn-h100.txt", "", "one of eight GPUs", "wilicc/gpu-burn", "NOT MEASURED"),
     Row("gpu_burn", "gpu-burn-faulty.txt", "", "`FAULTY`", "wilicc/gpu-burn", "FAILED", "GPU 0",
         gpus="1 NVIDIA GeForce RTX 3090"),
+    Row("gpu_burn", "gpu-burn-ok-zero.txt", "", "`OK` with 0 Gflop/s", issue("wilicc/gpu-burn", 123), "UNKNOWN",
+        gpus="1 Tesla T4"),
+    Row("gpu_burn", "gpu-burn-ok-nothing.txt", "", "`OK` without a speed", issue("wilicc/gpu-burn", 124),
+        "NOT MEASURED", gpus="1 Tesla T4", reason="it gives no speed of GPU 0"),
+    Row("gpu_burn", "gpu-burn-died.txt", "", "`FAULTY`, `errors: 1579 (DIED!)`", issue("wilicc/gpu-burn", 69),
+        "UNKNOWN", gpus="1 Tesla T4"),
     Row("ib_write_bw", "ib-ndr.txt", "6", "392 of 400 Gb/s", PERFTEST, "OK", sysfs={PORT.format("mlx5_0"): NDR}),
+    Row("ib_write_bw", "ib-write-no-peer.txt", "4.4 to 26", "no server on the peer", "src/perftest_communication.c",
+        "UNKNOWN", status=1, reason="it exited with status 1: Couldn't connect to gpu-002:18515"),
     Row("ib_write_bw", "ib-200.txt", "5, writes", "no message above 512 bytes", PERFTEST, "NOT MEASURED"),
     Row("ib_write_bw", "ib-write-mb-loopback.txt", "4.5", "24057 MB/s of 200 Gb/s", SUPERBENCH, "OK",
         sysfs={PORT.format("ib0"): "200 Gb/sec (4X HDR)\n"}),
@@ -180,7 +210,7 @@ def test_a_published_output_has_its_answer_and_its_part(
                    "--peer=gpu-002", f"--directory={tmp_path}"])  # fmt: skip
     (told,) = json.loads(capsys.readouterr().out)["tests"]
     assert (told["state"], told["part"]) == (STATES[row.answer], row.part), told["reason"]
-    assert bool(told["reason"]) == (row.answer != "OK")
+    assert told["reason"] == row.reason or (not row.reason and bool(told["reason"]) == (row.answer != "OK"))
     assert status == STATUS[row.answer]
 
 
