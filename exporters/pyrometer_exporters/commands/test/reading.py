@@ -64,7 +64,8 @@ LOSSES: Final = (
     "CUDA_ERROR_(?:(?:ECC|NVLINK)_UNCORRECTABLE|CONTAINED)",  # the same by name, as gpu-fryer prints them
 )
 """What drivers say of broken hardware, whichever tool prints it. Whatever is not here is no loss."""
-_LOSS: Final = re.compile("|".join(LOSSES), re.IGNORECASE)
+# Not "0 uncorrectable ECC errors", and not "Uncorrectable ECC errors: 0", as tools that count print them.
+_LOSS: Final = re.compile(rf"(?<!\b0 )(?<!\bno )(?:{'|'.join(LOSSES)})(?!\w* *[:=] *0\b)", re.IGNORECASE)
 # NCCL's "host:pid:tid [3] NCCL WARN" has the GPU in brackets; NVML's has its address.
 _GPU: Final = re.compile(
     r"\bGPU ?((?:[\da-f]{4,8}:)[\da-f]{2}:[\da-f]{2}\.\d)|\bGPU ?#?(\d{1,3})\b(?!:\d)|\bdevice (\d+)\b|\[(\d+)\] NCCL",

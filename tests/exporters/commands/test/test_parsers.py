@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyrometer_exporters.commands.test import dcgm, parsers
-from pyrometer_exporters.commands.test.reading import Reading, clean
+from pyrometer_exporters.commands.test.reading import Reading, clean, losses
 
 RECORDED = Path(__file__).parent / "recorded"
 ALL = (
@@ -74,6 +74,30 @@ def test_a_test_case_of_nvbandwidth_is_a_fault_by_the_drivers_word_alone() -> No
     ]
     unable = parsers.nvbandwidth(text.replace('"Waived"', '"Not Found"'))
     assert (unable.problems, unable.unable) == ((), "device_to_device_memcpy_read_sm: Not Found")
+
+
+@pytest.mark.parametrize(
+    ("line", "part"),
+    [
+        ("g1: Test CUDA failure common.cu:303 'CUDA_ERROR_ECC_UNCORRECTABLE'", ""),
+        ("g1:3:9 [5] NCCL WARN Cuda failure 'uncorrectable NVLink error detected during the execution'", "GPU 5"),
+        ("Unable to determine the device handle for GPU0000:3B:00.0: GPU is lost.", "GPU 0000:3B:00.0"),
+        ("Unable to burn GPU #3: DriverError(CUDA_ERROR_ECC_UNCORRECTABLE)", "GPU 3"),
+        ("GPU 2: 0 uncorrectable ECC errors", None),
+        ("Uncorrectable ECC errors: 0", None),
+        ("no uncorrectable ECC error was found", None),
+        ("CUDA error: an illegal memory access was encountered", None),
+    ],
+)
+def test_what_a_driver_says_of_broken_hardware_is_a_loss_of_the_gpu_that_it_names(line: str, part: str | None) -> None:
+    assert [problem.part for problem in losses(line)] == ([] if part is None else [part])
+
+
+def test_the_same_loss_of_two_gpus_names_both() -> None:
+    text = "".join(
+        f"g1:3:9 [{gpu}] NCCL WARN Cuda failure 'uncorrectable ECC error encountered'\n" for gpu in (2, 5, 2)
+    )
+    assert [problem.part for problem in losses(text)] == ["GPU 2", "GPU 5"]
 
 
 @pytest.mark.parametrize("read", ALL)
