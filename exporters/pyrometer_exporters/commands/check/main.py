@@ -3,6 +3,7 @@
     pyrometer-check                     # a line for each failure with what to do; exit status 0, 1, 2 or 3
     pyrometer-check --json
     pyrometer-check --only gpu_count,hca_links
+    pyrometer-check --every=60 --kubernetes.node=gpu-001    # a node condition, in a DaemonSet
 
 It runs the checks of the node exporter's collector ``checks``, with its configuration, and needs no exporter.
 """
@@ -21,6 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from pyrometer_exporters.commands.check import report
+from pyrometer_exporters.commands.check.standing import Outlet, answer_file, keep_looking, node_condition
+from pyrometer_exporters.framework.api_server import ACCOUNT, from_environment
 from pyrometer_exporters.node.checks import kept
 from pyrometer_exporters.node.checks.check import discover
 from pyrometer_exporters.node.checks.config import DEFAULT_FILE, chosen_file
@@ -46,10 +49,13 @@ def main(argv: Sequence[str] | None = None, replaced: Mapping[str, Any] | None =
 
 
 def _run(flags: argparse.Namespace, replaced: Mapping[str, Any]) -> int:
+    for name in ("kubernetes.node", "path.answer"):
+        if getattr(flags, name) and flags.every is None:
+            raise UsageError(f"--{name}: only with --every")
     if flags.list:
         sys.stdout.write("".join(f"{check.name:22} {check.severity:8} {check.title}\n" for check in discover()))
         return 0
-    if flags.keep:  # in the background: training comes first
+    if flags.keep or flags.every is not None:  # in the background: training comes first
         with contextlib.suppress(OSError):
             os.nice(BACKGROUND_NICE)
     state = _state(flags)
@@ -57,12 +63,30 @@ def _run(flags: argparse.Namespace, replaced: Mapping[str, Any]) -> int:
         return _forget(state)
     config = chosen_file(getattr(flags, "config.file"))
     looker = Looker(_paths(flags), config, state, _asker(flags, state), replaced=replaced)
-    look = partial(looker.look, keep=flags.keep, ignore=flags.ignore)
-    result = look(only=_names(flags.only))
-    if flags.confirm is not None and result.of("failed"):
-        result = _confirmed(result, looker, flags.confirm)
+    look = partial(_look, flags, looker, _names(flags.only))
+    if flags.every is not None:
+        keep_looking(lambda: report.reasons(look()), flags.every, _outlets(flags))
+        return report.OK
+    result = look()
     _say(result, flags)
     return report.status(result, fail_open=flags.fail_open, for_jobs=flags.reasons)
+
+
+def _look(flags: argparse.Namespace, looker: Looker, only: Sequence[str]) -> Look:
+    result = looker.look(keep=flags.keep, ignore=flags.ignore, only=only)
+    if flags.confirm is not None and result.of("failed"):
+        result = _confirmed(result, looker, flags.confirm)
+    return result
+
+
+def _outlets(flags: argparse.Namespace) -> dict[str, Outlet]:
+    """Return where the answers of ``--every`` go besides standard output."""
+    node, file = getattr(flags, "kubernetes.node"), getattr(flags, "path.answer")
+    outlets: dict[str, Outlet] = {f"can't write {file}": answer_file(file)} if file else {}
+    if node:
+        server = from_environment("--kubernetes.node", getattr(flags, "kubernetes.account"))
+        outlets[f"can't write the condition of {node}"] = node_condition(node, server)
+    return outlets
 
 
 def _say(look: Look, flags: argparse.Namespace) -> None:
@@ -129,13 +153,21 @@ def make_parser() -> Flags:
     add = flags.add_argument
     add("--json", action="store_true", help="print all results as one JSON object")
     add("--reasons", action="store_true",
-        help="print one line for Slurm's scripts: the failures that keep jobs away, else `fit` or "
+        help="print one line for schedulers: the failures that keep jobs away, else `fit` or "
              "`unknown: CHECKS`")  # fmt: skip
     add("--list", action="store_true", help="list all checks and exit")
     add("--only", default="", metavar="NAMES", help="run only these checks, separated by commas")
     add("--ignore", type=regexp, metavar="REGEXP", help="skip the checks whose name matches, such as hca_.*|acs")
     add("--confirm", type=number_between(0, 60, "a number of seconds up to 60"), metavar="SECONDS",
         help="repeat failed checks after this long, and use the second result")  # fmt: skip
+    add("--every", type=number_between(1, 86_400, "a number of seconds up to 86400"), metavar="SECONDS",
+        help="look again and again, and print the line of --reasons when it changes")  # fmt: skip
+    add("--kubernetes.node", dest="kubernetes.node", default="", metavar="NAME",
+        help="with --every: keep the condition PyrometerUnfit of this Kubernetes node, from a pod of it")  # fmt: skip
+    add("--kubernetes.account", dest="kubernetes.account", type=Path, default=ACCOUNT, metavar="DIR",
+        help="the service account's token and ca.crt (default: %(default)s)")  # fmt: skip
+    add("--path.answer", dest="path.answer", type=Path, metavar="FILE",
+        help="with --every: write the line of --reasons to this file after each look")  # fmt: skip
     policy = flags.add_mutually_exclusive_group()
     policy.add_argument("--fail-closed", dest="fail_open", action="store_false", default=False,
                         help="exit with status 3 if a critical check could not be run (default)")  # fmt: skip

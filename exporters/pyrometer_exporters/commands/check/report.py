@@ -10,6 +10,9 @@ from pyrometer_exporters.node.checks.look import Look, Result
 
 OK, WARNING, CRITICAL, UNKNOWN = range(4)
 WORDS: Final = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
+FIT: Final = "fit"
+NOT_KNOWN: Final = "unknown: "
+"""How an answer for jobs begins where nobody could look."""
 
 
 def status(look: Look, *, fail_open: bool, for_jobs: bool = False) -> int:
@@ -45,7 +48,7 @@ def lines(look: Look, *, fail_open: bool) -> list[str]:
 
 
 def reasons(look: Look) -> str:
-    """Return the answer for Slurm's scripts, one line: failed checks, else ``fit`` or ``unknown: <checks>``.
+    """Return the answer for schedulers, one line: failed checks, else ``fit`` or ``unknown: <checks>``.
 
     Critical checks that failed are ``<check>: <reason>``, separated by ``; ``; not what rests on learned facts alone.
     """
@@ -53,7 +56,7 @@ def reasons(look: Look) -> str:
     if away:
         return "; ".join(f"{result.check.name}: {result.verdict.reason.replace('; ', ', ')}" for result in away)
     blind = _blind(look)
-    return f"unknown: {', '.join(result.check.name for result in blind)}" if blind else "fit"
+    return f"{NOT_KNOWN}{', '.join(result.check.name for result in blind)}" if blind else FIT
 
 
 def _line(word: str, result: Result) -> str:

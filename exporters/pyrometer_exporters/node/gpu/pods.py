@@ -9,22 +9,16 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import quote
 
+from pyrometer_exporters.framework.api_server import ApiServer, from_environment
 from pyrometer_exporters.framework.scheduling import Worker
-from pyrometer_kit.errors import UsageError
 
 RETRY_SECONDS = 15.0
-ANSWER_SECONDS = 5.0
-# A node has at most some hundred pods.
-MOST_BYTES = 16 << 20
-ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 # Only names, labels and owners: of whole pods it would be ten times as much.
 _METADATA = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 # Labels that name the job behind a pod whose owner is only one of its parts, the outermost first.
@@ -95,32 +89,16 @@ class Pods:
 
 
 class KubernetesApi:
-    """The API server, as a pod reaches it."""
+    """The pods of a node by its API server."""
 
-    def __init__(self, node: str, address: tuple[str, int], account: Path = ACCOUNT) -> None:
-        self._node, self._address, self._account = node, address, account
+    def __init__(self, node: str, server: ApiServer) -> None:
+        self._node, self._server = node, server
 
     def pods(self) -> Mapping[str, Pod]:
         """See PodSource."""
-        import http.client  # noqa: PLC0415  4 MB that only nodes of Kubernetes need
-        import ssl  # noqa: PLC0415
-
-        token = (self._account / "token").read_text(encoding="ascii").strip()  # renewed every hour
-        context = ssl.create_default_context(cafile=str(self._account / "ca.crt"))
-        connection = http.client.HTTPSConnection(*self._address, timeout=ANSWER_SECONDS, context=context)
-        try:
-            selector = quote(f"spec.nodeName={self._node}", safe="")
-            headers = {"Authorization": f"Bearer {token}", "Accept": _METADATA}
-            connection.request("GET", f"/api/v1/pods?fieldSelector={selector}&resourceVersion=0", headers=headers)
-            with connection.getresponse() as answer:
-                status, text = answer.status, answer.read(MOST_BYTES)
-        except http.client.HTTPException as error:
-            raise ValueError(f"the answer is not HTTP: {type(error).__name__}") from None
-        finally:
-            connection.close()
-        if status != 200:
-            raise ValueError(f"HTTP status {status}")
-        return pods_of(text)
+        selector = quote(f"spec.nodeName={self._node}", safe="")
+        path = f"/api/v1/pods?fieldSelector={selector}&resourceVersion=0"
+        return pods_of(self._server.ask("GET", path, {"Accept": _METADATA}))
 
 
 def pods_of(text: bytes) -> dict[str, Pod]:
@@ -154,15 +132,10 @@ def _workload(labels: Mapping[str, Any], owners: Any) -> str:  # noqa: ANN401  J
     return ""
 
 
-def pods_from_environment(node: str, environment: Mapping[str, str] = os.environ) -> Pods:
+def pods_from_environment(node: str) -> Pods:
     """Return the pods of a node by the API server that the environment of a pod names.
 
     Raises:
         UsageError: This is no pod.
     """
-    host, port = environment.get("KUBERNETES_SERVICE_HOST", ""), environment.get("KUBERNETES_SERVICE_PORT", "")
-    if not host or not port.isdecimal():
-        raise UsageError(
-            "--collector.gpu.kubernetes-node: not running in a pod: KUBERNETES_SERVICE_HOST and _PORT are not set"
-        )
-    return Pods(KubernetesApi(node, (host, int(port))))
+    return Pods(KubernetesApi(node, from_environment("--collector.gpu.kubernetes-node")))

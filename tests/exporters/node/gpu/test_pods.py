@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyrometer_exporters.node.gpu import pods
-from pyrometer_exporters.node.gpu.pods import UNKNOWN, KubernetesApi, Pod, Pods, pods_of
+from pyrometer_exporters.framework.api_server import ApiServer, from_environment
+from pyrometer_exporters.node.gpu.pods import RETRY_SECONDS, UNKNOWN, KubernetesApi, Pod, Pods, pods_of
 from pyrometer_kit.errors import UsageError
 
 UID = "2c48913c-b29f-11e7-9350-020968147796"
@@ -110,7 +110,7 @@ def test_the_source_is_asked_when_a_pod_is_new_and_not_more_often_than_every_qua
     assert asked(found, "b") == UNKNOWN
     assert source.calls == 1
     source.known["b"] = Pod("n", "b", "w")
-    now[0] = pods.RETRY_SECONDS
+    now[0] = RETRY_SECONDS
     assert asked(found, "b") == Pod("n", "b", "w")
     assert asked(found, "a") == Pod("n", "a", "w")
     assert source.calls == 2
@@ -123,7 +123,7 @@ def test_a_source_that_fails_is_logged_once_and_what_is_known_stays(caplog: pyte
     asked(found, "a")
     source.error = OSError("refused")
     for _ in range(3):
-        now[0] += pods.RETRY_SECONDS
+        now[0] += RETRY_SECONDS
         assert asked(found, "b") == UNKNOWN
     assert found.of("a").name == "a"
     assert [record.levelname for record in caplog.records] == ["WARNING"]
@@ -171,7 +171,7 @@ def server(tmp_path: Path) -> Iterator[HTTPServer]:
 
 
 def test_the_api_is_asked_for_the_metadata_of_this_nodes_pods_alone(server: Any, tmp_path: Path) -> None:
-    api = KubernetesApi("gpu-001", server.server_address, tmp_path)
+    api = KubernetesApi("gpu-001", ApiServer(server.server_address, tmp_path))
     assert api.pods() == {UID: Pod("team-a", "llama-8b-worker-3", "llama-8b")}
     ((path, headers),) = server.requests
     assert path == "/api/v1/pods?fieldSelector=spec.nodeName%3Dgpu-001&resourceVersion=0"
@@ -182,7 +182,7 @@ def test_the_api_is_asked_for_the_metadata_of_this_nodes_pods_alone(server: Any,
 def test_a_refusal_names_the_status_and_not_the_token(server: Any, tmp_path: Path) -> None:
     server.says = (403, b"{}")
     with pytest.raises(ValueError, match="HTTP status 403") as error:
-        KubernetesApi("gpu-001", server.server_address, tmp_path).pods()
+        KubernetesApi("gpu-001", ApiServer(server.server_address, tmp_path)).pods()
     assert "secret" not in str(error.value)
 
 
@@ -193,10 +193,10 @@ def test_a_server_of_another_authority_is_not_given_the_token(server: Any, tmp_p
     other = ["-subj", "/CN=other", "-keyout", str(tmp_path / "other/k"), "-out", str(tmp_path / "other/ca.crt")]
     subprocess.run([*certificates, *other], check=True, capture_output=True)
     with pytest.raises(ssl.SSLError):
-        KubernetesApi("gpu-001", server.server_address, tmp_path / "other").pods()
+        KubernetesApi("gpu-001", ApiServer(server.server_address, tmp_path / "other")).pods()
     assert server.requests == []
 
 
 def test_outside_a_pod_the_flag_is_one_line() -> None:
     with pytest.raises(UsageError, match="not running in a pod"):
-        pods.pods_from_environment("gpu-001", {})
+        from_environment("--flag", environment={})
