@@ -32,7 +32,13 @@ from pyrometer_simulator.stack.cache import cache_folder
 ROOT = Path(__file__).resolve().parents[1]
 CHART = ROOT / "compose/helm/pyrometer"
 # Boards and rules are those of the tree: dashboards/json/kustomization.yaml, `pyrometer-dashboards rules`.
-RENDERED = ("node-daemonset", "node-service", "cluster-exporter", "alerting", "monitors", "networkpolicy")
+DEFAULTS = ("node-daemonset", "node-service", "cluster-exporter", "alerting", "monitors", "networkpolicy")
+# What nobody has unless they ask for it, and the value that asks.
+ON_DEMAND = {
+    "node-condition": "nodeCondition.enabled=true",
+    "policy-rbac": "alerting.policy.clusters.cluster.kubernetes.pool=",
+}
+RENDERED = (*DEFAULTS, *ON_DEMAND)
 KUBERNETES = "1.31.0"
 PROGRAMS = {
     "helm": "helm.sh/helm/v3/cmd/helm@v3.22.0",
@@ -102,9 +108,10 @@ def digest() -> str:
 
 def rendered() -> dict[str, str]:
     """Return the files of the kustomize base by name."""
-    text = template("--set=rules.enabled=false,boards.enabled=false")
+    texts = [template("--set=rules.enabled=false,boards.enabled=false")]
+    texts += [template(f"--set={on}", f"--show-only=templates/{name}.yaml") for name, on in ON_DEMAND.items()]
     parts: dict[str, list[str]] = {name: [] for name in RENDERED}
-    for document in re.split(r"(?m)^---\n", text):
+    for document in re.split(r"(?m)^---\n", "\n---\n".join(texts)):
         source = re.match(r"# Source: pyrometer/templates/([\w-]+)\.yaml\n", document)
         if source:
             parts[source[1]].append(document[source.end() :].rstrip() + "\n")

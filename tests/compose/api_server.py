@@ -96,8 +96,11 @@ class Api:
             assert time.monotonic() < deadline, (self._folder / "kube-apiserver.log").read_text()[-2000:]
             time.sleep(0.5)
 
-    def ask(self, method: str, path: str, body: Any = None, token: str = ADMINISTRATOR) -> tuple[int, Any]:
-        kind = MERGE if method == "PATCH" else "application/json"
+    def ask(
+        self, method: str, path: str, body: Any = None, token: str = ADMINISTRATOR, *, kind: str = MERGE
+    ) -> tuple[int, Any]:
+        """Return status and answer; ``kind`` is a patch's."""
+        kind = kind if method == "PATCH" else "application/json"
         headers = {"Authorization": f"Bearer {token}", "Content-Type": kind}
         answer = requests.request(
             method, self.url + path, json=body, headers=headers, verify=str(self.certificate), timeout=10

@@ -9,6 +9,7 @@ import base64
 import gzip
 import json
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from functools import cache
@@ -20,7 +21,10 @@ import pytest
 import yaml
 from tools import chart
 
+from pyrometer_alerting.policy.rules import KubernetesSettings
+from pyrometer_alerting.policy.rules import load as load_policy
 from pyrometer_dashboards.prometheus_rules import Wrapping, wrapped
+from pyrometer_exporters.node.checks.config import load as load_checks
 from pyrometer_simulator.yaml_loader import LOADER
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,6 +40,17 @@ EVERYTHING = (
     "--set=networkPolicy.from[0].namespaceSelector.matchLabels.name=ingress,boards.namespace=monitoring",
     "--set=alerting.persistence.storageClass=fast,clusterExporter.persistence.enabled=false,grafana.externalUrl=https://g",
     "--set=grafana.loki.url=http://loki:3100,grafana.loki.uid=logs",
+    "--set=nodeCondition.enabled=true,nodeCondition.extraArgs={--ignore=acs},node.checks.expect.gpus=8",
+    "--set=alerting.policy.mode=on,alerting.policy.clusters.cluster.kubernetes.pool=rack,alerting.secrets={desk}",
+    *(
+        f"--set={part}.env.HTTPS_PROXY=http://proxy:3128,{part}.podAnnotations.a=b,{part}.podLabels.c=d,"
+        f"{part}.env.WORD.valueFrom.secretKeyRef.name=s,{part}.env.WORD.valueFrom.secretKeyRef.key=k,"
+        f"{part}.extraVolumes[0].name=ca,{part}.extraVolumes[0].configMap.name=ca,"
+        f"{part}.extraVolumeMounts[0].name=ca,{part}.extraVolumeMounts[0].mountPath=/ca"
+        for part in ("node", "clusterExporter", "alerting")
+    ),
+    "--set=clusterExporter.priorityClassName=high,alerting.priorityClassName=high",
+    *(f'--set-json={part}.affinity={{"podAntiAffinity": {{}}}}' for part in ("clusterExporter", "alerting")),
 )
 TWO = (
     "--set=alerting.replicas=2,alerting.storage.url=postgresql://pyrometer@db/alerting",
@@ -43,6 +58,7 @@ TWO = (
 )
 # Rules and boards are most of what is rendered: left out where a test is about neither.
 BARE = "--set=rules.enabled=false,boards.enabled=false"
+POLICY = "--set=alerting.policy.clusters.cluster.kubernetes.pool=rack"
 LESS = (
     "--set=" + ",".join(f"{part}.enabled=false" for part in ("node", "alerting", "rules", "boards", "networkPolicy")),
 )
@@ -157,6 +173,12 @@ def test_every_default_fits_the_schema_and_is_in_it() -> None:
         ("image.digests.exporters", "sha256:short"),
         ("grafana.loki.url", "loki:3100"),
         ("grafana.loki.uid", "two words"),
+        ("alerting.env", ["HTTPS_PROXY=http://proxy:3128"]),
+        ("alerting.env", {"HTTPS-PROXY": "http://proxy:3128"}),
+        ("alerting.extraVolumes", [{"configMap": {"name": "ca"}}]),
+        ("alerting.secrets", ["Desk Token"]),
+        ("alerting.podAnnotations", {"a": 1}),
+        ("nodeCondition.every", 0),
     ],
 )
 def test_a_slip_in_the_values_is_refused(path: str, value: object) -> None:
@@ -283,6 +305,106 @@ def test_the_alerting_services_may_reach_their_database(hosts: str, ports: list[
     assert len(others) == 2
 
 
+@pytest.mark.parametrize(
+    ("proxy", "port"),
+    [
+        ("http://proxy:3128", 3128),
+        ("http://user:8080@proxy:3128/", 3128),
+        ("proxy:3128", 3128),
+        ("http://[fd00::1]:3128", 3128),
+        ("http://proxy", 80),
+    ],
+)
+@pytest.mark.parametrize("part", ["clusterExporter", "alerting"])
+def test_a_proxy_may_be_reached(tmp_path: Path, part: str, proxy: str, port: int) -> None:
+    (tmp_path / "values.yaml").write_text(yaml.safe_dump({part: {"env": {"https_proxy": proxy, "NO_PROXY": ".svc"}}}))
+    objects = named(rendered(BARE, f"--values={tmp_path / 'values.yaml'}"))
+    name = "pyrometer-alerting" if part == "alerting" else "pyrometer-cluster"
+    rules = objects["NetworkPolicy", name]["spec"]["egress"]
+    assert rules[-1] == {"ports": [{"protocol": "TCP", "port": port}]}
+    (container,) = objects["Deployment", name]["spec"]["template"]["spec"]["containers"]
+    assert container["env"] == [{"name": "NO_PROXY", "value": ".svc"}, {"name": "https_proxy", "value": proxy}]
+
+
+def test_a_policy_has_its_file_its_account_its_secrets_and_its_way_to_the_api_server(tmp_path: Path) -> None:
+    (tmp_path / "values.yaml").write_text("""
+alerting:
+  policy:
+    mode: on
+    clusters: {cluster: {kubernetes: {selector: nvidia.com/gpu.present=true}}}
+    rules: [{alert: GpuLost, do: webhook}]
+    webhook: {url: "https://desk.example/nodes", token-file: /etc/pyrometer/secrets/desk/token}
+  secrets: [desk]
+""")
+    objects = named(rendered(BARE, f"--values={tmp_path / 'values.yaml'}"))
+    (tmp_path / "policy.yaml").write_text(objects["ConfigMap", "pyrometer-alerting"]["data"]["policy.yaml"])
+    policy = load_policy(tmp_path / "policy.yaml")
+    settings = policy.clusters["cluster"]
+    assert isinstance(settings, KubernetesSettings)
+    token = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+    assert (policy.is_on, settings.url, settings.token_file) == (True, "https://kubernetes.default.svc", token)
+    pod = objects["Deployment", "pyrometer-alerting"]["spec"]["template"]["spec"]
+    assert (pod["serviceAccountName"], pod["automountServiceAccountToken"]) == ("pyrometer-policy", True)
+    (container,) = pod["containers"]
+    assert "--policy.file=/etc/pyrometer/alerting/policy.yaml" in container["args"]
+    mounts = {each["mountPath"]: each["name"] for each in container["volumeMounts"]}
+    volumes = {each["name"]: each for each in pod["volumes"]}
+    assert volumes[mounts["/etc/pyrometer/alerting"]]["configMap"] == {"name": "pyrometer-alerting"}
+    assert volumes[mounts["/etc/pyrometer/secrets/desk"]]["secret"]["secretName"] == "desk"
+    rules = objects["NetworkPolicy", "pyrometer-alerting"]["spec"]["egress"]
+    assert {"ports": [{"protocol": "TCP", "port": 6443}]} in rules
+
+
+RIGHTS = {("ServiceAccount", "pyrometer-policy"), ("ClusterRole", "pyrometer-policy")}
+
+
+@pytest.mark.parametrize(
+    ("options", "account", "port"),
+    [
+        ((), None, False),
+        ((POLICY,), "pyrometer-policy", True),
+        ((POLICY, "--set=alerting.serviceAccountName=theirs"), "theirs", True),
+        (("--set=alerting.serviceAccountName=theirs",), "theirs", False),
+        (("--set=alerting.policy.clusters.cluster.slurm.scontrol=scontrol",), None, True),
+        ((POLICY, "--set=alerting.policy.clusters.cluster.kubernetes.token-file=/other/token"), None, True),
+        (("--set=alerting.extraArgs={--policy.file=/etc/pyrometer/policy.yaml}",), None, True),
+    ],
+)
+def test_the_account_and_the_port_are_there_for_those_who_need_them(
+    options: tuple[str, ...], account: str | None, port: bool
+) -> None:
+    objects = named(rendered(BARE, *options))
+    pod = objects["Deployment", "pyrometer-alerting"]["spec"]["template"]["spec"]
+    assert (pod.get("serviceAccountName"), pod["automountServiceAccountToken"]) == (account, account is not None)
+    assert objects.keys() & RIGHTS == (RIGHTS if account == "pyrometer-policy" else set())
+    rules = objects["NetworkPolicy", "pyrometer-alerting"]["spec"]["egress"]
+    assert ({"ports": [{"protocol": "TCP", "port": 6443}]} in rules) is port
+
+
+@pytest.mark.parametrize(("version", "policies"), [("1.29.0", 0), ("1.30.0-gke.1", 2), ("1.34.1", 2)])
+def test_an_older_kubernetes_gets_no_admission_policies_and_is_told(version: str, policies: int) -> None:
+    need("helm")
+    options = (BARE, POLICY, "--set=nodeCondition.enabled=true", f"--kube-version={version}")
+    objects = list(loaded(chart.template(*options)))
+    kinds = [each["kind"] for each in objects]
+    assert kinds.count("ValidatingAdmissionPolicy") == kinds.count("ValidatingAdmissionPolicyBinding") == policies
+
+
+def test_the_condition_has_the_checks_of_the_node_exporter_and_its_rights_to_look(tmp_path: Path) -> None:
+    objects = named(rendered(BARE, "--set=nodeCondition.enabled=true,node.kernelLog=true,node.checks.expect.gpus=8"))
+    (tmp_path / "checks.yaml").write_text(objects["ConfigMap", "pyrometer-checks"]["data"]["checks.yaml"])
+    assert load_checks(tmp_path / "checks.yaml", "gpu-001", ()).expect == {"gpus": 8}
+    file = "/etc/pyrometer/checks/checks.yaml"
+    containers = [
+        objects["DaemonSet", name]["spec"]["template"]["spec"]["containers"][0]
+        for name in ("pyrometer-node", "pyrometer-condition")
+    ]
+    assert f"--collector.checks.config={file}" in containers[0]["args"]
+    assert f"--config.file={file}" in containers[1]["args"]
+    assert containers[0]["securityContext"] == containers[1]["securityContext"]
+    assert {each["name"] for each in containers[1]["volumeMounts"]} == {"sys", "state", "answer", "kmsg", "checks"}
+
+
 def test_rules_are_the_same_by_helm_and_by_the_command() -> None:
     by_helm = {name: each for (kind, name), each in named(rendered()).items() if kind == "PrometheusRule"}
     texts = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "alert_rules").glob("*.rules.yaml")}
@@ -321,7 +443,7 @@ def test_a_board_fits_into_the_annotation_that_kubectl_keeps_it_in(path: Path) -
 def test_kustomize_builds_the_same_objects(tmp_path: Path, two: bool) -> None:
     """With the rules written and the kernel's log asked for, as the comments in kustomization.yaml say."""
     kustomize = need("kustomize")
-    tree = _copied(tmp_path, two=two)
+    tree = _copied(tmp_path, "  # - {path", *(["# components: [two-alerting-services]"] if two else ()))
     answer = subprocess.run([kustomize, "build", tree], capture_output=True, text=True, check=False)
     assert answer.returncode == 0, answer.stderr
     built = named(list(loaded(answer.stdout)))
@@ -349,32 +471,52 @@ def in_order(found: Any) -> Any:
     return found
 
 
-def _copied(tmp_path: Path, *, two: bool = False) -> Path:
-    """The tree's files that kustomize reads, with its comments taken out."""
+def test_kustomize_builds_the_condition_and_the_policy(tmp_path: Path) -> None:
+    kustomize = need("kustomize")
+    tree = _copied(tmp_path, "  # - node-condition", "  # - policy-rbac", "# components: [policy]")
+    answer = subprocess.run([kustomize, "build", tree], capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stderr
+    built = named(list(loaded(answer.stdout)))
+    wanted = named(rendered(POLICY, "--set=nodeCondition.enabled=true"))
+    (file,) = [each for (kind, name), each in built.items() if (kind, name[:17]) == ("ConfigMap", "pyrometer-policy-")]
+    (tmp_path / "policy.yaml").write_text(file["data"]["policy.yaml"])
+    assert not load_policy(tmp_path / "policy.yaml").is_on
+    assert wanted.keys() - built.keys() == {("ConfigMap", "pyrometer-alerting")}
+    for key, found in wanted.items():
+        if key[1] in ("pyrometer-condition", "pyrometer-policy") or key[0] == "NetworkPolicy":
+            assert in_order(built[key]) == in_order(found), key
+    pods = [each["Deployment", "pyrometer-alerting"]["spec"]["template"]["spec"] for each in (built, wanted)]
+    for name in ("serviceAccountName", "automountServiceAccountToken"):
+        assert pods[0][name] == pods[1][name]
+    mount = next(each for each in pods[0]["containers"][0]["volumeMounts"] if each["name"] == "policy")
+    assert f"--policy.file={mount['mountPath']}/policy.yaml" in pods[0]["containers"][0]["args"]
+    assert {"name": "policy", "configMap": {"name": file["metadata"]["name"]}} in pods[0]["volumes"]
+
+
+def _copied(tmp_path: Path, *wanted: str) -> Path:
+    """The tree's files that kustomize reads, with the rules and these of its comments taken out."""
     tree = tmp_path / "compose/kubernetes"
-    tree.mkdir(parents=True)
-    (tmp_path / "dashboards").mkdir()
     boards = tmp_path / "dashboards/json"
-    boards.mkdir()
-    (tree / "two-alerting-services").mkdir()
-    copies = [(BASE / part, tree / part) for part in (".", "two-alerting-services")]
-    for source, into in (*copies, (ROOT / "dashboards/json", boards)):
-        for path in (each for each in source.iterdir() if each.is_file()):
-            (into / path.name).write_bytes(path.read_bytes())
+    for part in (".", "two-alerting-services", "policy"):
+        shutil.copytree(BASE / part, tree / part, dirs_exist_ok=True)
+    shutil.copytree(ROOT / "dashboards/json", boards)
     texts = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "alert_rules").glob("*.rules.yaml")}
     (tree / "rules").mkdir()
     for name, text in wrapped(texts, Wrapping()).items():
         (tree / "rules" / name).write_text(text, encoding="utf-8")
     path = tree / "kustomization.yaml"
-    text = path.read_text(encoding="utf-8").replace("  # - rules", "  - rules").replace("  # - {path", "  - {path")
-    path.write_text(text.replace("# components", "components") if two else text, encoding="utf-8")
+    text = path.read_text(encoding="utf-8")
+    for comment in ("  # - rules", *wanted):
+        assert f"\n{comment}" in text
+        text = text.replace(f"\n{comment}", f"\n{comment.replace('# ', '', 1)}")
+    path.write_text(text, encoding="utf-8")
     return tree
 
 
 PAGE = (ROOT / "docs/howto/kubernetes.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("title", ["values.yaml", "values.yaml, TLS", "values.yaml, two alerting services"])
+@pytest.mark.parametrize("title", re.findall(r'^```yaml title="(values\.yaml[^"]*)"$', PAGE, re.MULTILINE))
 def test_the_pages_values_are_good_and_change_the_objects(tmp_path: Path, title: str) -> None:
     block = PAGE.partition(f'```yaml title="{title}"\n')[2].partition("```")[0]
     found = yaml.safe_load(block)

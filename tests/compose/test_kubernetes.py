@@ -6,6 +6,9 @@ is not here is either a slip or has to be looked up first. test_helm.py checks t
 
 from __future__ import annotations
 
+import os
+import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -35,9 +38,11 @@ CONTAINER = {
     },
     "resources": RESOURCES, "livenessProbe": PROBE, "readinessProbe": PROBE,
     "volumeMounts": [{"name": str, "mountPath": str, "readOnly": bool, "mountPropagation": str}],
+    "terminationMessagePolicy": str,
 }  # fmt: skip
 POD = {
-    "automountServiceAccountToken": bool, "priorityClassName": str, "runtimeClassName": str, "nodeSelector": TEXTS,
+    "automountServiceAccountToken": bool, "serviceAccountName": str,
+    "priorityClassName": str, "runtimeClassName": str, "nodeSelector": TEXTS,
     "tolerations": [{"operator": str, "key": str, "effect": str}], "hostNetwork": bool, "dnsPolicy": str,
     "hostPID": bool,
     "terminationGracePeriodSeconds": int, "securityContext": {"seccompProfile": {"type": str}, "fsGroup": int},
@@ -84,7 +89,7 @@ SCHEMAS: dict[str, Any] = {
         "images": [{"name": str, "newName": str, "newTag": str}],
         "patches": [{"target": {"kind": str, "name": str}, "patch": str, "path": str}],
     },
-    "ServiceAccount": {"apiVersion": str, "kind": str, "metadata": META},
+    "ServiceAccount": {"apiVersion": str, "kind": str, "metadata": META, "automountServiceAccountToken": bool},
     "ClusterRole": {"apiVersion": str, "kind": str, "metadata": META,
         "rules": [{"apiGroups": [str], "resources": [str], "verbs": [str]}],
     },
@@ -150,7 +155,7 @@ def test_every_manifest_fits_the_schema(file: str, document: dict[str, Any]) -> 
 
 
 def test_the_schema_finds_slips() -> None:
-    (daemonset,) = of_kind("DaemonSet")
+    (daemonset,) = [each for each in of_kind("DaemonSet") if named(each, "node")]
     daemonset["spec"]["template"]["spec"]["hostPid"] = True
     daemonset["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"]["memory"] = 128
     found = " ".join(wrong(daemonset, SCHEMAS["DaemonSet"]))
@@ -191,7 +196,9 @@ def test_mounts_have_volumes_and_volumes_mounts() -> None:
 )
 def test_every_program_is_an_ordinary_user_without_capabilities(program: dict[str, Any]) -> None:
     (container,) = program["spec"]["template"]["spec"]["containers"]
-    assert program["spec"]["template"]["spec"]["automountServiceAccountToken"] is False
+    # Only what writes to the API server has an account of its own.
+    pod = program["spec"]["template"]["spec"]
+    assert pod["automountServiceAccountToken"] is ("serviceAccountName" in pod) is named(program, "condition")
     assert container["securityContext"] == {
         "runAsUser": 10935, "runAsGroup": 10935, "runAsNonRoot": True, "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]},
@@ -209,6 +216,43 @@ def test_the_kernels_log_takes_one_capability_and_one_mount() -> None:
     assert container["volumeMounts"] == [{"name": "kmsg", "mountPath": "/dev/kmsg", "readOnly": True}]
     assert pod["volumes"] == [{"name": "kmsg", "hostPath": {"path": "/dev/kmsg", "type": "CharDevice"}}]
     assert container["command"][0] == "/opt/pyrometer/bin/python3-syslog"
+
+
+@pytest.mark.parametrize(
+    ("answer", "minutes", "status"),
+    [
+        ("fit", 0, 0),
+        ("unknown: gpu_driver, gpu_count", 0, 0),
+        ("unknown: pyrometer-check has stopped", 0, 0),
+        ("hca_links: 7 of 8 links are up: mlx5_3/1 DOWN, Polling", 0, 1),
+        ("hca_links: 7 of 8 links are up: mlx5_3/1 DOWN, Polling", 9, 1),
+        ("hca_links: 7 of 8 links are up: mlx5_3/1 DOWN, Polling", 11, 0),  # nobody looks any more
+        ("", 0, 0),
+        ("Traceback (most recent call last):", 0, 0),
+        (None, 0, 0),
+    ],
+)
+def test_the_init_container_keeps_a_pod_from_an_unfit_node_with_one_line(
+    tmp_path: Path, answer: str | None, minutes: int, status: int
+) -> None:
+    pod = yaml.safe_load((FOLDER / "init-container.yaml").read_text(encoding="utf-8"))["spec"]
+    (container,) = pod["initContainers"]
+    writer = next(each for each in of_kind("DaemonSet") if named(each, "condition"))["spec"]["template"]["spec"]
+    (file,) = [each[14:] for each in writer["containers"][0]["args"] if each.startswith("--path.answer=")]
+    assert container["volumeMounts"] == [
+        {"name": "pyrometer-answer", "mountPath": str(Path(file).parent), "readOnly": True}
+    ]
+    assert pod["volumes"][0]["hostPath"] in [each["hostPath"] for each in writer["volumes"]]
+    if answer is not None:
+        (tmp_path / "check").write_text(f"{answer}\n" if answer else "")
+        at = time.time() - 60 * minutes
+        os.utime(tmp_path / "check", (at, at))
+    command = [part.replace(file, str(tmp_path / "check")) for part in container["command"]]
+    assert command != container["command"]
+    environment = {"NODE_NAME": "gpu-001", "PATH": os.environ["PATH"]}
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    line = f"node gpu-001 is unfit for this job: {answer}\n" if status else ""
+    assert (said.returncode, said.stdout, said.stderr) == (status, "", line)
 
 
 def test_pods_are_scraped_as_prometheus_yaml_scrapes_nodes() -> None:

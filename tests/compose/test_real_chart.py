@@ -222,6 +222,38 @@ def test_two_alerting_services_are_an_upgrade_and_the_way_back_is_one(person: Pe
     assert eventually(lambda: person.ready("pyrometer-alerting") == 1, 60), person.get("deployment/pyrometer-alerting")
 
 
+def test_the_condition_and_the_policy_are_an_upgrade_and_come_with_accounts_that_may_do_their_work(
+    person: Person, empty: set[str]
+) -> None:
+    install(person)
+    titles = ("node condition", "policy", "proxy")
+    for title in titles:
+        (person.folder / f"values-{title}.yaml").write_text(block(f"values.yaml, {title}", "yaml"))
+    person.play("kubectl --namespace=pyrometer create secret generic desk --from-literal=token=x")
+    person.play("kubectl --namespace=pyrometer create configmap example-ca --from-literal=ca.crt=x")
+    more = " ".join(f"--values='values-{title}.yaml'" for title in titles)
+    person.play(f"{block('up: Kubernetes').rstrip()} {more}")
+    assert eventually(lambda: "pyrometer-condition" in person.pods(), 60), person.pods()
+    assert eventually(lambda: person.ready("pyrometer-alerting") == 1, 60), person.get("deployment/pyrometer-alerting")
+    pod = person.get("deployment/pyrometer-alerting")["spec"]["template"]["spec"]
+    assert pod["serviceAccountName"] == "pyrometer-policy"
+    for account, right, answer in (
+        ("policy", "patch nodes", "yes"),
+        ("policy", "patch nodes --subresource=status", "no"),
+        ("policy", "delete nodes", "no"),
+        ("policy", "get secrets --namespace=pyrometer", "no"),
+        ("condition", "patch nodes --subresource=status", "yes"),
+        ("condition", "patch nodes", "no"),
+        ("condition", "list pods", "no"),
+    ):
+        who = f"--as=system:serviceaccount:pyrometer:pyrometer-{account}"
+        said = person.play(f"kubectl auth can-i {right} {who} 2>/dev/null || true").strip()
+        assert (account, right, said) == (account, right, answer)
+    person.play("helm uninstall pyrometer --namespace=pyrometer")
+    claims = {"persistentvolumeclaim/pyrometer-alerting", "persistentvolumeclaim/pyrometer-cluster"}
+    assert eventually(lambda: person.objects(PART) == claims, 60), person.objects(PART)
+
+
 def test_what_is_uninstalled_is_gone_and_its_state_stays_until_the_second_line(person: Person, empty: set[str]) -> None:
     install(person)
     first, kept = (
@@ -240,6 +272,10 @@ def test_what_is_uninstalled_is_gone_and_its_state_stays_until_the_second_line(p
 def test_by_kustomize_the_same_comes_and_goes(person: Person, empty: set[str]) -> None:
     person.play(block("kustomize"))
     assert eventually(lambda: len(person.pods()) == 3, 60), person.pods()
+    path = person.folder / "compose/kubernetes/kustomization.yaml"
+    for comment in ("# - node-condition", "# - policy-rbac", "# components: [policy]"):
+        path.write_text(path.read_text().replace(comment, comment.removeprefix("# ")))
     person.play(block("kustomize"))  # an upgrade is the same command
+    assert eventually(lambda: "pyrometer-condition" in person.pods(), 60), person.pods()
     person.play("kubectl delete --kustomize compose/kubernetes --timeout=90s")
     assert eventually(lambda: person.objects() == empty, 60), person.objects() ^ empty

@@ -118,7 +118,10 @@ def test_a_cordon_by_a_person_is_not_ours(api: Api, kubernetes: Kubernetes) -> N
     [
         {"metadata": {"labels": {"x": "y"}}},
         {"metadata": {"annotations": {"x": "y"}}},
+        {"metadata": {"finalizers": ["x.example/y"]}},
+        {"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "1"}]}},  # collected
         {"spec": {"taints": [{"key": TAINT, "effect": "NoSchedule"}]}},  # without that of others
+        {"spec": {"providerID": "x://y"}},
     ],
 )
 def test_the_account_may_change_nothing_else_of_a_node(api: Api, change: dict[str, Any]) -> None:

@@ -73,3 +73,40 @@ Probes; call with (dict "config" $webConfig "port" 9935). The kubelet can't pres
 {{ toYaml . }}
 {{- end }}
 {{- end }}
+
+{{/* Where a pod finds its account's token. */}}
+{{- define "pyrometer.token" -}}
+/var/run/secrets/kubernetes.io/serviceaccount/token
+{{- end }}
+
+{{/* The service account of the policy; empty where it has no use for one, or has one of yours. */}}
+{{- define "pyrometer.policyAccount" -}}
+{{- $token := include "pyrometer.token" . -}}
+{{- $mine := dict -}}
+{{- range (.Values.alerting.policy.clusters | default dict) -}}
+{{- if hasKey . "kubernetes" -}}
+{{- if eq $token (index (.kubernetes | default dict) "token-file" | default $token) -}}
+{{- $_ := set $mine "is" true -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if and $mine (not .Values.alerting.serviceAccountName) -}}
+{{ include "pyrometer.name" . }}-policy
+{{- end -}}
+{{- end }}
+
+{{/* The policy's file; a cluster of Kubernetes is this one unless it says otherwise. YAML of Helm takes `on` for true. */}}
+{{- define "pyrometer.policy" -}}
+{{- $token := include "pyrometer.token" . -}}
+{{- $here := dict "url" "https://kubernetes.default.svc" "token-file" $token "ca-file" (printf "%s/ca.crt" (dir $token)) -}}
+{{- $policy := deepCopy . -}}
+{{- if kindIs "bool" $policy.mode -}}
+{{- $_ := set $policy "mode" (ternary "on" "off" $policy.mode) -}}
+{{- end -}}
+{{- range $policy.clusters -}}
+{{- if hasKey . "kubernetes" -}}
+{{- $_ := set . "kubernetes" (mergeOverwrite (deepCopy $here) (.kubernetes | default dict)) -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $policy }}
+{{- end }}
