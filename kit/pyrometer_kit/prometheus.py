@@ -56,12 +56,15 @@ class Prometheus(Protocol):
 class HttpPrometheus:
     """POST to ``<url>/api/v1``: a query that names 500 nodes does not fit into a URL. Safe in several threads."""
 
-    def __init__(self, url: str, seconds: float = QUERY_SECONDS) -> None:
-        """Ask the server at ``url``; ``seconds`` is the deadline of a whole answer."""
+    def __init__(self, url: str, seconds: float = QUERY_SECONDS, *, whole: bool = False) -> None:
+        """Ask the server at ``url``; ``seconds`` is the deadline of a whole answer.
+
+        With ``whole``, an answer that says itself that something of it is missing is an error.
+        """
         from pyrometer_kit.http_client import HttpClient  # noqa: PLC0415  only where a question is asked
 
         self._client = HttpClient(url.rstrip("/"), seconds, repeat=True)
-        self._timeout = f"{seconds:g}s"
+        self._timeout, self._whole = f"{seconds:g}s", whole
 
     def instant(self, query: str, at: float) -> list[Series]:
         """See :class:`Prometheus`."""
@@ -72,6 +75,12 @@ class HttpPrometheus:
         form = {"query": query, "start": f"{start:.3f}", "end": f"{end:.3f}", "step": f"{step:.3f}"}
         return self._ask("/api/v1/query_range", form)
 
+    def now(self) -> float:
+        """Return the server's time, in Unix seconds; raises PrometheusError."""
+        for series in self._ask("/api/v1/query", {"query": "vector(time())"}):
+            return series.points[-1][1]
+        raise PrometheusError("Prometheus does not say what time it is", "bad_answer")
+
     def close(self) -> None:
         """Close the connections that were kept open."""
         self._client.close()
@@ -80,21 +89,25 @@ class HttpPrometheus:
         body = urlencode({**form, "timeout": self._timeout}).encode()
         try:
             with self._client.ask("POST", path, body, _FORM) as reply:
-                return answer(reply.read(), reply.status)
+                return answer(reply.read(), reply.status, whole=self._whole)
         except HttpError as error:
             raise PrometheusError(f"Prometheus at {error}", error.reason) from None
 
 
-def answer(body: bytes, status: int = 200) -> list[Series]:
+def answer(body: bytes, status: int = 200, *, whole: bool = False) -> list[Series]:
     """Return the series in an answer of the API.
 
     Raises:
-        PrometheusError: Prometheus refused the query, or it is not such an answer.
+        PrometheusError: Prometheus refused the query, or it is not such an answer; with ``whole`` also if it says that
+            it is partial, as VictoriaMetrics (``isPartial``) and Thanos (``warnings``) do.
     """
     try:
         document = json.loads(body)
         if document["status"] != "success":
             raise PrometheusError(f"Prometheus: {document.get('error', 'no reason given')}"[:300], "refused")
+        missing = document.get("warnings") or document.get("isPartial")
+        if whole and missing:
+            raise PrometheusError(f"Prometheus' answer is not complete: {missing}"[:300], "partial")
         return [_series(item) for item in document["data"]["result"]]
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         if status >= 400:  # of a proxy, or without the right password

@@ -123,7 +123,9 @@ def played(kill_at: int, play: str) -> tuple[dict[str, Any], bool]:
             assert look(folder, now, 0, play)
         store = Store(folder / "store")
         with store.snapshot() as tx:
-            records = [(each.kind, each.state) for each in reversed(tx.actions.newest())]
+            # One that never reached the scheduler was decided on again.
+            kept = [each for each in reversed(tx.actions.newest()) if each.state != "lost"]
+            records = [(each.kind, each.state) for each in kept]
             posts = [each.body or "" for each in tx.outbox.due()]
         store.close()
         server.stop()

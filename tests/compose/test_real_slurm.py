@@ -6,6 +6,7 @@ Needs slurmctld, slurmd and munged (Debian: slurmctld, slurmd, munge) and root; 
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
 import socket
@@ -213,15 +214,21 @@ class Findings:
 
     passed_at = 0.0
 
+    def now(self) -> float:
+        return time.time()
+
     def instant(self, query: str, at: float) -> list[Series]:
-        if query.startswith("max by"):
+        if query.startswith("min by"):
             return [] if self.passed_at else [self._one(at, 0.0, check="hca_links")]
+        if "severity" in query or "reason_info" in query or "ALERTS" in query:
+            return []
         if "timestamp" in query:
-            return [self._one(at, self.passed_at, test="nccl")]
+            return [self._one(at, self.passed_at, test="nccl", check="hca_links")]
         return [self._one(at, 1.0, test="nccl", check="hca_links")]
 
     def range(self, query: str, start: float, end: float, step: float) -> list[Series]:
-        raise NotImplementedError
+        looks = tuple((end - 300 * n, end - 300 * n) for n in (2, 1, 0))
+        return [Series({"cluster": "c", "node": "n1", "check": "hca_links"}, looks)]
 
     def _one(self, at: float, value: float, **labels: str) -> Series:
         return Series({"cluster": "c", "node": "n1", **labels}, ((at, value),))
@@ -241,13 +248,15 @@ def test_the_policy_drains_and_returns_a_node(quiet: Cluster, tmp_path: Path, mo
         (drain,) = tx.actions.newest()
     assert drain.state == "done"
     assert f"Reason=pyrometer: check hca_links failed [pyrometer:{drain.id}] [root@" in line
-    assert f"Comment=rack 7 pyrometer:{drain.id}" in line
+    assert re.search(rf"Comment=rack 7 pyrometer-unfit=hca_links@\d+:\d+:policy pyrometer:{drain.id}", line)
+    assert Slurm(SlurmSettings()).nodes()["n1"].is_ours
     assert quiet.state("n2") == "IDLE"
     found.passed_at = time.time() + 1
     worker.step()
     with store.snapshot() as tx:
         assert [(each.kind, each.state) for each in tx.actions.newest()] == [("return", "done"), ("drain", "ended")]
     wait(lambda: quiet.state("n1") == "IDLE")
+    assert re.search(r"Comment=rack 7 pyrometer-back=\d+ pyrometer:[0-9a-f]{12}", quiet.show("n1"))
     assert quiet.run("srun", "-w", "n1", "-t1", "true").returncode == 0
     store.close()
 

@@ -135,6 +135,7 @@ def _service(chosen: Settings, configuration: _Configuration, store: Store | Non
         digests=Digests(chosen.schedules, chosen.zone, _prometheus(chosen, DIGEST_SECONDS)),
         page_url=_page_url(chosen, encrypted=configuration.web.tls is not None),
         policy=lambda: configuration.policy,
+        facts=HttpPrometheus(chosen.prometheus_url, QUERY_SECONDS, whole=True) if chosen.prometheus_url else None,
     )
 
 

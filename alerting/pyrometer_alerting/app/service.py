@@ -34,6 +34,7 @@ from pyrometer_alerting.incidents.reconcile import Reconciler
 from pyrometer_alerting.incidents.storage.outbox import Operation
 from pyrometer_alerting.incidents.storage.store import KEPT_RESOLVED_SECONDS, Store, StoreError, Transaction
 from pyrometer_alerting.model.routing import Routing
+from pyrometer_alerting.policy.findings import Facts
 from pyrometer_alerting.policy.policy_page import policy_page
 from pyrometer_alerting.policy.rules import Policy
 from pyrometer_alerting.policy.worker import PolicyWorker
@@ -75,6 +76,7 @@ class Service:
         digests: Digests | None = None,
         page_url: str = "",
         policy: Callable[[], Policy] = Policy,
+        facts: Facts | None = None,
     ) -> None:
         self.metrics, self._page_url = Metrics(), page_url
         self._store, self._style, self._clock, self._tokens = store, style, clock, tokens
@@ -116,7 +118,7 @@ class Service:
         )
         self.policy = PolicyWorker(
             store,
-            prometheus,
+            facts,
             clock=clock,
             page_url=page_url,
             changed=self.courier.wake,

@@ -1,9 +1,9 @@
 """Does actions at most once: each is committed before the call, confirmed after it, and settled after a crash.
 
 A crash between the two leaves the action `doing`. Then the scheduler is asked: its mark at the node says that the call
-arrived, whatever has become of the node since; without the mark it did not, and the same action is done, with the same
-mark. Nothing is concluded from silence. A webhook can't be asked: it gets the same id again, which it knows, unless the
-scheduler says that the node is out of service by now.
+arrived, whatever has become of the node since; without the mark it did not, and the next look decides again on what is
+true by then. Nothing is concluded from silence. A webhook can't be asked: it gets the same id again, which it knows,
+unless the scheduler says that the node is out of service by now.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from pyrometer_alerting.incidents.storage.actions import (
     DOING,
     DONE,
     DRAIN,
-    ENDED,
+    LOST,
     OVERTAKEN,
     REFUSED,
     RETURN,
+    SERVICE,
     UNKNOWN,
     WEBHOOK,
     WOULD,
@@ -34,8 +35,9 @@ from pyrometer_alerting.model import text
 from pyrometer_alerting.model.message import Block
 from pyrometer_alerting.model.routing import Routing
 from pyrometer_alerting.policy import drain_webhook
+from pyrometer_alerting.policy.findings import Topic
 from pyrometer_alerting.policy.rules import Limits, Policy
-from pyrometer_alerting.policy.schedulers import NodeState, RefusedError, Scheduler, SchedulerError
+from pyrometer_alerting.policy.schedulers import AGAIN, OURS, Claim, NodeState, RefusedError, Scheduler, SchedulerError
 from pyrometer_kit.clock import Clock
 
 HOUR_SECONDS = 3600.0
@@ -71,16 +73,16 @@ def holding(limits: Limits, states: Mapping[str, NodeState], node: str, taken: C
 _log = logging.getLogger(__name__)
 
 ANSWERED = "answered"
-SERVICE = "policy"  # who did it, in the audit trail, if no person did
 # A scontrol of a service that was killed may live on for its own deadline: only then is the state settled.
 SETTLE_SECONDS = 30.0
 _DID = {
     (DRAIN, DONE): "is drained", (DRAIN, REFUSED): "was not drained",
-    (DRAIN, OVERTAKEN): "was drained, and is back already",
+    (DRAIN, OVERTAKEN): "was drained, and is back already", (DRAIN, LOST): "was not drained",
     (DRAIN, WOULD): "would be drained (dry run)", (WEBHOOK, DONE): "was reported to the webhook",
     (WEBHOOK, REFUSED): "was not accepted by the webhook", (WEBHOOK, WOULD): "would be reported to the webhook "
                                                                              "(dry run)",
     (WEBHOOK, UNKNOWN): "was reported to the webhook, which may not have received it: it is not reported again",
+    (RETURN, LOST): "was not returned to service",
     (RETURN, DONE): "is back in service", (RETURN, REFUSED): "was not returned to service",
     (RETURN, OVERTAKEN): "should have returned to service, but somebody else has drained it",
     (RETURN, WOULD): "would return to service (dry run)",
@@ -89,7 +91,7 @@ _DID = {
 
 def what_and_link(action: Action) -> tuple[str, str]:
     """Return the reason of an action without our name before it, and its incident's link, empty if it has none."""
-    reason = action.reason.removeprefix("pyrometer: ")
+    reason = action.reason.removeprefix(OURS)
     if action.incident_id and reason.endswith(f"/#{action.incident_id}"):
         what, _, link = reason.rpartition(" ")
         return what, link
@@ -103,13 +105,21 @@ class Executor:
         self._store, self._clock, self._page_url, self._changed = store, clock, page_url, changed
         self.policy, self.routing = Policy(), Routing()
         self.schedulers: Mapping[str, Scheduler] = {}
+        self.ahead = 0.0
+        """How far Prometheus' clock is ahead of ours, in seconds: limits and durations are in its time."""
 
-    def new(self, cluster: str, node: str, kind: str, *, rule: str, what: str, incident_id: str, by: str) -> Action:
-        """Return an action that is not recorded yet."""
+    def now(self) -> float:
+        """Return Prometheus' time, as far as it is known (Unix seconds)."""
+        return self._clock.wall() + self.ahead
+
+    def new(
+        self, cluster: str, node: str, kind: str, *, rule: str, what: str, incident_id: str, by: str, topic: str = ""
+    ) -> Action:
+        """Return an action that is not recorded yet; `topic` is what it is about, as :class:`Topic` is written."""
         link = f" {self._page_url}/#{incident_id}" if incident_id and self._page_url else ""
-        reason = f"pyrometer: {text.plain(what, 150)}{link}"
+        reason = f"{OURS}{text.plain(what, 170)}{link}"
         return Action(
-            uuid.uuid4().hex[:12], cluster, node, kind, DOING, rule, incident_id, reason, by, self._clock.wall()
+            uuid.uuid4().hex[:12], cluster, node, kind, DOING, rule, incident_id, reason, by, self.now(), detail=topic
         )
 
     def take_out(self, action: Action, states: Mapping[str, NodeState], asked: Action | None = None) -> str:
@@ -122,24 +132,36 @@ class Executor:
         """
         return self._start(action, asked, lambda tx, now: self._held(tx, action, states, now))
 
-    def _held(self, tx: Transaction, action: Action, states: Mapping[str, NodeState], now: float) -> str:
-        limits, begun = self.policy.limits, tx.actions.begun_since(action.cluster, now - HOUR_SECONDS)
-        if action.kind == WEBHOOK and not states:  # without a scheduler nobody knows its partitions
-            return PER_HOUR if begun >= limits.per_hour else ""
-        would_since = math.inf if self.policy.is_on else now - HOUR_SECONDS
-        return holding(limits, states, action.node, tx.actions.taken(action.cluster, would_since), begun)
+    def holds_back(self, action: Action, states: Mapping[str, NodeState]) -> str:
+        """Return the limit that would hold a drain or webhook back now; empty if none does."""
+        with self._store.snapshot() as tx:
+            return self._held(tx, action, states, self.now())
 
-    def bring_back(self, action: Action, asked: Action | None = None) -> str:
-        """Do a return; return ANSWERED if the question that somebody confirmed is closed already, else an empty text.
+    def _held(self, tx: Transaction, action: Action, states: Mapping[str, NodeState], now: float) -> str:
+        limits, since = self.policy.limits, now - HOUR_SECONDS
+        begun = tx.actions.begun_since(action.cluster, since)
+        # By the scripts, or by a service with another database: the scheduler knows.
+        others = [state for state in states.values() if state.held and state.claim is not None]
+        by_others = {state.name for state in others if state.claim and state.claim.since > since} - {*begun}
+        count = len(begun) + len(by_others)
+        if action.kind == WEBHOOK and not states:  # without a scheduler nobody knows its partitions
+            return PER_HOUR if count >= limits.per_hour else ""
+        would_since = math.inf if self.policy.is_on else since
+        return holding(limits, states, action.node, tx.actions.taken(action.cluster, would_since), count)
+
+    def bring_back(self, action: Action, why: str, asked: Action | None = None) -> str:
+        """Do a return of a node with this reason; return ANSWERED if the question is closed already, else nothing.
 
         Raises:
             StoreError: nothing was done.
         """
-        return self._start(action, asked, lambda _tx, _now: "")
+        return self._start(action, asked, lambda _tx, _now: "", why)
 
-    def _start(self, action: Action, asked: Action | None, limit: Callable[[Transaction, float], str]) -> str:
+    def _start(
+        self, action: Action, asked: Action | None, limit: Callable[[Transaction, float], str], why: str = ""
+    ) -> str:
         """Begin an action and close its question in one commit, then do it; return what holds it back, if anything."""
-        now = self._clock.wall()
+        now = self.now()
         with self._store.transaction() as tx:
             if asked is not None and asked.id not in {question.id for question in tx.actions.in_state(ASKED)}:
                 return ANSWERED
@@ -149,7 +171,7 @@ class Executor:
                 tx.actions.set_state(asked, DONE, now, action.by_whom)
             self._begin(tx, action, now)
         if self.policy.is_on:
-            self._do(replace(action, began_at=now))
+            self._do(replace(action, began_at=now), why)
         return ""
 
     def finish_interrupted(self) -> None:
@@ -161,7 +183,7 @@ class Executor:
         with self._store.snapshot() as tx:
             interrupted = tx.actions.in_state(DOING)
         for action in interrupted:
-            if self._clock.wall() - action.began_at >= SETTLE_SECONDS:
+            if abs(self.now() - action.began_at) >= SETTLE_SECONDS:
                 self._finish(action)
 
     def _begin(self, tx: Transaction, action: Action, now: float) -> None:
@@ -171,9 +193,9 @@ class Executor:
             tx.actions.add(replace(action, state=WOULD, began_at=now))
             self._say(tx, action, WOULD, "")
 
-    def _do(self, action: Action, *, again: bool = False) -> None:
+    def _do(self, action: Action, why: str = "", *, again: bool = False) -> None:
         try:
-            self._call(action)
+            self._call(action, why)
         except RefusedError as error:
             # A webhook may have taken the first POST, whose answer was lost.
             self._end(action, UNKNOWN if again and action.kind == WEBHOOK else REFUSED, str(error))
@@ -184,7 +206,7 @@ class Executor:
         else:
             self._confirm(action)
 
-    def _call(self, action: Action) -> None:
+    def _call(self, action: Action, why: str) -> None:
         if action.kind == WEBHOOK:
             if self.policy.webhook is None:
                 raise RefusedError("the policy no longer has a webhook")
@@ -192,12 +214,16 @@ class Executor:
             return
         scheduler = self._scheduler(action)
         if action.kind == DRAIN:
-            scheduler.drain(action.node, action.reason, action.mark)
+            claim = Claim((Topic.read(action.detail).name,), action.planned_at, again=AGAIN in action.reason)
+            scheduler.drain(action.node, action.reason, action.mark, claim)
         else:
-            scheduler.resume(action.node, action.mark)
+            scheduler.resume(action.node, action.mark, why, action.planned_at)
 
     def _confirm(self, action: Action) -> None:
-        """Record it as done once the scheduler shows it; it stays `doing` otherwise, and is settled later."""
+        """Record how it ended, by what the scheduler shows: one that says yes may do nothing.
+
+        It stays `doing` where the scheduler is silent, and is settled later.
+        """
         if action.kind == WEBHOOK:
             self._end(action, DONE, "")
             return
@@ -206,8 +232,7 @@ class Executor:
         except SchedulerError as error:
             _log.warning("policy: %s %s: %s; it will ask again", action.kind, action.node, error)
             return
-        if state is not None and state.held is (action.kind == DRAIN):
-            self._end(action, DONE, "")
+        self._settle(action, state, REFUSED, "the scheduler accepted it, and the node is as it was")
 
     def _finish(self, action: Action) -> None:
         if action.kind == WEBHOOK:
@@ -218,21 +243,21 @@ class Executor:
         except SchedulerError as error:
             _log.warning("policy: %s %s is not settled: %s", action.kind, action.node, error)
             return
-        state = states.get(action.node)
+        # Its ground may have gone since: the next look decides again.
+        self._settle(action, states.get(action.node), LOST, "it did not reach the scheduler")
+
+    def _settle(self, action: Action, state: NodeState | None, without: str, detail: str) -> None:
+        """End an action by the state of its node; `without` its mark it has changed nothing."""
         if state is None:
             self._end(action, REFUSED, "the scheduler no longer knows the node")
-        elif action.mark in state.marks:  # the call arrived
-            self._end(action, DONE if state.held is (action.kind == DRAIN) else OVERTAKEN, state.why)
-        elif action.kind == DRAIN and state.held:
-            self._end(action, REFUSED, f"somebody else has drained it: {state.why}")
-        elif action.kind == RETURN and not state.held:
-            self._end(action, REFUSED, "somebody else has returned it to service")
-        elif not self.policy.is_on:
-            self._end(action, REFUSED, "the policy was switched to a dry run")
-        elif action.kind == RETURN and not self._is_ours(action, state):
+        elif state.held is (action.kind == DRAIN) and (action.mark in state.marks or without == REFUSED):
+            self._end(action, DONE, state.why)
+        elif action.mark in state.marks:
             self._end(action, OVERTAKEN, state.why)
+        elif state.held is (action.kind == DRAIN):
+            self._end(action, REFUSED, f"somebody else was faster: {state.why or 'it is in service'}")
         else:
-            self._do_again(action)
+            self._end(action, without, detail)
 
     def _finish_webhook(self, action: Action) -> None:
         """Post it again, unless it is known by now that it must not be; whether it was taken is not known then."""
@@ -265,20 +290,13 @@ class Executor:
 
     def _may_post_again(self, action: Action) -> bool:
         hook = self.policy.webhook
-        return hook is not None and self._posts(action) and self._clock.wall() - action.planned_at < hook.retry
+        return hook is not None and self._posts(action) and self.now() - action.planned_at < hook.retry
 
     def _do_again(self, action: Action) -> None:
-        again = self._clock.wall()
+        again = self.now()
         with self._store.transaction() as tx:
             tx.actions.renew(action, again)
         self._do(replace(action, began_at=again), again=True)
-
-    def _is_ours(self, action: Action, state: NodeState) -> bool:
-        with self._store.snapshot() as tx:
-            drains = [
-                drain for drain in tx.actions.drained() if (drain.cluster, drain.node) == (action.cluster, action.node)
-            ]
-        return any(drain.mark in state.why for drain in drains)
 
     def _scheduler(self, action: Action) -> Scheduler:
         scheduler = self.schedulers.get(action.cluster)
@@ -287,14 +305,13 @@ class Executor:
         return scheduler
 
     def _end(self, action: Action, state: str, detail: str) -> None:
-        now = self._clock.wall()
+        now = self.now()
         with self._store.transaction() as tx:
             tx.actions.set_state(action, state, now, detail)
             if action.kind == RETURN and state == DONE:
-                for drain in tx.actions.drained():
-                    if (drain.cluster, drain.node) == (action.cluster, action.node):
-                        tx.actions.set_state(drain, ENDED, now, f"returned by {action.id}")
-            self._say(tx, action, state, detail)
+                tx.actions.return_node(action, now)
+            if state != LOST or action.by_whom != SERVICE:  # a person waits for it
+                self._say(tx, action, state, detail)
         _log.info("policy: %s of %s: %s %s", action.kind, action.node, state, detail)
         self._changed()
 
@@ -312,9 +329,10 @@ class Executor:
         allowed = self.routing.rules("").labels
         if allowed is None or "node" in allowed:
             why = f" ({text.mrkdwn(detail, 300)})" if detail else ""
-            line = f"\U0001f6e0 *{text.mrkdwn(action.node, 100)}* {said}: {text.mrkdwn(action.reason, 400)}{why}"
+            name = action.node or action.cluster or "All clusters"
+            line = f"\U0001f6e0 *{text.mrkdwn(name, 100)}* {said}: {text.mrkdwn(action.reason, 400)}{why}"
         else:
-            line = f"\U0001f6e0 A node {said}"
+            line = f"\U0001f6e0 {'A node' if action.node else 'A common cause'} {said}"
         if action.by_whom != SERVICE:
             line += f", by {text.mrkdwn(action.by_whom, 120)}"
         section = {"type": "section", "text": {"type": "mrkdwn", "text": line, "verbatim": True}}

@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from urllib.parse import quote
 
 from pyrometer_alerting.channel.document import document
-from pyrometer_alerting.incidents.storage.actions import ASK, ASK_RETURN, ASKED, DOING, DONE, REFUSED, UNKNOWN, Action
+from pyrometer_alerting.incidents.storage.actions import (
+    ASK,
+    ASK_RETURN,
+    ASKED,
+    COMMON,
+    DOING,
+    DONE,
+    DRAIN,
+    REFUSED,
+    UNKNOWN,
+    Action,
+)
 from pyrometer_alerting.model.text import duration, utc
 from pyrometer_alerting.policy.executor import what_and_link
 from pyrometer_alerting.policy.worker import PolicyWorker
 
 _HEAD = ("When", "Node", "What", "Why", "Rule", "By")
 _COLOURS = {DONE: "calm", DOING: "warm", ASKED: "warm", REFUSED: "hot", UNKNOWN: "hot"}
-_SAID = {(ASK, ASKED): "asked whether to drain", (ASK_RETURN, ASKED): "asked whether to return"}
+_SAID = {
+    (ASK, ASKED): "asked whether to drain", (ASK_RETURN, ASKED): "asked whether to return",
+    (COMMON, ASKED): "a common cause: not drained, decide yourself",
+}  # fmt: skip
 
 
 def policy_page(worker: PolicyWorker, actions: Sequence[Action], now: float) -> str:
@@ -39,26 +53,29 @@ def policy_page(worker: PolicyWorker, actions: Sequence[Action], now: float) -> 
         f'<header><h1>Policy</h1><span class="state {colour}">{html.escape(state)}</span><a href="./">Incidents</a>'
         f"<time>{utc(now)}</time></header>{trouble}<main>"
         + "".join(f"<p>{html.escape(line)}</p>" for line in lines)
-        + (_table(actions) if actions else '<p class="empty">Nothing was done yet.</p>')
+        + (_table(actions, worker.returns.waits) if actions else '<p class="empty">Nothing was done yet.</p>')
         + "</main>"
     )
     return document("policy", body, reload_seconds=15, body_class="policy")
 
 
-def _table(actions: Sequence[Action]) -> str:
+def _table(actions: Sequence[Action], waits: Mapping[tuple[str, str], str]) -> str:
     head = "".join(f"<th>{name}</th>" for name in _HEAD)
-    return f"<table><tr>{head}</tr>{''.join(map(_row, actions))}</table>"
+    rows = "".join(_row(action, waits.get((action.cluster, action.node), "")) for action in actions)
+    return f"<table><tr>{head}</tr>{rows}</table>"
 
 
-def _row(action: Action) -> str:
+def _row(action: Action, waits_for: str) -> str:
     said = _SAID.get((action.kind, action.state), f"{action.kind}: {action.state}")
     reason, link = what_and_link(action)
     incident = f' <a href="./#{quote(action.incident_id)}">incident</a>' if link else ""
+    is_held = (action.kind, action.state) == (DRAIN, DONE)
+    detail = f"It waits for: {waits_for}" if is_held and waits_for else action.detail
     cells = (
         f"<time>{utc(action.began_at or action.planned_at)}</time>",
-        f"<b>{html.escape(action.node)}</b><small>{html.escape(action.cluster)}</small>",
+        f"<b>{html.escape(action.node or 'many nodes')}</b><small>{html.escape(action.cluster)}</small>",
         f'<span class="state {_COLOURS.get(action.state, "idle")}">{html.escape(said.replace("_", " "))}</span>',
-        f"{html.escape(reason)}{incident}<small>{html.escape(action.detail)}</small>",
+        f"{html.escape(reason)}{incident}<small>{html.escape(detail)}</small>",
         html.escape(action.rule),
         html.escape(action.by_whom),
     )

@@ -49,7 +49,7 @@ class Slurm:
             SchedulerError: there was no usable answer.
         """
         answer = self._run("--oneliner", "--all", "show", "node")
-        states = [_node(line) for line in answer.splitlines() if line.startswith("NodeName=")]
+        states = [_node(line) for line in answer.split("\n") if line.startswith("NodeName=")]
         if not states:
             raise SchedulerError("Slurm names no node")
         return {state.name: state for state in states}
@@ -164,9 +164,9 @@ def _node(line: str) -> NodeState:
 def _texts(line: str) -> dict[str, str | None]:
     """Return what people wrote, by its field; a comment is None where it can't be told from other fields."""
     places = list(_TEXT.finditer(line))
-    ends = [place.start() for place in places[1:]] + [len(line)]
+    ends = [*(place.start() for place in places[1:]), len(line)]
     found: dict[str, str | None] = {}
-    for place, end in zip(places, ends, strict=True):
+    for place, end in zip(places, ends, strict=False):
         found.setdefault(place[1], line[place.end() : end])
     names = [place[1] for place in places]
     # A reason of Slurm's has its author and time behind it.

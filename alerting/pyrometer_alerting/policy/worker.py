@@ -1,7 +1,8 @@
 """The policy's thread: every quarter of a minute it looks at what is wrong, and acts within the limits.
 
-It looks in this order: what a killed service left half done, what the rules find, which nodes may come back. Whoever
-does not answer (Prometheus, a scheduler) stops that part of the look, and nothing is concluded from it.
+It looks in this order: what a killed service left half done, which questions have lost their ground, which nodes may
+come back, what the rules find. Whoever does not answer (Prometheus, a scheduler) stops that part of the look, and
+nothing is concluded from it. Each node is looked at again right before something is done to it.
 """
 
 from __future__ import annotations
@@ -11,18 +12,15 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any
 
-from pyrometer_alerting.channel.composer import CONFIRM_DRAIN, CONFIRM_RETURN
 from pyrometer_alerting.incidents.storage.actions import (
     ASK,
     ASK_RETURN,
     ASKED,
     DONE,
     DRAIN,
-    ENDED,
-    OVERTAKEN,
     RETURN,
+    SERVICE,
     WEBHOOK,
     WOULD,
     Action,
@@ -30,31 +28,31 @@ from pyrometer_alerting.incidents.storage.actions import (
 from pyrometer_alerting.incidents.storage.store import Store, StoreError
 from pyrometer_alerting.model import text
 from pyrometer_alerting.model.routing import Routing
+from pyrometer_alerting.policy.brake import States, affected, is_common
 from pyrometer_alerting.policy.drains import schedulers_of
-from pyrometer_alerting.policy.executor import ANSWERED, SERVICE, UNKNOWN_NODE, Executor, what_and_link
-from pyrometer_alerting.policy.findings import Finding, findings, passed
-from pyrometer_alerting.policy.rules import Policy
-from pyrometer_alerting.policy.schedulers import NodeState, Scheduler, SchedulerError
+from pyrometer_alerting.policy.executor import ANSWERED, UNKNOWN_NODE, Executor, what_and_link
+from pyrometer_alerting.policy.findings import Facts, Finding, Look, Topic, look
+from pyrometer_alerting.policy.questions import Questions
+from pyrometer_alerting.policy.returns import AGAIN_SECONDS, Returns
+from pyrometer_alerting.policy.rules import CHECK, Policy
+from pyrometer_alerting.policy.schedulers import AGAIN, NodeState, SchedulerError
 from pyrometer_kit.clock import Clock
-from pyrometer_kit.prometheus import Prometheus, PrometheusError
+from pyrometer_kit.prometheus import PrometheusError
 
 _log = logging.getLogger(__name__)
 
 EVERY_SECONDS = 15.0
-# Nothing is done or asked of a node a second time so soon: whoever put it back knew why.
-AGAIN_SECONDS = 6 * 3600.0
-# A node that the policy has put back before is put back by people the next time.
-RETURNED_SECONDS = 7 * 86_400.0
-MOST_QUESTIONS = 5  # open at a time in a cluster: more are not read
-BACK = "back"
+DAY_SECONDS = 86_400.0
+# Use of space and mounts comes and goes with jobs and servers (compose/slurm/health.sh): no sign of a bad repair.
+PASSING = frozenset({"filesystem_full", "inodes", "shared_memory", "network_mounts"})
+STOPPED, MANY = "stopped", "common_cause"
 _MARK = re.compile(r"\[pyrometer:([0-9a-f]{12})\]$")
 _HELD = {
     "per_hour": "the limit of nodes per hour is reached", "percent": "the limit of its partition is reached",
     "keep": "it is the last node in service in its partition", UNKNOWN_NODE: "the scheduler does not know it",
-    ANSWERED: "this was already answered",
+    ANSWERED: "this was already answered", STOPPED: "drains are stopped (pyrometer-alerting drains start)",
+    MANY: "many nodes have it at once: a common cause",
 }  # fmt: skip
-
-States = Mapping[str, NodeState]
 
 
 class PolicyWorker:
@@ -63,7 +61,7 @@ class PolicyWorker:
     def __init__(
         self,
         store: Store,
-        prometheus: Prometheus | None,
+        prometheus: Facts | None,
         *,
         clock: Clock,
         page_url: str,
@@ -72,7 +70,8 @@ class PolicyWorker:
     ) -> None:
         self._store, self._prometheus, self._clock, self._changed = store, prometheus, clock, changed
         self.executor = Executor(store, clock=clock, page_url=page_url, changed=changed)
-        self._has_buttons = has_buttons
+        self.questions = Questions(store, self.executor, clock=clock, changed=changed, has_buttons=has_buttons)
+        self.returns = Returns(store, self.executor, self.questions.ask, clock)
         self._stopping = threading.Event()
         self.trouble: tuple[str, ...] = ()
         """Who did not answer at the last look, one line each."""
@@ -108,26 +107,52 @@ class PolicyWorker:
         Raises:
             StoreError: the store cannot be used; nothing is done without it.
         """
-        self.executor.finish_interrupted()
         policy = self.executor.policy
-        if not policy.rules:
-            return
         trouble: list[str] = []
-        asked_at = self._clock.wall()
-        states = self._ask_schedulers(trouble)
-        self._adopt(states)
+        asked_at = 0.0
         try:
-            # First: a node that goes out of service in this look is not in what the schedulers said before.
-            self._return(policy, states, asked_at)
-            self._act(policy, states)
+            asked_at = self._read_clock() if policy.rules else 0.0
         except PrometheusError as error:
             trouble.append(f"nothing is done while the findings are unknown: {error}")
+        self.executor.finish_interrupted()
+        if not policy.rules:
+            return
+        states = self._ask_schedulers(trouble)
+        self._adopt(states)
+        self.returns.note_ends(states, asked_at or self.executor.now())
+        if asked_at:
+            try:
+                # Returns first: a node that goes out of service in this look is not in what the schedulers said before.
+                found = self._look(policy)
+                self.questions.close_lost(self._facts(), found, states)
+                self.returns.bring_back(policy, self._facts(), states, found.now)
+                self._act(policy, states, found, trouble)
+            except PrometheusError as error:
+                trouble.append(f"nothing is done while the findings are unknown: {error}")
         self.trouble = tuple(trouble)
         if not trouble:
             self.looked_at = self._clock.wall()
 
+    def _facts(self) -> Facts:
+        if self._prometheus is None:
+            raise PrometheusError("--prometheus.url is not set")
+        return self._prometheus
+
+    def _read_clock(self) -> float:
+        """Ask Prometheus for its time, in which all limits and durations are, and return it."""
+        now = self._facts().now()
+        self.executor.ahead = now - self._clock.wall()
+        return now
+
+    def _look(self, policy: Policy) -> Look:
+        with self._store.snapshot() as tx:
+            incidents = tx.recent_incidents(float("inf"))
+            asked = [Topic.read(question.detail) for question in tx.actions.in_state(ASKED, WOULD)]
+        now = self._read_clock()
+        return look(policy, self._facts(), incidents, now, asked=asked, ahead=self.executor.ahead)
+
     def confirm(self, action_id: str, person: str) -> str:
-        """Do what was asked, now that somebody wants it; return what that person is told.
+        """Do what was asked, if it is still right on today's facts; return what that person is told.
 
         Raises:
             StoreError: nothing was done.
@@ -136,29 +161,43 @@ class PolicyWorker:
             asked = next((each for each in tx.actions.in_state(ASKED) if each.id == action_id), None)
         if asked is None:
             return "This was already answered, or no longer applies."
-        if not self.executor.policy.is_on:
+        policy = self.executor.policy
+        if not policy.is_on:
             return "The policy is in dry run: nothing is done. Set `mode: on` in its file to switch it on."
-        scheduler: Scheduler | None = self.executor.schedulers.get(asked.cluster)
-        if scheduler is None:
+        if asked.cluster not in self.executor.schedulers:
             return "The policy no longer names a scheduler for this cluster."
         try:
-            states = scheduler.nodes()
-        except SchedulerError as error:
-            return f"Nothing was done: {text.mrkdwn(str(error), 300)}."
-        return self._confirmed(asked, person, states)
+            lost, states = self._today(asked)
+        except (PrometheusError, SchedulerError) as error:
+            lost, states = str(error), {}
+        return f"Nothing was done: {text.mrkdwn(lost, 300)}." if lost else self._confirmed(asked, person, states)
 
-    def _confirmed(self, asked: Action, person: str, states: States) -> str:
+    def _today(self, asked: Action) -> tuple[str, Mapping[str, States]]:
+        """Look again for a question; return why it no longer applies, which closes it, and what the schedulers say."""
+        found = self._look(self.executor.policy)
+        silent: list[str] = []
+        states = self._ask_schedulers(silent)
+        if asked.cluster not in states:
+            raise SchedulerError(silent[0])
+        lost = self.questions.lost_ground(asked, self._facts(), found, states)
+        if lost:
+            self.questions.close(asked, lost)
+        return lost, states
+
+    def _confirmed(self, asked: Action, person: str, states: Mapping[str, States]) -> str:
         kind = RETURN if asked.kind == ASK_RETURN else DRAIN
         what, _link = what_and_link(asked)
+        state = states[asked.cluster].get(asked.node)
+        if state is None or state.held is (kind == DRAIN):
+            return f"Nothing was done: {_HELD[UNKNOWN_NODE] if state is None else 'it is already so'}."
         action = self.executor.new(
-            asked.cluster, asked.node, kind, rule=asked.rule, what=what, incident_id=asked.incident_id, by=person
-        )
-        node = states.get(asked.node)
-        if node is None or node.held is (kind == DRAIN):
-            return f"Nothing was done: {_HELD[UNKNOWN_NODE] if node is None else 'it is already so'}."
-        held = (
-            self.executor.take_out(action, states, asked) if kind == DRAIN else self.executor.bring_back(action, asked)
-        )
+            asked.cluster, asked.node, kind, rule=asked.rule, incident_id=asked.incident_id, by=person,
+            what=self._again(state, what, asked.detail) if kind == DRAIN else what, topic=asked.detail,
+        )  # fmt: skip
+        if kind == RETURN:
+            held = self.executor.bring_back(action, state.why, asked)
+        else:
+            held = _stopped(states) or self.executor.take_out(action, states[asked.cluster], asked)
         self._changed()
         return f"Nothing was done: {_HELD[held]}." if held else ""
 
@@ -181,136 +220,92 @@ class PolicyWorker:
         ]
         if not marked:
             return
-        now = self._clock.wall()
+        now = self.executor.now()
         with self._store.transaction() as tx:
             known = {action.id for action in tx.actions.newest(10_000)} | {action.id for action in tx.actions.drained()}
             for cluster, state, found in marked:
                 if found not in known:
                     reason = state.why.rpartition(" [pyrometer:")[0]
-                    action = Action(found, cluster, state.name, DRAIN, DONE, "", "", reason, SERVICE, now, now, now)
-                    tx.actions.add(action)
-                    tx.audit(now, SERVICE, "drain_adopted", "", f"{state.name}: {reason}")
+                    at = state.claim.since if state.claim is not None else now
+                    tx.actions.add(Action(found, cluster, state.name, DRAIN, DONE, "", "", reason, SERVICE, at, at, at))
+                    tx.audit(self._clock.wall(), SERVICE, "drain_adopted", "", f"{state.name}: {reason}")
 
-    def _act(self, policy: Policy, states: Mapping[str, States]) -> None:
-        if self._prometheus is None:
-            raise PrometheusError("--prometheus.url is not set")
+    def _act(self, policy: Policy, states: Mapping[str, States], found: Look, trouble: list[str]) -> None:
         with self._store.snapshot() as tx:
-            incidents = tx.recent_incidents(float("inf"))
             # A dry run only said so: once the policy is on, it is done.
-            treated = tx.actions.places_since(self._clock.wall() - AGAIN_SECONDS, dry=not policy.is_on)
+            treated = tx.actions.places_since(found.now - AGAIN_SECONDS, dry=not policy.is_on)
+            questions = {
+                (asked.cluster, asked.node): asked for asked in tx.actions.in_state(ASKED) if asked.kind == ASK
+            }
         held: Counter[tuple[str, str]] = Counter()
-        for finding in findings(policy, self._prometheus, incidents, self._clock.wall()):
-            known = states.get(finding.cluster)
-            if known is None and finding.cluster in policy.clusters:
-                continue  # its scheduler did not answer
-            if (finding.cluster, finding.node) in treated:
+        for finding in found.found:
+            place = finding.cluster, finding.node
+            if place in treated or (finding.cluster in policy.clusters and finding.cluster not in states):
+                continue  # or its scheduler did not answer
+            asked = questions.get(place)
+            if asked is not None and not _is_worse(policy, finding, asked):
                 continue
-            limit = self._treat(finding, known or {})
+            try:
+                limit = self._treat(finding, states, found, asked)
+            except SchedulerError as error:
+                trouble.append(f"{finding.node} is not drained: {error}")
+                continue
             if limit:
                 held[finding.cluster, limit] += 1
         self.held = held
 
-    def _treat(self, finding: Finding, states: States) -> str:
+    def _treat(self, finding: Finding, states: Mapping[str, States], found: Look, asked: Action | None) -> str:
         """Do what the rule wants of one node; return the limit that holds it back, if one does."""
-        state = states.get(finding.node)
+        cluster, node = finding.cluster, finding.node
+        state = states.get(cluster, {}).get(node)
         if state is not None and state.held:
             return ""
         kind = {"ask": ASK, "webhook": WEBHOOK}.get(finding.rule.do, DRAIN)
         action = self.executor.new(
-            finding.cluster, finding.node, kind,
-            rule=finding.rule.name, what=finding.what, incident_id=finding.incident_id, by=SERVICE,
+            cluster, node, kind, rule=finding.rule.name, incident_id=finding.incident_id, by=SERVICE,
+            what=self._again(state, finding.what, str(finding.topic)), topic=str(finding.topic),
         )  # fmt: skip
+        limit = self._limit(finding, action, states, found)
+        if limit:
+            return limit
+        if asked is not None:
+            self.questions.close(asked, f"replaced by a worse finding: {finding.what}")
         if kind == ASK:
-            return self._ask(action) if finding.node in states else UNKNOWN_NODE
-        return self.executor.take_out(action, states)
+            return self.questions.ask(action)
+        if cluster in states:  # right before the call, it is decided again
+            now = dict(states) | {cluster: self.executor.schedulers[cluster].nodes()}
+            fresh = now[cluster].get(node)
+            if fresh is not None and fresh.held:
+                return ""
+            return self._limit(finding, action, now, found) or self.executor.take_out(action, now[cluster])
+        return self.executor.take_out(action, {})
 
-    def _ask(self, action: Action) -> str:
-        """Post the question with its button; return the limit if too many are open."""
-        executor, now = self.executor, self._clock.wall()
-        with self._store.transaction() as tx:
-            if sum(each.cluster == action.cluster for each in tx.actions.in_state(ASKED)) >= MOST_QUESTIONS:
-                return "questions"
-            state = ASKED if executor.policy.is_on else WOULD
-            tx.actions.add(Action(**{**vars(action), "state": state}))
-            tx.audit(
-                now, action.by_whom, f"{action.kind}_{state}", action.incident_id, f"{action.node}: {action.reason}"
-            )
-            verb = "may return to service" if action.kind == ASK_RETURN else "may have to be drained"
-            if state == WOULD:
-                executor.post(tx, action, state, f"{verb}: somebody would be asked (dry run)")
-            else:
-                executor.post(tx, action, state, verb, button=_button(action) if self._has_buttons else None)
-        self._changed()
-        return ""
+    def _limit(self, finding: Finding, action: Action, states: Mapping[str, States], found: Look) -> str:
+        """Return what keeps a node from being drained or asked for; a common cause is asked about, once."""
+        nodes = affected(finding.topic, finding.since, found, states)
+        nodes.setdefault(finding.cluster, set()).add(finding.node)
+        if is_common(nodes, states):
+            self.questions.ask_common(finding, nodes, states)
+            return MANY
+        if action.kind == ASK:
+            return "" if finding.node in states.get(finding.cluster, {}) else UNKNOWN_NODE
+        return _stopped(states) or self.executor.holds_back(action, states.get(finding.cluster, {}))
 
-    def _return(self, policy: Policy, states: Mapping[str, States], asked_at: float) -> None:
-        """Settle drains that others have ended, forget old questions, and put back what has passed its tests."""
-        now = self._clock.wall()
-        with self._store.transaction() as tx:
-            for asked in tx.actions.in_state(ASKED):
-                if now - asked.planned_at > AGAIN_SECONDS:
-                    tx.actions.set_state(asked, ENDED, now, "nobody answered")
-            drained = tx.actions.drained()
-        for drain in drained:
-            state = states.get(drain.cluster, {}).get(drain.node)
-            if state is None or drain.ended_at > asked_at:  # somebody has pressed the button meanwhile
-                continue
-            if not state.held:
-                self._note(drain, ENDED, "somebody returned it to service")
-            elif drain.mark not in state.why:
-                self._note(drain, OVERTAKEN, f"somebody set another reason: {state.why}")
-            elif policy.back.tests:
-                self._judge(policy, drain)
-
-    def _note(self, drain: Action, state: str, detail: str) -> None:
-        now = self._clock.wall()
-        with self._store.transaction() as tx:
-            tx.actions.set_state(drain, state, now, detail)
-            tx.audit(now, SERVICE, f"drain_{state}", drain.incident_id, f"{drain.node}: {text.plain(detail, 300)}")
-
-    def _judge(self, policy: Policy, drain: Action) -> None:
-        """Put a node back, or ask for it, if it has passed all tests since it was drained."""
-        assert self._prometheus is not None  # noqa: S101 - _act has seen it
-        now = self._clock.wall()
-        with self._store.snapshot() as tx:
-            recent = tx.actions.of_node(drain.cluster, drain.node, now - RETURNED_SECONDS)
-        since = max(drain.planned_at, now - AGAIN_SECONDS)
-        returns = [past for past in recent if past.planned_at > since and past.kind in (RETURN, ASK_RETURN)]
-        if any(past.state != WOULD or not policy.is_on for past in returns):
-            return
-        is_good, _why = passed(
-            self._prometheus, drain.cluster, drain.node, tests=policy.back.tests, since=drain.ended_at, now=now
-        )
-        if not is_good:
-            return
-        before = any(action.kind == RETURN and action.state == DONE for action in recent)
-        kind = RETURN if policy.back.do == "return" and not before else ASK_RETURN
-        what = f"passed {', '.join(policy.back.tests)} since it was drained"
-        action = self.executor.new(
-            drain.cluster, drain.node, kind, rule=BACK, what=what, incident_id=drain.incident_id, by=SERVICE
-        )
-        if kind == RETURN:
-            self.executor.bring_back(action)
-        else:
-            self._ask(action)
+    def _again(self, state: NodeState | None, what: str, topic: str) -> str:
+        """Return what is said of a node, with our return of it if that was less than a day ago."""
+        about = Topic.read(topic)
+        is_passing = about.kind == CHECK and about.name in PASSING
+        returned_at = state.returned_at if state is not None else 0.0
+        is_again = self.executor.now() - returned_at < DAY_SECONDS and not is_passing
+        return f"{AGAIN}{what}" if is_again and not what.startswith(AGAIN) else what
 
 
-def _button(action: Action) -> dict[str, Any]:
-    """Return the button with Slack's own question before it acts; its value is only the question's id."""
-    is_return = action.kind == ASK_RETURN
-    label = "Put back" if is_return else "Drain"
-    question = f"{label}: {text.plain(action.node, 100)}?"
-    confirm = {
-        "title": {"type": "plain_text", "text": label},
-        "text": {"type": "plain_text", "text": question},
-        "confirm": {"type": "plain_text", "text": label},
-        "deny": {"type": "plain_text", "text": "Cancel"},
-    }
-    element = {
-        "type": "button",
-        "action_id": CONFIRM_RETURN if is_return else CONFIRM_DRAIN,
-        "value": action.id,
-        "text": {"type": "plain_text", "text": label, "emoji": True},
-        "confirm": confirm,
-    }
-    return {"type": "actions", "elements": [element]}
+def _stopped(states: Mapping[str, States]) -> str:
+    """Return the limit if somebody has stopped the drains, in whichever cluster."""
+    return STOPPED if any(state.stops for nodes in states.values() for state in nodes.values()) else ""
+
+
+def _is_worse(policy: Policy, finding: Finding, asked: Action) -> bool:
+    """Return whether a finding is of an earlier rule than an open question: the first rule counts."""
+    names = [rule.name for rule in policy.rules]
+    return asked.rule not in names or names.index(finding.rule.name) < names.index(asked.rule)

@@ -77,7 +77,7 @@ def _checks(nodes: NodeMetrics) -> Iterator[Family]:
         }
         yield from rows(with_labels(nodes.targets, check=check), results, slow=True)
     labels = [
-        f'{nodes.targets[names.index(name)]},check="{check}",reason="{reason}"'
+        f'{nodes.targets[names.index(name)]},check="{check}",reason="{reason}",severity="critical"'
         for (name, check), reason in failed.items()
     ]
     yield family("pyrometer_check_reason_info", labels, np.ones(len(labels)), slow=True)

@@ -146,7 +146,7 @@ def test_a_refused_retry_counts_since_the_first_post_may_have_arrived(
     looks(worker, clock, 6)
     assert (len(desk.requests), ended(store)) == (2, [("n3", "unknown")])
     with store.snapshot() as tx:
-        assert tx.actions.begun_since(CLUSTER, clock.time - HOUR_SECONDS) == 1
+        assert tx.actions.begun_since(CLUSTER, clock.time - HOUR_SECONDS) == ["n3"]
 
 
 def test_a_node_that_somebody_has_drained_meanwhile_is_told_no_more(

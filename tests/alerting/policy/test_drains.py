@@ -33,7 +33,7 @@ case "$*" in
     for node in $last; do
         state=$(cat $node/state) comment=$(cat $node/comment) reason=$(cat $node/reason)
         echo "NodeName=$node Arch=x86_64 OS=Linux 5.15 #1 SMP State=$state Partitions=all AveWatts=n/a" \\
-            "${reason:+Reason=$reason [root@2026-11-29T03:00:00] }Comment=$comment Extra=x ReservationName=Comment"
+            "${reason:+Reason=$reason [root@2026-11-29T03:00:00] }${comment:+Comment=$comment Extra=x}"
     done ;;
 *)
     for change in "$@"; do
@@ -90,7 +90,11 @@ def merge(target: dict[str, Any], patch: dict[str, Any]) -> None:
 def folder(tmp_path: Path) -> Path:
     for name in NODES:
         (tmp_path / "nodes" / name).mkdir(parents=True)
-        for field, value in (("state", "IDLE"), ("comment", "rack Location=B7, Ann's"), ("reason", "")):
+        for field, value in (
+            ("state", "IDLE"),
+            ("comment", "rack Location=B7, Ann's" if name != "n0" else ""),
+            ("reason", ""),
+        ):
             (tmp_path / "nodes" / name / field).write_text(value)
     (tmp_path / "scontrol").write_text(SCONTROL)
     (tmp_path / "scontrol").chmod(0o755)

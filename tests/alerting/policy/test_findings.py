@@ -1,8 +1,9 @@
-"""A rule finds an alert, check or cause that Prometheus confirms now, and nothing else."""
+"""A rule finds an alert, check or cause that has held long enough and holds now by Prometheus, and nothing else."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -11,59 +12,151 @@ from alerting_fakes import FakePrometheus, body, raw_alert, training_incident
 from pyrometer_alerting.incidents.alertmanager_payload import parse
 from pyrometer_alerting.incidents.lifecycle import fold
 from pyrometer_alerting.model.incident import Cause, Diagnosis, Incident
-from pyrometer_alerting.policy.findings import FRESH_SECONDS, findings, passed
+from pyrometer_alerting.policy.findings import FRESH_SECONDS, Finding, look, missing_for_return
 from pyrometer_alerting.policy.rules import Policy, Rule, SlurmSettings
+from pyrometer_alerting.policy.schedulers import Claim, NodeState
 from pyrometer_kit.prometheus import PrometheusError, Series
 
-NOW = time.time()
+NOW = float(int(time.time()))
+
+
+class Facts(FakePrometheus):
+    def now(self) -> float:
+        return NOW
+
+    def many(self, pattern: str, one: Series) -> None:
+        """Let one more series answer what this pattern matches."""
+        for known, answer in self.answers:
+            if known == pattern and isinstance(answer, list):
+                answer.append(one)
+                return
+        self.on(pattern, [one])
 
 
 def policy(*rules: Rule) -> Policy:
     return Policy("on", clusters={"c1": SlurmSettings()}, rules=rules)
 
 
-def lost(started: float = NOW - 600, cluster: str = "c1") -> Incident:
+def findings(chosen: Policy, prometheus: Facts, incidents: Sequence[Incident]) -> Sequence[Finding]:
+    return look(chosen, prometheus, incidents, NOW).found
+
+
+def lost(started: float = NOW - 600, cluster: str = "c1", **labels: str) -> Incident:
     raw = raw_alert(node="gpu-042", gpu="3", starts_at=started, cluster=cluster)
+    raw["labels"] |= labels
     change = fold(None, parse(body(raw)).alerts, 0, NOW)
     assert change is not None
     return change.incident
 
 
-def series(**labels: str) -> Series:
-    return Series({"cluster": "c1", **labels}, ((NOW, 1.0),))
+def series(*points: tuple[float, float], **labels: str) -> Series:
+    return Series({"cluster": "c1", **labels}, points or ((NOW, 1.0),))
+
+
+def firing(minutes: float, **labels: str) -> Series:
+    """Return an alert that has been firing (2) for so many minutes, and was pending (1) for five before."""
+    steps = range(int(-2 * minutes - 10), 1)
+    points = [(NOW + 30 * n, 2.0 if 30 * n >= -60 * minutes else 1.0) for n in steps]
+    return series(*points, **{"alertname": "GpuLost", "node": "gpu-042", **labels})
+
+
+def looks(*ages_and_results: tuple[float, bool | None], node: str = "n2", check: str = "acs") -> Series:
+    """Return a check that was run so many minutes ago: True is good, None is unknown; as Prometheus is asked for it."""
+    points = []
+    for n in range(-80, 1):
+        at = NOW + 30 * n
+        done = [(NOW - 60 * age, good) for age, good in ages_and_results if NOW - 60 * age <= at]
+        if done and done[-1][1] is not None:
+            points.append((at, done[-1][0] * (-1 if done[-1][1] else 1)))
+    return Series({"cluster": "c1", "node": node, "check": check}, tuple(points))
 
 
 GONE = Rule("alert", "GpuLost", 300.0, "drain")
+FIVE = Rule("check", ".+", 300.0, "drain")
 
 
-def test_an_alert_counts_once_prometheus_says_that_it_fires_and_it_fires_long_enough() -> None:
-    prometheus = FakePrometheus()
-    assert findings(policy(GONE), prometheus, [lost()], NOW) == []
-    prometheus.on("ALERTS", [series(alertname="GpuLost", node="gpu-042")])
-    (found,) = findings(policy(GONE), prometheus, [lost()], NOW)
-    assert (found.node, found.what) == ("gpu-042", "GpuLost gpu-042 GPU 3")
-    assert findings(policy(GONE), prometheus, [lost(NOW - 60)], NOW) == []
+@pytest.mark.parametrize(("minutes", "expected"), [(5, ["gpu-042"]), (4, []), (0, [])])
+def test_an_alert_counts_if_prometheus_says_that_it_fires_long_enough_whatever_the_poster_says(
+    minutes: float, expected: list[str]
+) -> None:
+    prometheus = Facts()
+    assert findings(policy(GONE), prometheus, [lost(NOW - 3600)]) == []
+    prometheus.on("ALERTS", [firing(minutes)])
+    found = findings(policy(GONE), prometheus, [lost(NOW - 3600)])
+    assert [each.node for each in found] == expected
+    assert {(each.what, str(each.topic)) for each in found} <= {("GpuLost gpu-042 GPU 3", "alert GpuLost")}
 
 
 def test_the_same_name_in_a_cluster_that_the_policy_does_not_know_is_nothing() -> None:
-    prometheus = FakePrometheus()
-    prometheus.on("ALERTS", [Series({"cluster": "c2", "alertname": "GpuLost", "node": "gpu-042"}, ((NOW, 1.0),))])
-    assert findings(policy(GONE), prometheus, [lost(cluster="c2")], NOW) == []
+    prometheus = Facts()
+    prometheus.on("ALERTS", [firing(9, cluster="c2")])
+    assert findings(policy(GONE), prometheus, [lost(cluster="c2")]) == []
 
 
 def test_a_prometheus_that_does_not_answer_is_no_finding_but_an_error() -> None:
-    prometheus = FakePrometheus()
+    prometheus = Facts()
     prometheus.on("ALERTS", PrometheusError("away"))
     with pytest.raises(PrometheusError):
-        findings(policy(GONE), prometheus, [lost()], NOW)
+        findings(policy(GONE), prometheus, [lost()])
+
+
+@pytest.mark.parametrize(
+    ("results", "expected"),
+    [
+        ([(10, True), (5, False), (0, False)], 1),
+        ([(10, True), (4.9, False), (0.2, False)], 1),  # intervals vary by a tenth
+        ([(10, True), (5, False)], 0),  # one look, however often it was scraped
+        ([(5, False), (4, False), (3, False), (2, False), (1, False)], 0),  # four minutes
+        ([(5, False), (4, False), (3, False), (2, False), (1, False), (0, False)], 1),
+        ([(10, False), (5, True), (0, False)], 0),
+        ([(10, False), (5, False), (0, True)], 0),
+        ([(10, False), (5, None), (0, False)], 1),
+        ([(10, False), (5, False), (0, None)], 0),  # nobody knows by now
+        ([(30, False), (25, None), (0, False)], 0),  # nobody knew for long
+    ],
+)
+def test_a_check_counts_by_as_many_looks_as_its_time_needs(
+    results: list[tuple[float, bool | None]], expected: int
+) -> None:
+    prometheus = Facts()
+    prometheus.on("min_over_time|last_run", [looks(*results)])
+    assert len(findings(policy(FIVE), prometheus, [])) == expected
+
+
+def test_what_was_learned_may_warn_and_never_drain() -> None:
+    prometheus = Facts()
+    prometheus.on("min_over_time|last_run", [looks((10, False), (0, False))])
+    prometheus.on("learned", [series(node="n2", check="acs")])
+    assert [len(findings(policy(replace(FIVE, do=do)), prometheus, [])) for do in ("drain", "webhook", "ask")] == [
+        0,
+        0,
+        1,
+    ]
+
+
+@pytest.mark.parametrize(("last", "expected"), [(False, ["check acs"]), (None, []), (True, [])])
+def test_an_alert_on_a_check_counts_while_the_check_fails(last: bool | None, expected: list[str]) -> None:
+    prometheus = Facts()
+    prometheus.on("ALERTS", [firing(9, alertname="NodeCheckFailed")])
+    prometheus.on("min_over_time|last_run", [looks((5, False), (0, last), node="gpu-042")])
+    rule = Rule("alert", "NodeCheckFailed", 0.0, "drain")
+    found = findings(policy(rule), prometheus, [lost(alertname="NodeCheckFailed", check="acs")])
+    assert [str(each.topic) for each in found] == expected
 
 
 def test_the_first_rule_that_holds_for_a_node_wins() -> None:
-    prometheus = FakePrometheus()
-    prometheus.on("ALERTS", [series(alertname="GpuLost", node="gpu-042")])
-    prometheus.on("pyrometer_check_ok", [series(node="gpu-042", check="gpu_count"), series(node="n2", check="acs")])
-    found = findings(policy(GONE, Rule("check", ".+", 0.0, "ask")), prometheus, [lost()], NOW)
+    prometheus = Facts()
+    prometheus.on("ALERTS", [firing(9)])
+    prometheus.on("min_over_time|last_run", [looks((9, False), (0, False), node=node) for node in ("gpu-042", "n2")])
+    found = findings(policy(GONE, Rule("check", ".+", 0.0, "ask")), prometheus, [lost()])
     assert [(each.node, each.rule.do) for each in found] == [("gpu-042", "drain"), ("n2", "ask")]
+
+
+def test_a_strange_name_costs_no_query() -> None:
+    prometheus = Facts()
+    prometheus.on("min_over_time|last_run", [looks((9, False), (0, False), node='n(1" x')])
+    assert [each.node for each in findings(policy(FIVE), prometheus, [])] == ['n(1" x']
+    assert r'node=~"n\\(1\" x"' in prometheus.queries[1]
 
 
 HOT = Cause("n1 GPU 3", "thermal throttling", labels={"node": "n1"}, confidence="high")
@@ -82,34 +175,73 @@ HOT = Cause("n1 GPU 3", "thermal throttling", labels={"node": "n1"}, confidence=
     ],
 )
 def test_a_cause_counts_if_it_is_sure_fresh_and_nothing_is_missing(diagnosis: Diagnosis | None, expected: int) -> None:
-    prometheus = FakePrometheus()
+    prometheus = Facts()
     incident = training_incident(diagnosis=diagnosis)
     prometheus.on("up", [Series({"cluster": incident.cluster, "node": "n1"}, ((NOW, 1.0),))])
     rules = Policy(
         "on", clusters={incident.cluster: SlurmSettings()}, rules=(Rule("cause", "throttling", 0.0, "drain"),)
     )
-    assert len(findings(rules, prometheus, [incident], NOW)) == expected
+    assert len(findings(rules, prometheus, [incident])) == expected
     prometheus.answers.clear()  # the node does not report
-    assert findings(rules, prometheus, [incident], NOW) == []
+    assert findings(rules, prometheus, [incident]) == []
+
+
+PASSED = {
+    "active_test_ok": 1.0,
+    "active_test_timestamp": NOW - 60,
+    "check_ok nvlinks": 1.0,
+    "last_run nvlinks": NOW - 60,
+}
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        ({}, ""),
+        ({"active_test_timestamp": NOW - 900}, "test not run since: nccl_pair"),
+        ({"active_test_ok": 0.0}, "test not passed: nccl_pair"),
+        ({"check_ok nvlinks": 0.0}, "check failed: nvlinks"),
+        ({"check_ok nvlinks": 0.0, "reason warning nvlinks": 1.0}, "check failed: nvlinks"),  # it was drained for it
+        ({"last_run nvlinks": NOW - 900}, "check not run since, or unknown: nvlinks"),
+        ({"check_ok acs": 1.0, "check_ok nvlinks": None}, "check not run since, or unknown: nvlinks"),
+        ({"check_ok acs": 0.0}, "check failed: acs"),
+        ({"check_ok acs": 0.0, "reason critical acs": 1.0}, "check failed: acs"),
+        ({"check_ok acs": 0.0, "reason warning acs": 1.0}, ""),
+        ({"check_ok nvme": 0.0, "reason learned nvme": 1.0}, ""),  # a fact that has changed since
+        ({"check_ok nvlinks": None}, "no result of the node's checks is known"),
+        ({"ALERTS GpuLost": 1.0}, "alert fires: GpuLost"),
+    ],
+)
+def test_a_node_waits_for_its_tests_its_critical_checks_and_what_it_was_drained_for(
+    facts: dict[str, float | None], expected: str
+) -> None:
+    prometheus = Facts()
+    for name, value in (PASSED | facts).items():
+        metric, _, rest = name.partition(" ")
+        severity, _, check = rest.rpartition(" ")
+        names = {"check": check, "severity": severity, "test": "nccl_pair", "alertname": check}
+        if value is not None:
+            prometheus.many(metric, series((NOW, value), node="gpu-042", **names))
+    state = NodeState("gpu-042", in_service=False, held=True, claim=Claim(("nvlinks", "GpuLost"), NOW - 600))
+    found = missing_for_return(prometheus, "c1", state, tests=["nccl_pair"], since=NOW - 600, now=NOW)
+    assert found == expected
 
 
 @pytest.mark.parametrize(
     ("later", "expected"),
     [
-        ({"gpu-007": 1.0}, (True, "")),
-        ({"gpu-007": 1.0, "gpu-008": 0.0}, (False, "not run since: none; not passed: nccl_pair")),
-        ({}, (False, "not run since: nccl_pair; not passed: none")),
+        ({"gpu-007": 1.0}, ""),
+        ({"gpu-007": 1.0, "gpu-008": 0.0}, "test not passed: nccl_pair"),
+        ({}, "test not run since: nccl_pair"),
     ],
 )
-def test_a_test_of_two_nodes_counts_by_its_runs_since_the_drain(
-    later: dict[str, float], expected: tuple[bool, str]
-) -> None:
-    prometheus = FakePrometheus()
+def test_a_test_of_two_nodes_counts_by_its_runs_since_the_drain(later: dict[str, float], expected: str) -> None:
+    prometheus = Facts()
     runs = {"gpu-006": (0.0, NOW - 900), **{peer: (ok, NOW - 60) for peer, ok in later.items()}}
-    pair = {"cluster": "c1", "node": "gpu-042", "test": "nccl_pair"}
-    prometheus.on("active_test_ok", [Series({**pair, "peer": peer}, ((NOW, ok),)) for peer, (ok, _) in runs.items()])
-    prometheus.on(
-        "active_test_timestamp", [Series({**pair, "peer": peer}, ((NOW, at),)) for peer, (_, at) in runs.items()]
-    )
+    for peer, (ok, at) in runs.items():
+        prometheus.many("active_test_ok", series((NOW, ok), test="nccl_pair", peer=peer))
+        prometheus.many("active_test_timestamp", series((NOW, at), test="nccl_pair", peer=peer))
     prometheus.on("pyrometer_check_ok", [series(node="gpu-042", check="nvlinks")])
-    assert passed(prometheus, "c1", "gpu-042", tests=["nccl_pair"], since=NOW - 600, now=NOW) == expected
+    state = NodeState("gpu-042", in_service=False, held=True)
+    found = missing_for_return(prometheus, "c1", state, tests=["nccl_pair"], since=NOW - 600, now=NOW)
+    assert found == expected

@@ -5,6 +5,8 @@ doing                               committed before the call: after a crash the
 doing -> refused           the scheduler said no: nothing has changed
 doing -> overtaken         it is in another state, which somebody else has brought about
 doing -> unknown           a webhook that gave no answer to any of the tries with this id
+doing -> lost              it never reached the scheduler: the next look decides again
+asked -> ended             nobody has answered, or its ground has gone
 would                               a dry run
 done -> ended                       of a drain: the node is back, by the policy or by somebody else
 """
@@ -16,8 +18,11 @@ from dataclasses import dataclass
 from pyrometer_alerting.incidents.storage.engine import Connection
 
 DRAIN, RETURN, WEBHOOK, ASK, ASK_RETURN = "drain", "return", "webhook", "ask", "ask_return"
+COMMON = "common"  # a question about a fault that many nodes have: it is about no single node
+SERVICE = "policy"  # who did it, in the audit trail, if no person did
 ASKED, DOING, DONE, WOULD, ENDED = "asked", "doing", "done", "would", "ended"
-REFUSED, OVERTAKEN, UNKNOWN = "refused", "overtaken", "unknown"
+REFUSED, OVERTAKEN, UNKNOWN, LOST = "refused", "overtaken", "unknown", "lost"
+_RETURNED = "returned by the policy"
 # Those after which the node was, or may have been, changed by us: they count against the limit of an hour.
 COUNTED = (DOING, DONE, ENDED, UNKNOWN, OVERTAKEN, WOULD)
 _COLUMNS = "id, cluster, node, kind, state, rule, incident_id, reason, by_whom, planned_at, began_at, ended_at, detail"
@@ -26,7 +31,10 @@ _TOTAL = "policy_total:"
 
 @dataclass(frozen=True)
 class Action:
-    """One row; times are Unix seconds, `began_at` and `ended_at` 0 where it has not."""
+    """One row; times are Unix seconds, `began_at` and `ended_at` 0 where it has not.
+
+    `detail` is what it is about (a check, alert or cause) until it has ended, then how it ended.
+    """
 
     id: str
     cluster: str
@@ -46,6 +54,14 @@ class Action:
     def mark(self) -> str:
         """The text by which the scheduler's own record of it is recognized."""
         return f"pyrometer:{self.id}"
+
+    @property
+    def leaves_open(self) -> bool:
+        """True if its node may be taken out of service although this was planned for it a moment ago."""
+        if self.kind in (DRAIN, RETURN, WEBHOOK) and self.state != LOST:
+            is_by_us = self.by_whom == SERVICE and (self.kind, self.state) == (RETURN, DONE)
+            return is_by_us or (self.kind, self.state, self.detail) == (DRAIN, ENDED, _RETURNED)
+        return self.state != WOULD or self.kind == COMMON
 
 
 class Actions:
@@ -83,9 +99,13 @@ class Actions:
         return self._select("1 = 1 ORDER BY number DESC LIMIT ?", limit)
 
     def places_since(self, since: float, *, dry: bool) -> set[tuple[str, str]]:
-        """Return (cluster, node) of all that something was planned for since then; what dry runs said only if `dry`."""
+        """Return (cluster, node) of those to leave alone: something was done since then, or said in a dry run."""
         planned = self._select("planned_at >= ?", since)
-        return {(action.cluster, action.node) for action in planned if dry or action.state != WOULD}
+        return {
+            (action.cluster, action.node)
+            for action in planned
+            if not action.leaves_open and (dry or action.state != WOULD)
+        }
 
     def of_node(self, cluster: str, node: str, since: float) -> list[Action]:
         """Return what was planned for a node since then, newest first."""
@@ -95,14 +115,21 @@ class Actions:
         """Return the drains that hold, as far as is known: of each node the newest one."""
         return self._select("kind = 'drain' AND state = 'done' ORDER BY number")
 
-    def begun_since(self, cluster: str, since: float) -> int:
-        """Return how many drains and webhooks of a cluster began since then, or may have, dry runs included."""
-        row = self._db.execute(
-            f"SELECT count(*) FROM policy_action WHERE cluster = ? AND kind IN ('{DRAIN}', '{WEBHOOK}')"  # noqa: S608 - constants
-            f" AND state IN ({_marks(COUNTED)}) AND (planned_at > ? OR began_at > ?)",
-            (cluster, *COUNTED, since, since),
-        ).fetchone()
-        return int(row[0])
+    def begun_since(self, cluster: str, since: float) -> list[str]:
+        """Return the nodes of a cluster's drains and webhooks that began since then, or may have, dry runs included."""
+        begun = self._select(
+            f"cluster = ? AND kind IN ('{DRAIN}', '{WEBHOOK}') AND state IN ({_marks(COUNTED)})"
+            " AND (planned_at > ? OR began_at > ?)",
+            *(cluster, *COUNTED, since, since),
+        )
+        return [action.node for action in begun]
+
+    def return_node(self, action: Action, now: float) -> None:
+        """Record of the drains that a return has ended that they are over."""
+        detail = _RETURNED if action.by_whom == SERVICE else f"returned by {action.by_whom}"
+        for drain in self.drained():
+            if (drain.cluster, drain.node) == (action.cluster, action.node):
+                self.set_state(drain, ENDED, now, detail)
 
     def taken(self, cluster: str, would_since: float) -> set[str]:
         """Return the nodes of a cluster that are being taken out, or were, or would be by a dry run since then.

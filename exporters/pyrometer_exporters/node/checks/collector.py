@@ -1,7 +1,7 @@
 """The collector ``checks``: whether this node is fit, looked at every five minutes by a process of its own.
 
 Sample lines: ``pyrometer_check_ok{check="hca_links"} 0`` and
-``pyrometer_check_reason_info{check="hca_links",reason="6 of 8 links are up: mlx5_3/1 DOWN, Polling"} 1``.
+``pyrometer_check_reason_info{check="hca_links",reason="6 of 8 links are up: mlx5_3/1 DOWN",severity="critical"} 1``.
 
 The process is ``pyrometer-check --json --keep``: the same checks and configuration as by hand. So nothing of it is in
 the exporter's memory or in a scrape's time, and a mount or a driver that hangs can't hold the exporter.
@@ -36,7 +36,8 @@ OK = _ROWS.gauge("pyrometer_check_ok",
     "1 if the check passed when it last ran, 0 if it failed; absent where it could not be run or doesn't apply here. "
     "docs/checks.md lists them.")
 REASON = _ROWS.gauge("pyrometer_check_reason_info",
-    "1; why a check failed, or why it could not be run, in words; absent for checks that passed.", "reason")
+    "1; why a check failed, or why it could not be run, in words; absent for checks that passed. Severity: critical, "
+    "warning, or learned if the only ground is what was learned of the node.", "reason", "severity")
 LAST_RUN = _ROWS.gauge("pyrometer_check_last_run_timestamp_seconds",
     "When the check was last run, in s since the epoch, with whatever result.")
 # fmt: on
@@ -59,12 +60,13 @@ MOST_REASON_CHARACTERS: Final = 300
 
 
 class Checked(NamedTuple):
-    """Hold a check's latest answer: state as in check.py, and when, in seconds since the epoch."""
+    """Hold a check's latest answer: state as in check.py, when, in seconds since the epoch, and how bad it is."""
 
     name: str
     state: str
     reason: str
     at: float
+    severity: str = ""
 
 
 class Look(NamedTuple):
@@ -95,7 +97,7 @@ class ChecksCollector:
             if answer.state in ("ok", "failed"):
                 yield OK.sample(int(answer.state == "ok"), answer.name)
             if answer.state in ("failed", "unknown"):
-                yield REASON.sample(1, answer.name, answer.reason)
+                yield REASON.sample(1, answer.name, answer.reason, answer.severity)
             yield LAST_RUN.sample(answer.at, answer.name)
         if look.down is not None:
             yield look.down
@@ -135,7 +137,8 @@ def _answers(report: Mapping[str, Any]) -> Iterable[Checked]:
     for check in report["checks"]:
         if check["state"] != "absent":
             reason = str(check["reason"]).replace("\n", " ")[:MOST_REASON_CHARACTERS]
-            yield Checked(str(check["check"]), str(check["state"]), reason, at)
+            severity = "learned" if check.get("learned") else str(check.get("severity", ""))
+            yield Checked(str(check["check"]), str(check["state"]), reason, at, severity)
 
 
 class Asker:

@@ -60,7 +60,7 @@ def test_it_serves_what_the_checks_say(node: Any, tmp_path: Path, golden: Callab
     assert collected(made) == [
         "pyrometer_check_ok gpu_count 1",
         "pyrometer_check_ok hca_links 0",
-        "pyrometer_check_reason_info hca_links 7 of 8 links are up: mlx5_3/1 DOWN, Polling 1",
+        "pyrometer_check_reason_info hca_links 7 of 8 links are up: mlx5_3/1 DOWN, Polling critical 1",
         "pyrometer_check_ok stuck_processes 1",
     ]
     samples = [item for item in made.collect(0.0) if isinstance(item, Sample)]
@@ -75,7 +75,7 @@ def test_what_could_not_be_run_is_absent_with_its_reason(node: Any, tmp_path: Pa
     look = node.look("network_mounts", stated="")
     made = ChecksCollector(context(tmp_path), lambda: json.loads(as_json(look, fail_open=False)))
     made.look()
-    assert collected(made) == ["pyrometer_check_reason_info network_mounts /data: Permission denied 1"]
+    assert collected(made) == ["pyrometer_check_reason_info network_mounts /data: Permission denied critical 1"]
 
 
 def test_a_look_that_fails_takes_the_old_answers_away(tmp_path: Path) -> None:
