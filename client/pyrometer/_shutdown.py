@@ -26,6 +26,8 @@ if TYPE_CHECKING:
         def failed_exit(self) -> str: ...
         def steps_finished(self) -> int: ...
 
+_LONGEST_CHAIN = 8  # of exceptions, each raised while the one before was handled
+
 
 class ShutdownHandler:
     """Closes runs at a good exit, and detaches them in forked children such as data loader workers."""
@@ -67,7 +69,7 @@ class ShutdownHandler:
         # multiprocessing it is being handled right now.
         for uncaught in (getattr(sys, "last_type", None), sys.exc_info()[0]):
             if isinstance(uncaught, type) and issubclass(uncaught, Exception):
-                return exit_of(uncaught)
+                return exit_of(uncaught, sys.exc_info()[1] or getattr(sys, "last_value", None))
         if child_failed():
             return "exception"
         # If steps followed, somebody caught that SystemExit, as command line parsers and test runners do.
@@ -99,17 +101,55 @@ def failure_of(error: BaseException | None) -> str:
         return "" if error.code in (None, 0) else exit_status(error.code)
     if not isinstance(error, Exception) or isinstance(error, (StopIteration, StopAsyncIteration)):
         return ""
-    return exit_of(type(error))
+    return exit_of(type(error), error)
 
 
 def exit_of(kind: type[BaseException] | None, error: BaseException | None = None) -> str:
-    """Return how an exception ends a process: ``torch.OutOfMemoryError``, or ``exit status 1``."""
+    """Return how an exception ends a process: ``torch.OutOfMemoryError``, ``exit status 1``, a worker's death."""
     if isinstance(error, SystemExit):
         return exit_status(error.code)
     if kind is None:
         return "exception"
     module = getattr(kind, "__module__", "builtins")
-    return kind.__qualname__ if module in ("builtins", "__main__") else f"{module}.{kind.__qualname__}"
+    name = kind.__qualname__ if module in ("builtins", "__main__") else f"{module}.{kind.__qualname__}"
+    try:
+        return worker_end(error, name) or name
+    except Exception:  # noqa: BLE001  an exception whose text raises
+        return name
+
+
+def worker_end(error: BaseException | None, name: str) -> str:
+    """Return which worker of a data loader ended the process, and how; empty where none did.
+
+    PyTorch has only texts for it (torch/csrc/DataLoader.cpp, torch/utils/data/dataloader.py, torch/_utils.py), and the
+    signal in that of the exception before the last.
+    """
+    import re  # noqa: PLC0415  needed at the end alone
+
+    end = ""
+    for _ in range(_LONGEST_CHAIN):
+        text = str(error) if isinstance(error, Exception) else ""
+        if raised := re.match(r"Caught \w+ in (DataLoader worker process \d+)", text):
+            return f"{name} in {raised[1]}"
+        died = re.match(
+            r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\) "
+            r"(?:is killed by signal: ([^.]+)|exited unexpectedly(?: with exit code (\d+))?)",
+            text,
+        )
+        if died is None or error is None:
+            return end
+        end = f"death of DataLoader worker (pid {died[1]})"
+        if how := _signal_name(died[2]) if died[2] else died[3] and f"exit status {died[3]}":
+            return f"{end} by {how}"
+        error = error.__cause__ or error.__context__
+    return end
+
+
+def _signal_name(words: str) -> str:
+    """Return the name of a signal, from the words that strsignal(3) has for it."""
+    import signal  # noqa: PLC0415  needed at the end alone
+
+    return next((number.name for number in signal.Signals if signal.strsignal(number) == words), words)
 
 
 def exit_status(status: object) -> str:

@@ -83,6 +83,33 @@ BADLY = {
     "raise SystemExit(1) inside the run's block": ("with run:\n    raise SystemExit(1)", "exit status 1"),
     "os._exit(0)": ("import os; os._exit(0)", "signal or os._exit"),
     "SIGTERM": ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", "signal or os._exit"),
+    "a data loader's worker that was killed (torch/csrc/DataLoader.cpp, torch/utils/data/dataloader.py)": (
+        (
+            "try:\n    raise RuntimeError('DataLoader worker (pid 4711) is killed by signal: Bus error. It is')\n"
+            "except RuntimeError as error:\n"
+            "    raise RuntimeError('DataLoader worker (pid(s) 4711) exited unexpectedly') from error\n"
+        ),
+        "death of DataLoader worker (pid 4711) by SIGBUS",
+    ),
+    "a data loader's worker that left": (
+        "raise RuntimeError('DataLoader worker (pid 7) exited unexpectedly with exit code 1. Details are lost')",
+        "death of DataLoader worker (pid 7) by exit status 1",
+    ),
+    "data loader's workers of which no more is known": (
+        (
+            "import queue\ntry:\n    raise queue.Empty\nexcept queue.Empty as error:\n"
+            "    raise RuntimeError('DataLoader worker (pid(s) 7, 8) exited unexpectedly') from error\n"
+        ),
+        "death of DataLoader worker (pid 7, 8)",
+    ),
+    "a data loader's worker that raised (torch/_utils.py)": (
+        "raise ValueError('Caught ValueError in DataLoader worker process 2.\\nOriginal Traceback')",
+        "ValueError in DataLoader worker process 2",
+    ),
+    "an exception whose text raises": (
+        "class Bad(Exception):\n    def __str__(self):\n        raise ValueError\nraise Bad",
+        "Bad",
+    ),
     "an exception of a very long name": (f"raise type({'X' * 99!r}, (Exception,), dict())", "X" * 64),
 }
 

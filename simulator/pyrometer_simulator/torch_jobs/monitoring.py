@@ -13,11 +13,12 @@ from typing import NamedTuple
 from pyrometer_simulator.demo.observe import Prometheus
 from pyrometer_simulator.demo.processes import Processes
 from pyrometer_simulator.ports import free_port
-from pyrometer_simulator.shipped import configure_prometheus, prometheus_command, target
+from pyrometer_simulator.shipped import configure_prometheus, prometheus_command, start_alertmanager, target
+from pyrometer_simulator.slack import FakeSlack
 from pyrometer_simulator.stack import find_stack
 from pyrometer_simulator.torch_jobs.spec import node_name
 
-CLUSTER = "bench"
+CLUSTER, CHANNEL, TOKEN = "bench", "gpu-alerts", "xoxb-fake-token"
 ALERTS = "TrainStraggler|TrainStalled|TrainRunDied|NcclHang|NcclRankMissing|NcclJobNotStarted"
 
 
@@ -43,17 +44,36 @@ class Monitoring:
 
     @classmethod
     def start(
-        cls, folder: Path, processes: Processes, nodes: int, flags: Mapping[str, Sequence[str]] | None = None
+        cls,
+        folder: Path,
+        processes: Processes,
+        nodes: int,
+        flags: Mapping[str, Sequence[str]] | None = None,
+        slack: FakeSlack | None = None,
     ) -> Monitoring:
-        """Start everything and wait until it answers; ``flags`` are further ones of the exporters, by node."""
+        """Start everything and wait until it answers.
+
+        Args:
+            folder: Of all nodes; one with simulated GPUs, ``NODE/gpus``, reports them where its flags say so.
+            processes: Ends everything.
+            nodes: How many there are.
+            flags: Further flags of the exporters, by node.
+            slack: Where given, it hears of the alerts by way of an Alertmanager and the alerting service.
+        """
         ports = {node_name(index): free_port() for index in range(nodes)}
         for node, port in ports.items():
             _start_exporter(folder, processes, node, port, (flags or {}).get(node, ()))
-        where = free_port()
-        _start_prometheus(folder, processes, where, ports)
-        urls = {node: f"http://127.0.0.1:{port}/-/ready" for node, port in ports.items()}
-        processes.wait_until_ready({**urls, "prometheus": f"http://127.0.0.1:{where}/-/ready"})
-        return cls(folder, processes, Prometheus(f"http://127.0.0.1:{where}"), {})
+        where, *channel = free_port(), free_port(), free_port()
+        targets = {"nodes": [target(port, cluster=CLUSTER, node=node) for node, port in ports.items()]}
+        urls = {node: f"http://127.0.0.1:{port}" for node, port in ports.items()}
+        urls["prometheus"] = f"http://127.0.0.1:{where}"
+        if slack is not None:
+            urls["alertmanager"], urls["alerting"] = (f"http://127.0.0.1:{port}" for port in channel)
+            targets["alertmanager"] = [target(channel[0], cluster=CLUSTER)]
+            _start_channel(folder, processes, slack, urls)
+        _start_prometheus(folder, processes, where, targets)
+        processes.wait_until_ready({name: f"{url}/-/ready" for name, url in urls.items()})
+        return cls(folder, processes, Prometheus(urls["prometheus"]), {})
 
     def look(self) -> None:
         """Note the alerts that fire now."""
@@ -69,15 +89,32 @@ def _start_exporter(folder: Path, processes: Processes, node: str, port: int, fl
     for name in ("rings", "state", "sys"):
         (own / name).mkdir(parents=True, exist_ok=True)
     off = [f"--no-collector.{name}" for name in ("gpu", "nic", "kernel")]
+    gpus = own / "gpus"
+    real, simulated = ["pyrometer_exporters.node.main"], ["pyrometer_simulator.node", f"--gpus={gpus}", "--"]
     command = [
-        sys.executable, "-m", "pyrometer_exporters.node.main", f"--web.listen-address=127.0.0.1:{port}",
+        sys.executable, "-m", *(simulated if gpus.exists() else real), f"--web.listen-address=127.0.0.1:{port}",
         f"--path.rings={own / 'rings'}", f"--path.state={own / 'state'}", f"--path.sysfs={own / 'sys'}", *off, *flags,
     ]  # fmt: skip
     processes.start(node, command)
 
 
-def _start_prometheus(folder: Path, processes: Processes, where: int, ports: Mapping[str, int]) -> None:
+def _start_channel(folder: Path, processes: Processes, slack: FakeSlack, urls: Mapping[str, str]) -> None:
+    token = folder / "slack-token"
+    token.touch(mode=0o600)
+    token.write_text(TOKEN)
+    command = [
+        sys.executable, "-m", "pyrometer_alerting.app.main",
+        f"--web.listen-address={urls['alerting'].removeprefix('http://')}", f"--prometheus.url={urls['prometheus']}",
+        f"--alertmanager.url={urls['alertmanager']}", f"--slack.api-url={slack.url}",
+        f"--slack.bot-token-file={token}", f"--slack.channel={CHANNEL}", f"--storage.path={folder / 'alerting'}",
+    ]  # fmt: skip
+    processes.start("alerting", command)
+    webhook, port = f"{urls['alerting']}/api/v1/alertmanager", int(urls["alertmanager"].rpartition(":")[2])
+    start_alertmanager(folder / "alertmanager", find_stack(), processes, webhook, port)
+
+
+def _start_prometheus(folder: Path, processes: Processes, where: int, targets: Mapping[str, Sequence[object]]) -> None:
     own = folder / "prometheus"
-    configure_prometheus(own, {"nodes": [target(port, cluster=CLUSTER, node=node) for node, port in ports.items()]})
+    configure_prometheus(own, targets)
     command = prometheus_command(find_stack(), where)
     processes.start("prometheus", command, env={"PYROMETER_CLUSTER": CLUSTER}, cwd=own)
