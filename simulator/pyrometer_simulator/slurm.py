@@ -28,6 +28,7 @@ class SlurmJob:
     user: str = "ada"
     partition: str = "gpu"
     submitted: int = 1_800_000_000
+    ends: int = 1_800_100_000
 
 
 @dataclass(frozen=True)
@@ -136,6 +137,7 @@ def _job(release: str, job: SlurmJob) -> dict[str, Any]:
         "job_state": list(job.states) if release >= "23.11" else job.states[-1],
         "state_reason": job.reason,
         "submit_time": _number(release, job.submitted),
+        "end_time": _number(release, job.ends),
         "time_limit": {"set": False, "infinite": True, "number": 0} if release != "22.05" else 4294967295,
         "nodes": "",
     }

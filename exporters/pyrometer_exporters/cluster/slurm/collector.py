@@ -10,12 +10,13 @@ import argparse
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 from pyrometer_exporters.cluster.poller import Poller, seconds
 from pyrometer_exporters.cluster.slurm.command import COMMAND_SECONDS, Slurm, SlurmCommands
 from pyrometer_exporters.cluster.slurm.families import ANSWERED, FAMILIES, node_samples, queue_samples
-from pyrometer_exporters.cluster.slurm.jobs import Job, JobReader, Queue, WatchedRun
+from pyrometer_exporters.cluster.slurm.jobs import JobReader, Queue, WatchedRun
 from pyrometer_exporters.cluster.slurm.nodes import nodes_of
 from pyrometer_exporters.framework.collector import CollectorSpec, Context, FlagGroup
 from pyrometer_exporters.framework.metrics import Down, Sample
@@ -91,17 +92,17 @@ def _queue(commands: Slurm, names: Sequence[str]) -> Queue:
         PartError: Neither could be read.
     """
     try:
-        return Queue(_jobs(commands))
+        return _jobs(commands)
     except PartError as error:
         if not names or error.reason not in _TOO_LONG:
             raise
-        return Queue(_jobs(commands, names), error)
+        return replace(_jobs(commands, names), unread=error)
 
 
-def _jobs(commands: Slurm, names: Sequence[str] = ()) -> list[Job]:
+def _jobs(commands: Slurm, names: Sequence[str] = ()) -> Queue:
     reader = JobReader()
     commands.jobs(reader.feed, names)
-    return reader.finish()
+    return Queue(reader.finish(), ends=reader.ends)
 
 
 def watched_runs(given: Iterable[str]) -> list[WatchedRun]:

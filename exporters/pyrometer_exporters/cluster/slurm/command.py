@@ -41,7 +41,8 @@ class SlurmCommands:
         self, squeue: str, sinfo: str, partitions: str = "", users: str = "", seconds: float = COMMAND_SECONDS
     ) -> None:
         only = [f"--partition={partitions}"] if partitions else []
-        self._squeue = [squeue, "--all", "--json", *only, *([f"--user={users}"] if users else [])]
+        # All states: how a job has ended is known for MinJobAge, 5 minutes by default. Older releases list it unasked.
+        self._squeue = [squeue, "--all", "--states=all", "--json", *only, *([f"--user={users}"] if users else [])]
         self._sinfo = [sinfo, "--Node", "--all", "--json", *only]
         self._seconds = seconds
 

@@ -23,6 +23,10 @@ RUN_JOB_INFO = _ROWS.gauge("pyrometer_slurm_run_job_info",
 JOB_INFO = _ROWS.gauge("pyrometer_slurm_job_info",
     "1 for each running job, at most 2,000, with its name; joined by job_id with pyrometer_gpu_job_info.",
     "job_id", "job_name", "user", "partition")
+JOB_END = _ROWS.gauge("pyrometer_slurm_job_end_timestamp_seconds",
+    "When a job ended or was told to, and how Slurm has it: completed, cancelled, timeout, failed, out_of_memory, "
+    "node_fail, ...; the latest 2,000 that squeue still lists (MinJobAge, 5 minutes by default).",
+    "job_id", "state")
 JOBS = _ROWS.gauge("pyrometer_slurm_jobs",
     "Jobs in the queue by partition (several, with commas, for a job that may start in each) and state.",
     "partition", "state")
@@ -56,6 +60,9 @@ def queue_samples(queue: Queue, watched: Iterable[WatchedRun]) -> Iterator[Sampl
     else:
         yield Down("squeue", queue.unread.reason, f"{queue.unread.detail} (watched runs were asked for by name)")
         yield from run_samples(queue.jobs, (run for run in watched if run.job_name))
+    by_job = {end.job_id: end for end in sorted(queue.ends, key=lambda end: end.at)}
+    for end in list(by_job.values())[-MAX_NAMED_JOBS:]:
+        yield JOB_END.sample(end.at, end.job_id, end.state)
 
 
 def run_samples(jobs: Sequence[Job], watched: Iterable[WatchedRun]) -> Iterator[Sample]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyrometer_exporters.cluster.slurm.shapes import checked, text, words
+from pyrometer_exporters.cluster.slurm.shapes import checked, number, text, words
 from pyrometer_exporters.cluster.slurm.stream import DocumentReader
 from pyrometer_exporters.framework.outcome import PartError
 
@@ -42,11 +42,21 @@ class Job:
 
 
 @dataclass(frozen=True)
+class JobEnd:
+    """The end of a job, also of one whose processes are still to go; ``state`` is Slurm's, ``at`` in Unix seconds."""
+
+    job_id: str
+    state: str
+    at: float
+
+
+@dataclass(frozen=True)
 class Queue:
     """The jobs of the queue; where ``unread`` says why it could not be read, those that were asked for by name."""
 
     jobs: list[Job]
     unread: PartError | None = None
+    ends: Sequence[JobEnd] = ()
 
 
 class JobReader:
@@ -54,9 +64,13 @@ class JobReader:
 
     A job is such as ``{"job_id": 4711, "name": "llama-8b", "user_name": "ada", "partition": "gpu",
     "job_state": ["PENDING"], "state_reason": "Resources", ...}``.
+
+    Attributes:
+        ends: Of the jobs that Slurm still lists and that have ended, or were told to.
     """
 
     def __init__(self) -> None:
+        self.ends: list[JobEnd] = []
         self._jobs: list[Job] = []
         self._document = DocumentReader("jobs", self._take)
         self.feed = self._document.feed
@@ -74,7 +88,10 @@ class JobReader:
 
     def _take(self, entry: Mapping[str, Any]) -> None:
         reason = text(entry.get("state_reason"))
-        state = state_of(words(entry.get("job_state")), reason)
+        flags = words(entry.get("job_state"))
+        state, at = state_of(flags, reason), number(entry.get("end_time"))
+        if state in (None, ENDING) and at and flags & _ENDED:
+            self.ends.append(JobEnd(text(entry.get("job_id")), min(flags & _ENDED).lower(), at))
         if state is not None:
             user = text(entry.get("user_name")) or text(entry.get("user_id"))
             named = (text(entry.get("job_id")), text(entry.get("name")), user, text(entry.get("partition")))

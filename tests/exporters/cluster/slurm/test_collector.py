@@ -23,6 +23,7 @@ def _fill(slurm: Any) -> None:
         SlurmJob(4711, "llama-8b"),
         SlurmJob(4712, "llama-8b", ("PENDING",), "Dependency"),
         SlurmJob(4713, "other", ("PENDING",), "JobHeldUser"),
+        SlurmJob(4710, "llama-8b", ("OUT_OF_MEMORY",), ends=1_799_999_000),
     ]
     slurm.nodes = [
         SlurmNode("gpu-001", ("ALLOCATED",)),
@@ -55,6 +56,27 @@ def test_a_run_is_seen_running_queued_and_gone_in_every_release(cluster: Any, re
     assert {key[2]: value for key, value in gone.items() if key[:2] == (JOBS, "llama")} == dict.fromkeys(
         ("running", "queued", "blocked", "ending", "other"), 0
     )
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_how_a_job_has_ended_is_served_in_every_release_for_as_long_as_it_is_listed(
+    cluster: Any, release: str
+) -> None:
+    cluster.slurm.release = release
+    cluster.slurm.jobs = [
+        SlurmJob(4711, "llama-8b", ends=1_800_000_300),  # its time limit
+        SlurmJob(4712, "told to end", ("COMPLETING",), ends=1_800_000_100)
+        if release < "23.11"  # one word, which doesn't say how
+        else SlurmJob(4712, "told to end", ("CANCELLED", "COMPLETING"), ends=1_800_000_100),
+        SlurmJob(4713, "too long", ("TIMEOUT",), ends=1_800_000_200),
+        SlurmJob(4714, "of a node that failed, and again in the queue", ("NODE_FAIL", "PENDING"), ends=0),
+    ]
+    cluster.slurm.publish()
+    cluster.start()
+    values = cluster.scrape().values
+    ends = {key[1:]: value for key, value in values.items() if key[0] == "pyrometer_slurm_job_end_timestamp_seconds"}
+    told = {} if release < "23.11" else {("4712", "cancelled"): 1_800_000_100}
+    assert ends == {("4713", "timeout"): 1_800_000_200} | told
 
 
 def test_every_family_that_is_served_is_declared(cluster: Any) -> None:
@@ -128,7 +150,7 @@ def test_a_command_that_may_not_be_run_is_no_slurm_without_it(cluster: Any) -> N
 def test_only_the_partitions_that_were_named_are_asked_for(cluster: Any) -> None:
     cluster.slurm._script("squeue", 'echo "$@" >&2; exit 1')
     cluster.start("--collector.slurm.partitions=gpu,all")
-    assert "--all --json --partition=gpu,all" in cluster.scrape().details["squeue"]
+    assert "--all --states=all --json --partition=gpu,all" in cluster.scrape().details["squeue"]
 
 
 @pytest.mark.parametrize(
@@ -154,7 +176,7 @@ def test_a_watched_run_is_asked_for_by_name_where_the_queue_is_too_long(
 def test_only_the_users_that_were_named_are_asked_for(cluster: Any) -> None:
     cluster.slurm._script("squeue", 'echo "$@" >&2; exit 1')
     cluster.start("--collector.slurm.users=ada,bob")
-    assert "--all --json --user=ada,bob" in cluster.scrape().details["squeue"]
+    assert "--all --states=all --json --user=ada,bob" in cluster.scrape().details["squeue"]
 
 
 @pytest.mark.parametrize("given", [["a", "a"], ["=x"], ["a=("]])
