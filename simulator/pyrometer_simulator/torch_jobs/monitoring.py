@@ -49,7 +49,9 @@ class Monitoring:
         processes: Processes,
         nodes: int,
         flags: Mapping[str, Sequence[str]] | None = None,
+        *,
         slack: FakeSlack | None = None,
+        cluster_exporter: int = 0,
     ) -> Monitoring:
         """Start everything and wait until it answers.
 
@@ -59,12 +61,14 @@ class Monitoring:
             nodes: How many there are.
             flags: Further flags of the exporters, by node.
             slack: Where given, it hears of the alerts by way of an Alertmanager and the alerting service.
+            cluster_exporter: Port of one that was started, to be scraped as well.
         """
         ports = {node_name(index): free_port() for index in range(nodes)}
         for node, port in ports.items():
             _start_exporter(folder, processes, node, port, (flags or {}).get(node, ()))
         where, *channel = free_port(), free_port(), free_port()
         targets = {"nodes": [target(port, cluster=CLUSTER, node=node) for node, port in ports.items()]}
+        targets["cluster"] = [target(cluster_exporter, cluster=CLUSTER)] if cluster_exporter else []
         urls = {node: f"http://127.0.0.1:{port}" for node, port in ports.items()}
         urls["prometheus"] = f"http://127.0.0.1:{where}"
         if slack is not None:

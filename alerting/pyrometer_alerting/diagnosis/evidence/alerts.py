@@ -19,6 +19,7 @@ DELAYS: Mapping[str, float] = {
     "GpuXidCritical": 60.0,
     "GpuLost": 120.0,
     "FabricMassEvent": 60.0,
+    "HostOutOfMemory": 60.0,
     "NicLinkDown": 300.0,
 }
 USUAL_DELAY = 600.0

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyrometer_alerting.diagnosis.look import STANDS_SECONDS, Kind, Look, Query, Questions, Subject, middle
+from pyrometer_alerting.model.alert_names import DEATH
 from pyrometer_alerting.model.fact import Fact
 from pyrometer_alerting.model.text import clock_utc, percent
 from pyrometer_kit.prometheus import Series
@@ -178,6 +179,9 @@ def _share(questions: Questions, parts: str, seconds: float, at: float) -> dict[
 def silent_ranks(questions: Questions) -> Look:
     """Return the ranks of a stalled run which are behind, or which alone are not waiting."""
     run, kinds = questions.of_run(), frozenset({"rank_silent"})
+    # Which rank of a run died first its alert says; where the others stood as they ended says nothing.
+    if any(alert.name == DEATH and alert.firing for alert in questions.incident.members):
+        return Look(kinds=kinds)
     newest = questions.values(f"max by (attempt) (pyrometer_train_last_step_timestamp_seconds{run})", ("attempt",))
     if not newest or questions.now - max(newest.values()) < STANDS_SECONDS:
         return Look(kinds=kinds)
