@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         def failed_exit(self) -> str: ...
         def steps_finished(self) -> int: ...
 
+
 _LONGEST_CHAIN = 8  # of exceptions, each raised while the one before was handled
 
 

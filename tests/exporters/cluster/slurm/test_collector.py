@@ -59,9 +59,7 @@ def test_a_run_is_seen_running_queued_and_gone_in_every_release(cluster: Any, re
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_how_a_job_has_ended_is_served_in_every_release_for_as_long_as_it_is_listed(
-    cluster: Any, release: str
-) -> None:
+def test_how_a_job_has_ended_is_served_in_every_release_for_as_long_as_it_is_listed(cluster: Any, release: str) -> None:
     cluster.slurm.release = release
     cluster.slurm.jobs = [
         SlurmJob(4711, "llama-8b", ends=1_800_000_300),  # its time limit
