@@ -238,7 +238,7 @@ $(INTEGRATIONS)/.installed: pyproject.toml $(PARTS:%=%/pyproject.toml)
 	@echo ">> creating $(INTEGRATIONS) and installing PyTorch, transformers, lightning, composer, ray and others (6 GB, minutes)"
 	@$(PYTHON) -m venv $(INTEGRATIONS)
 	@set -o pipefail; { $(INTEGRATIONS)/bin/python $(PIP) install 'pip>=25.1' \
-		&& $(INTEGRATIONS)/bin/python $(PIP) install --group integrations --editable ./kit --editable ./client --editable ./exporters \
+		&& $(INTEGRATIONS)/bin/python $(PIP) install --group integrations --editable ./kit --editable ./client --editable ./exporters --editable ./alerting \
 		&& $(INTEGRATIONS)/bin/python $(PIP) install --no-deps torchtitan==0.3.0 mosaicml==0.32.1 verl==0.9.1 TransferQueue==0.1.11 --editable ./simulator; } \
 		| $(SHORT) || $(NO_PIP)
 	@touch $@
