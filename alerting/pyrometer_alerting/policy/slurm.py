@@ -27,9 +27,9 @@ _CLAIM, _BACK, _STOP = (re.compile(rf"(?:^|(?<=[ =]))pyrometer-{word}(?:\s+|$)")
                         (r"unfit=(\S*)", r"back=(\d{1,12})", "stop"))  # fmt: skip
 # States in which a node gets no new jobs; a flag behind a + counts, too.
 _OUT = frozenset({
-    "DOWN", "DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING", "MAINT", "NOT_RESPONDING", "POWERED_DOWN",
-    "POWERING_DOWN", "PLANNED_DOWN", "REBOOT", "REBOOT_ISSUED", "REBOOT_REQUESTED", "UNKNOWN", "INVALID",
-    "INVALID_REG", "FUTURE",
+    "DOWN", "DRAIN", "DRAINED", "DRAINING", "ERROR", "FAIL", "FAILING", "MAINT", "MAINTENANCE", "NOT_RESPONDING",
+    "POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN", "PLANNED_DOWN", "REBOOT", "REBOOT_ISSUED",
+    "REBOOT_REQUESTED", "UNKNOWN", "INVALID", "INVALID_REG", "FUTURE",
 })  # fmt: skip
 _HELD = frozenset({"DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING"})
 

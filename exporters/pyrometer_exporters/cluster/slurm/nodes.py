@@ -27,8 +27,9 @@ _STATES: tuple[tuple[str, frozenset[str]], ...] = (
     # It reboots as soon as it is idle, with REBOOT_REQUESTED.
     ("maintenance", frozenset({"REBOOT_REQUESTED"})),
     ("powered_down", frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN", "POWERING_UP", "POWER_UP"})),
-    # Idle, but kept from all but one job: by a reservation, or because another job has the block of the topology alone.
-    ("reserved", frozenset({"RESERVED", "BLOCKED"})),
+    # Idle, but kept from all but one job: by a reservation, because another job has the block of the topology alone, or
+    # because it has the network's performance counters.
+    ("reserved", frozenset({"RESERVED", "BLOCKED", "PERFCTRS"})),
     ("planned", frozenset({"PLANNED"})),
     ("idle", frozenset({"IDLE"})),
 )

@@ -120,6 +120,7 @@ def test_what_a_jobs_state_means_for_its_run(states: list[str], reason: str, exp
         (["IDLE", "CLOUD", "POWERED_DOWN"], "powered_down"), (["IDLE", "DYNAMIC_NORM"], "idle"), ("weird", "unknown"),
         (["IDLE", "FAIL"], "drained"), (["ALLOCATED", "FAIL"], "draining"), ("", "unknown"),
         (["IDLE", "PLANNED"], "planned"), (["MIXED", "PLANNED"], "mixed"), (["IDLE", "BLOCKED"], "reserved"),
+        (["IDLE", "PERFCTRS"], "reserved"), (["MIXED", "PERFCTRS"], "mixed"),
         (["DOWN", "NOT_RESPONDING", "REBOOT_ISSUED"], "maintenance"), (["IDLE", "REBOOT_ISSUED"], "maintenance"),
         (["IDLE", "DRAIN", "REBOOT_ISSUED"], "maintenance"), ("reboot^", "maintenance"),
         (["IDLE", "REBOOT_REQUESTED"], "maintenance"), (["ALLOCATED", "REBOOT_REQUESTED"], "allocated"),
