@@ -63,7 +63,7 @@ def main():
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     for batch in torch.utils.data.DataLoader(Rows(), batch_size=1, num_workers=int(os.environ["WORKERS"])):
         loss = model(batch).square().mean()
-        time.sleep(0.3)
+        time.sleep(0.6 if told("slow") else 0.3)
         if told("raise"):
             raise ValueError("no such token")
         if told("lose_gpu"):
@@ -93,6 +93,7 @@ class Death:
         said: What the message says of rank and cause, a regular expression; empty where nothing is to be said.
         limit: Seconds for which a collective waits.
         hangs: Whether the ranks wait for one, so long, before they end.
+        slow: Whether a rank slows the run down first, until that is reported.
         first_node: Index of the job's first node.
         workers: Processes of the data loader of each rank.
         env: Further variables of the ranks.
@@ -103,6 +104,7 @@ class Death:
     said: str
     limit: float = 1800.0
     hangs: bool = False
+    slow: bool = False
     first_node: int = 0
     workers: int = 0
     env: Mapping[str, str] | None = None
@@ -110,7 +112,8 @@ class Death:
     @property
     def alerts(self) -> tuple[str, ...]:
         """The run's alerts in the order in which they begin."""
-        return (*(("TrainStalled",) if self.hangs else ()), *(("TrainRunDied",) if self.said else ()))
+        before = "TrainStalled" if self.hangs else "TrainStraggler" if self.slow else ""
+        return tuple(filter(None, (before, "TrainRunDied" if self.said else "")))
 
 
 class Job:
@@ -330,6 +333,9 @@ DEATHS = {
     ),
     "signal": Death("SIGSEGV", lambda job: job.kill(signal.SIGSEGV), f"{FIRST}.*by SIGSEGV"),
     "exception": Death("an exception", lambda job: job.order("raise"), f"{FIRST}.*by ValueError"),
+    "slow": Death(
+        "an exception, in a run that is slow", lambda job: job.order("raise"), f"{FIRST}.*by ValueError", slow=True
+    ),
     "early": Death("one rank returns too early, status 0", lambda job: job.order("return"), f"{FIRST}.*by a good end"),
     "worker": Death(
         "a worker of a data loader is killed", kill_worker,
@@ -376,6 +382,9 @@ def played() -> Iterator[dict[str, Job]]:
             opened.callback(job.end)
             job.wait_for_steps()
             time.sleep(20)  # two scrapes and an evaluation
+            if job.death.slow:
+                job.order("slow")
+                until(lambda job=job: bool(job.alerts()), 400)  # type: ignore[misc]
             job.struck_at = time.time()
             job.death.act(job)
         time.sleep(max(0.0, max(job.ended_at for job in jobs.values()) + WATCHED_SECONDS - time.time()))
@@ -407,10 +416,11 @@ def test_the_first_rank_is_named_with_its_cause_by_one_alert_within_90_seconds(
 
 
 @pytest.mark.parametrize("run", CHOSEN)
-def test_the_channel_reads_of_a_run_in_one_message_and_of_the_death_after_a_hang_in_its_thread(
+def test_the_channel_reads_of_a_run_in_one_message_and_of_the_death_of_one_that_was_told_in_its_thread(
     played: dict[str, Job], run: str
 ) -> None:
     job = played[run]
     roots = [text for _at, text in job.posts() if not text.startswith("reply")]
     replies = [text for _at, text in job.posts() if text.startswith("reply") and "died" in text]
-    assert (len(roots), len(replies)) == (bool(job.death.said), job.death.hangs), job.posts()
+    joins = job.death.hangs or job.death.slow
+    assert (len(roots), len(replies)) == (bool(job.death.said), joins), job.posts()
