@@ -244,8 +244,8 @@ $(INTEGRATIONS)/.installed: pyproject.toml $(PARTS:%=%/pyproject.toml)
 	@touch $@
 
 # Whole machines, healthy and broken; names play only those.
-zoo: $(STAMP)
-	@$(BIN)/python -m pyrometer_simulator.zoo $(MACHINES)
+zoo: $(STAMP) stack
+	@$(BIN)/python -m pyrometer_simulator.zoo --alerts --write docs/zoo.md $(MACHINES)
 
 # The page of what fires in which situation; a part of the names plays only those again.
 situations: $(STAMP) stack

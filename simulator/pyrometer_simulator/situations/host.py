@@ -6,7 +6,7 @@ import errno
 import math
 import os
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from io import FileIO
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from pyrometer_exporters.framework.collector import CollectorSpec, Context
+from pyrometer_exporters.framework.collector import Collector, CollectorSpec, Context
 from pyrometer_exporters.framework.exposition import Renderer
 from pyrometer_exporters.framework.gather import Gatherer
 from pyrometer_exporters.framework.service import BUILD_INFO, build, collectors_of, parser
@@ -29,6 +29,7 @@ from pyrometer_exporters.node.nic.collector import COLLECTOR as NIC_COLLECTOR
 from pyrometer_exporters.node.nic.collector import NicCollector
 from pyrometer_exporters.node.train import ring_folder
 from pyrometer_exporters.node.train.collector import TrainCollector
+from pyrometer_kit.clock import Clock
 from pyrometer_kit.http_message import Request
 from pyrometer_simulator.host_files import HostFiles
 from pyrometer_simulator.kmsg import KernelLog
@@ -157,57 +158,163 @@ class SteppedSampler(Sampler):
         self._crew = (_Turn(),)
 
 
-class Host:
-    """One node: its hardware, its kernel log and, while it is up, its exporter.
+class ExportedNode:
+    """The real node exporter over a node's files, in this process and on a virtual clock.
 
     Attributes:
         name: the node's name in Prometheus.
+        hardware: which collectors run, and how.
+        sysfs, procfs, kmsg: its files.
+        state: the exporter's folder.
+        rings: the folder of the ranks' rings.
+        kernel: what it answers about interfaces.
+        job: the job whose RAS socket the node has; None where there is none.
+    """
+
+    def __init__(
+        self, name: str, folder: Path, hardware: Hardware, clock: Clock, *, sysfs: Path, procfs: Path, kmsg: Path
+    ) -> None:
+        self.name, self.hardware, self._clock = name, hardware, clock
+        self.sysfs, self.procfs, self.kmsg = sysfs, procfs, kmsg
+        self.rings, self.state = folder / "rings", folder / "state"
+        self.kernel = SimulatedKernel()
+        self.is_up = True
+        self.job: RasJob | None = None
+        self._library: FakeLibrary | None = None
+        self._asked = AskedByScrapes()
+        self._gatherer: Gatherer | None = None
+        self._train: SteppedTrainCollector | None = None
+        self._samplers: list[SteppedSampler] = []
+        self._renderer = Renderer()
+
+    def stop_exporter(self, *, crash: bool = False) -> None:
+        """End the exporter; the next scrape starts another unless the node is down."""
+        if self._gatherer is not None:
+            kept = {path: path.read_bytes() for path in self.state.iterdir()} if crash else {}
+            self._gatherer.close()
+            for path, data in kept.items():
+                path.write_bytes(data)
+        self._gatherer = self._train = None
+
+    def served(self, wanted: Collection[str]) -> bytes | None:
+        """Return those metrics of ``/metrics`` that are wanted, as they are now; None while the node is down."""
+        if not self.is_up:
+            return None
+        self._before_scrape()
+        with self._stepped():
+            gatherer = self._gatherer = self._gatherer or self._started()
+            self._asked.now()
+            gathered = gatherer.gather(SCRAPE_SECONDS)
+        about = BUILD_INFO.sample(1, NODE_EXPORTER.prog, "simulated")
+        samples = [sample for sample in (about, *gathered.samples) if sample.family.name in wanted]
+        return self._renderer.text(samples)
+
+    def sample_clocks(self) -> None:
+        """Let the sampler read why clocks are low, once."""
+        if self._samplers and self._gatherer is not None:
+            put_under_pynvml(self._library)
+            for sampler in self._samplers:
+                sampler.step()
+
+    def close(self) -> None:
+        """End the exporter and release whatever hangs."""
+        if self._library is not None:
+            self._library.release()
+        self.stop_exporter()
+
+    def _started(self) -> Gatherer:
+        if self._library is not None:
+            self._library.release()
+        self._library = self._new_library()
+        put_under_pynvml(self._library)
+        specs, _ = collectors_of(NODE_EXPORTER)
+        wanted = [self._simulated(spec) for spec in specs if spec.name in self.hardware.collectors]
+        flags = parser(NODE_EXPORTER, wanted).parse_args(list(self.hardware.flags))
+        context = Context(flags, self._clock, self.sysfs, self.procfs, self.rings, self.state, self.kmsg)
+        collectors: list[tuple[CollectorSpec, object]] = [(spec, build(spec, context)) for spec in wanted]
+        self._train = next((each for _, each in collectors if isinstance(each, SteppedTrainCollector)), None)
+        return Gatherer(collectors, self._clock)  # type: ignore[arg-type]
+
+    def _simulated(self, spec: CollectorSpec) -> CollectorSpec:
+        """Return a collector over what is simulated: ports over this node's kernel, rings without a thread."""
+        if spec.name == "train":
+            return replace(spec, build=SteppedTrainCollector)
+        if spec.name == "checks":
+            return replace(spec, build=self._build_checks())
+        if spec.name != NIC_COLLECTOR.name:
+            return spec
+        return replace(spec, build=lambda context: NicCollector(context, new_kernel=lambda: self.kernel))
+
+    @contextmanager
+    def _stepped(self) -> Iterator[None]:
+        """Put this node's driver under pynvml, and what waits in real time on the virtual clock."""
+        put_under_pynvml(self._library)
+        with (
+            _listed_at_once(),
+            mock.patch.object(
+                kernel_collector, "Follower", SteppedFollower if self.hardware.reads_kernel_log else ForbiddenFollower
+            ),
+            # A busy machine is no subject here: a GPU is late only if the situation says so.
+            mock.patch.object(adaptive_timeout, "SHORTEST_SECONDS", STEADY_SECONDS),
+            mock.patch.object(gpu_collector, "SHORTEST_SECONDS", STEADY_SECONDS),
+            mock.patch.object(gpu_collector, "Sampler", self._new_sampler),
+            mock.patch.object(nccl_collector, "Background", self._asked.begin),
+            mock.patch.object(nccl_collector, "Conversation", connection_to(lambda: self.job)),
+        ):
+            yield
+
+    def _new_sampler(self, *settings: Any) -> SteppedSampler:  # noqa: ANN401  whatever a Sampler is made from
+        self._samplers = [SteppedSampler(*settings)]
+        return self._samplers[0]
+
+    def _build_checks(self) -> Callable[[Context], Collector]:
+        """Return how the collector ``checks`` is built."""
+        raise NotImplementedError
+
+    def _new_library(self) -> FakeLibrary | None:
+        """Load the driver's library as a new process does; None where there is no driver."""
+        return None
+
+    def _before_scrape(self) -> None:
+        """Write the files that change by themselves."""
+
+
+class Host(ExportedNode):
+    """One node: its hardware, its kernel log and, while it is up, its exporter.
+
+    Attributes:
         tree: sysfs and procfs.
         gpus: the GPUs; None where the node has none.
         log: the kernel's log.
-        job: the job whose RAS socket the node has; None where there is none.
-        rings: the folder of the ranks' rings.
-        kernel: what it answers about interfaces.
         driver: NVIDIA's driver on its disk and in its kernel, where it has GPUs.
         disks: its local file systems, as Prometheus' own node exporter sees them.
         bonds: how many interfaces of each bond work, and how many it has.
     """
 
     def __init__(self, name: str, folder: Path, hardware: Hardware, time: VirtualTime) -> None:
-        self.name = name
-        self.hardware = hardware
-        self.tree = SysfsTree(folder / "tree", hardware.hcas, hardware.gpus, hardware.ethernet)
-        self._folder = folder
-        self.rings = folder / "rings"
         self._time = time
-        self.clock = HostClock(time)
-        self.state = folder / "state"
+        self._folder = folder
+        self.tree = SysfsTree(folder / "tree", hardware.hcas, hardware.gpus, hardware.ethernet)
+        clock = self.clock = HostClock(time)
+        self.log = KernelLog(folder / "kmsg", clock.monotonic)
+        super().__init__(
+            name, folder, hardware, clock, sysfs=self.tree.sysfs, procfs=self.tree.procfs, kmsg=self.log.path
+        )
         self.state.mkdir()
         if "checks" in hardware.collectors:
             self._files = HostFiles(self.tree.sysfs, self.tree.procfs)
             (folder / "checks.yaml").write_text(f"expect: {hardware.expect}\n", encoding="utf-8")
-        self.log = KernelLog(folder / "kmsg", self.clock.monotonic)
-        self.kernel = SimulatedKernel()
         self.gpus: SimulatedGpus | None = None
-        self._library: FakeLibrary | None = None
         if hardware.gpus:
             self.gpus = SimulatedGpus(
                 folder / "gpus", hardware.gpus, driver=hardware.driver, monotonic=time.since_creation
             )
-            self._library = FakeLibrary(folder / "gpus", time.since_creation)
             self.driver = Installation(self.tree.procfs, folder / "lib", hardware.driver)
             for gpu in self.gpus:
                 gpu.load()
         self.disks = [Disk("/"), Disk("/boot", gibibytes=1.0, free=0.04)]
         self.bonds: dict[str, tuple[int, int]] = {}
-        self.is_up = True
-        self.job: RasJob | None = None
-        self._asked = AskedByScrapes()
-        self._gatherer: Gatherer | None = None
-        self._train: SteppedTrainCollector | None = None
-        self._samplers: list[SteppedSampler] = []
-        self._renderer = Renderer()
-        self._write_uptime()
+        self._before_scrape()
 
     def shut_down(self, *, crash: bool = False) -> None:
         """Take the node away; in a ``crash`` the exporter saves nothing."""
@@ -225,7 +332,7 @@ class Host:
             self.gpus.reload_driver(self.driver.installed)
             self.driver.load()
         self.is_up = True
-        self._write_uptime()
+        self._before_scrape()
 
     def join_job(self, job: RasJob | None, address: str) -> None:
         """Let the node run a part of a job, under its own address; None ends it."""
@@ -273,15 +380,6 @@ class Host:
         for path in self.state.iterdir():
             path.unlink()
 
-    def stop_exporter(self, *, crash: bool = False) -> None:
-        """End the exporter; the next scrape starts another unless the node is down."""
-        if self._gatherer is not None:
-            kept = {path: path.read_bytes() for path in self.state.iterdir()} if crash else {}
-            self._gatherer.close()
-            for path, data in kept.items():
-                path.write_bytes(data)
-        self._gatherer = self._train = None
-
     def look_at_rings(self) -> None:
         """Let the exporter look at the rings, as it does once a second."""
         if self._train is not None:
@@ -305,78 +403,13 @@ class Host:
         for nic in self.tree.nics:
             self.tree.reload_driver(nic.name)
 
-    def served(self, wanted: Collection[str]) -> bytes | None:
-        """Return those metrics of ``/metrics`` that are wanted, as they are now; None while the node is down."""
-        if not self.is_up:
-            return None
-        self._write_uptime()
-        with self._stepped():
-            gatherer = self._gatherer = self._gatherer or self._started()
-            self._asked.now()
-            gathered = gatherer.gather(SCRAPE_SECONDS)
-        about = BUILD_INFO.sample(1, NODE_EXPORTER.prog, "simulated")
-        samples = [sample for sample in (about, *gathered.samples) if sample.family.name in wanted]
-        return self._renderer.text(samples)
+    def _build_checks(self) -> Callable[[Context], Collector]:
+        return checks_on(self._folder / "checks.yaml", self._files.disks)
 
-    def sample_clocks(self) -> None:
-        """Let the sampler read why clocks are low, once."""
-        if self._samplers and self._gatherer is not None:
-            put_under_pynvml(self._library)
-            for sampler in self._samplers:
-                sampler.step()
+    def _new_library(self) -> FakeLibrary | None:
+        return FakeLibrary(self._folder / "gpus", self._time.since_creation) if self.gpus is not None else None
 
-    def close(self) -> None:
-        """End the exporter and release whatever hangs."""
-        if self._library is not None:
-            self._library.release()
-        self.stop_exporter()
-
-    def _started(self) -> Gatherer:
-        if self._library is not None:  # a new process loads the library again
-            self._library.release()
-            self._library = FakeLibrary(self._folder / "gpus", self._time.since_creation)
-            put_under_pynvml(self._library)
-        specs, _ = collectors_of(NODE_EXPORTER)
-        wanted = [self._simulated(spec) for spec in specs if spec.name in self.hardware.collectors]
-        flags = parser(NODE_EXPORTER, wanted).parse_args(list(self.hardware.flags))
-        context = Context(flags, self.clock, self.tree.sysfs, self.tree.procfs, self.rings, self.state, self.log.path)
-        collectors: list[tuple[CollectorSpec, object]] = [(spec, build(spec, context)) for spec in wanted]
-        self._train = next((each for _, each in collectors if isinstance(each, SteppedTrainCollector)), None)
-        return Gatherer(collectors, self.clock)  # type: ignore[arg-type]
-
-    def _simulated(self, spec: CollectorSpec) -> CollectorSpec:
-        """Return a collector over what is simulated: ports over this node's kernel, rings without a thread."""
-        if spec.name == "train":
-            return replace(spec, build=SteppedTrainCollector)
-        if spec.name == "checks":
-            return replace(spec, build=checks_on(self._folder / "checks.yaml", self._files.disks))
-        if spec.name != NIC_COLLECTOR.name:
-            return spec
-        return replace(spec, build=lambda context: NicCollector(context, new_kernel=lambda: self.kernel))
-
-    @contextmanager
-    def _stepped(self) -> Iterator[None]:
-        """Put this node's driver under pynvml, and what waits in real time on the virtual clock."""
-        put_under_pynvml(self._library)
-        with (
-            _listed_at_once(),
-            mock.patch.object(
-                kernel_collector, "Follower", SteppedFollower if self.hardware.reads_kernel_log else ForbiddenFollower
-            ),
-            # A busy machine is no subject here: a GPU is late only if the situation says so.
-            mock.patch.object(adaptive_timeout, "SHORTEST_SECONDS", STEADY_SECONDS),
-            mock.patch.object(gpu_collector, "SHORTEST_SECONDS", STEADY_SECONDS),
-            mock.patch.object(gpu_collector, "Sampler", self._new_sampler),
-            mock.patch.object(nccl_collector, "Background", self._asked.begin),
-            mock.patch.object(nccl_collector, "Conversation", connection_to(lambda: self.job)),
-        ):
-            yield
-
-    def _new_sampler(self, *settings: Any) -> SteppedSampler:  # noqa: ANN401  whatever a Sampler is made from
-        self._samplers = [SteppedSampler(*settings)]
-        return self._samplers[0]
-
-    def _write_uptime(self) -> None:
+    def _before_scrape(self) -> None:
         write_value(self.tree.procfs / "uptime", f"{self.clock.monotonic():.2f} 1000.00")
 
 

@@ -1,32 +1,62 @@
-"""Play the zoo: ``python -m pyrometer_simulator.zoo [MACHINES ...]``."""
+"""Play the zoo: ``python -m pyrometer_simulator.zoo [--alerts] [--write FILE] [MACHINES ...]``."""
 
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
-from pyrometer_simulator.zoo.player import descriptions, play
+from pyrometer_simulator.situations.verdict import Rules
+from pyrometer_simulator.stack import StackError, find_stack
+from pyrometer_simulator.zoo.exported import alerts
+from pyrometer_simulator.zoo.page import page
+from pyrometer_simulator.zoo.player import Played, descriptions, play
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Play the machines with these names; return 1 if a healthy one is accused or a loss is not named."""
+    """Play machines; return 1 if a healthy one is accused or a loss is not named."""
     parser = argparse.ArgumentParser(
         prog="python -m pyrometer_simulator.zoo", description=(__doc__ or "").partition(":")[0]
     )
     parser.add_argument("machines", nargs="*", metavar="MACHINES", help="names of folders; all machines without")
+    parser.add_argument("--alerts", action="store_true", help="evaluate the rules over the week, too (minutes)")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="write the generated page, of all machines")
     flags = parser.parse_args(argv)
-    wrong = 0
-    for description in descriptions():
-        if flags.machines and description.folder.name not in flags.machines:
-            continue
-        played = play(description)
-        missed = [loss for loss in played.losses if not loss.named]
-        print(f"{description.folder.name}: {len(played.wrong)} wrong, {len(played.losses)} lost, {len(missed)} missed")
-        print("".join(f"  WRONG {text}\n" for text in played.wrong), end="")
-        print("".join(f"  MISSED {loss.what}: {'; '.join(loss.said) or 'nothing'}\n" for loss in missed), end="")
-        wrong += bool(played.wrong or missed)
-    return int(wrong > 0)
+    logging.disable(logging.WARNING)  # what a machine doesn't have is told at each start of its exporter
+    chosen = [each for each in descriptions() if not flags.machines or each.folder.name in flags.machines]
+    rules = Rules() if flags.alerts else None
+    every = []
+    for description in chosen:
+        played = play(description, wanted=None if rules is None else rules.metrics)
+        every.append(played)
+        _say(played)
+    fired = _fired(every, rules) if rules is not None else []
+    if flags.write and not flags.machines:
+        flags.write.write_text(page(every), encoding="utf-8")
+    wrong = sum(bool(played.wrong or played.missed) for played in every)
+    print(f"{len(every)} machines, {sum(len(played.losses) for played in every)} losses, {wrong} machines not right")
+    return int(bool(wrong or fired))
+
+
+def _say(played: Played) -> None:
+    name = played.machine.folder.name
+    print(f"{name}: {len(played.wrong)} wrong, {len(played.losses)} lost, {len(played.missed)} missed", flush=True)
+    print("".join(f"  WRONG {text}\n" for text in played.wrong), end="")
+    print("".join(f"  MISSED {loss.what}: {'; '.join(loss.said) or 'nothing'}\n" for loss in played.missed), end="")
+
+
+def _fired(every: Sequence[Played], rules: Rules) -> list[str]:
+    try:
+        promtool = find_stack(lambda line: print(line, file=sys.stderr)).promtool
+    except StackError as error:
+        print(f"zoo: alerts not evaluated: {error}", file=sys.stderr)
+        return []
+    cases = {played.machine.folder.name: played.case for played in every if played.case is not None}
+    fired = [f"{name}: {text}" for name, text in alerts(promtool, rules, cases)]
+    print("".join(f"ALERT {text}\n" for text in fired) or f"no alert on {len(cases)} machines\n", end="")
+    return fired
 
 
 if __name__ == "__main__":

@@ -129,7 +129,7 @@ class Machine:
     def look(self, *, keep: bool = True) -> Look:
         """Run the checks."""
         put_under_pynvml(self.library)
-        self._write_uptime()
+        self.write_uptime()
         return self.looker.look(keep=keep)
 
     def close(self) -> None:
@@ -319,7 +319,8 @@ class Machine:
 
     def _new_boot(self) -> None:
         self.write("/proc/sys/kernel/random/boot_id", uuid.uuid5(uuid.NAMESPACE_OID, str(self.wall)))
-        self._write_uptime()
+        self.write_uptime()
 
-    def _write_uptime(self) -> None:
+    def write_uptime(self) -> None:
+        """Write how long the machine is up."""
         self.path("/proc/uptime").write_text(f"{self.uptime():.2f} 1000.00\n", encoding="utf-8")

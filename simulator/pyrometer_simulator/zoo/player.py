@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,13 +12,18 @@ from typing import Any, Final
 
 from pyrometer_exporters.commands.check import report
 from pyrometer_exporters.node.checks.look import Look
+from pyrometer_simulator.situations.verdict import Case
 from pyrometer_simulator.zoo.acts import LOSSES, act
+from pyrometer_simulator.zoo.exported import SCRAPE_SECONDS, ExportedMachine
 from pyrometer_simulator.zoo.machine import DAY, Description, Machine, seconds
 
 ZOO: Final = Path(__file__).resolve().parents[3] / "tests/zoo/machines"
 FASTEST_FOLDER: Final = Path("/dev/shm")  # noqa: S108  a machine has a thousand small files
-# The collector looks every five minutes: two looks after each event, and one in the middle of each quiet time.
+# The collector looks every five minutes.
 _LOOK_SECONDS: Final = 300.0
+# Prometheus sees this much before and after each event: longer than any rule waits.
+_BEFORE_SECONDS: Final = 180.0
+_SETTLED_SECONDS: Final = 1200.0
 MOST_EVENTS: Final = 60
 
 
@@ -45,11 +50,18 @@ class Played:
         machine: its description.
         wrong: each verdict against the healthy machine, in words.
         losses: the planted ones.
+        case: what Prometheus would have stored of the week; None where that was not recorded.
     """
 
     machine: Description
     wrong: list[str] = field(default_factory=list)
     losses: list[Loss] = field(default_factory=list)
+    case: Case | None = None
+
+    @property
+    def missed(self) -> list[Loss]:
+        """The losses that nothing named."""
+        return [loss for loss in self.losses if not loss.named]
 
 
 def descriptions() -> list[Description]:
@@ -69,39 +81,63 @@ def at_work(description: Description) -> Iterator[Machine]:
             machine.close()
 
 
-def play(description: Description) -> Played:
-    """Play a machine's week, and then its losses."""
+def play(description: Description, *, wanted: Collection[str] | None = None) -> Played:
+    """Play a machine's week, and then its losses.
+
+    Args:
+        description: the machine.
+        wanted: the names of the metrics that rules use, to record them; None for the checks alone, with fewer looks.
+    """
     played = Played(description)
     with at_work(description) as machine:
-        played.wrong += week(machine)
+        exported = None if wanted is None else ExportedMachine(machine, wanted)
+        played.wrong += week(machine, exported)
+        if exported is not None:
+            played.case = exported.case()
+            exported.close()
         for entry in description.losses:
             for verb, argument in entry.items():
                 played.losses += lose(machine, verb, argument)
     return played
 
 
-def week(machine: Machine) -> list[str]:
+def week(machine: Machine, exported: ExportedMachine | None = None) -> list[str]:
     """Play the week; return each verdict against the machine once, in words, with when it was first said."""
     first: dict[str, str] = {}
-    for when, what in _week(machine):
+    for when, what in _week(machine, exported):
         first.setdefault(what, when)
     return [f"{when}: {what}" for what, when in first.items()]
 
 
-def _week(machine: Machine) -> Iterator[tuple[str, str]]:
+def _week(machine: Machine, exported: ExportedMachine | None) -> Iterator[tuple[str, str]]:
+    began = machine.wall
     yield from _objections("on the first look", machine.look())
+    _pass(machine, _SETTLED_SECONDS, exported)
     for event in machine.description.week:
         pause = seconds(event["after"])
-        machine.wall += pause / 2
-        yield from _objections("before", machine.look())
-        machine.wall += pause / 2
+        machine.wall += max(0.0, pause - _BEFORE_SECONDS)
+        _pass(machine, min(pause, _BEFORE_SECONDS), exported)
+        if pause >= DAY or exported is not None:
+            yield from _objections("before", machine.look())
         act(machine, event)
+        if "reboot" in event and exported is not None:
+            exported.stop_exporter()
         what = event.get("what") or ", ".join(verb for verb in event if verb != "after")
-        for _ in range(2):
-            machine.wall += _LOOK_SECONDS
-            yield from _objections(f"after: {what}", machine.look())
-    machine.wall += DAY
+        machine.wall += _LOOK_SECONDS
+        yield from _objections(f"after: {what}", machine.look())
+        _pass(machine, _SETTLED_SECONDS, exported)
+    machine.wall = max(machine.wall, began + 7 * DAY)
     yield from _objections("at the end", machine.look())
+
+
+def _pass(machine: Machine, length: float, exported: ExportedMachine | None) -> None:
+    """Let time pass, with a scrape each minute where the machine is exported."""
+    if exported is None:
+        machine.wall += length
+        return
+    for _ in range(int(length // SCRAPE_SECONDS)):
+        machine.wall += SCRAPE_SECONDS
+        exported.scrape()
 
 
 def lose(machine: Machine, verb: str, argument: Any) -> Iterator[Loss]:  # noqa: ANN401  as the verb takes it
