@@ -31,7 +31,8 @@ from month_faults import KINDS, RUN_BEGINS, Kind, begins
 
 from pyrometer_alerting.incidents.lifecycle import REOPEN_SECONDS
 from pyrometer_simulator.situations import steps as nic
-from pyrometer_simulator.situations.host import NICS, TRAINING, WHOLE_NODE, Hardware, Host
+from pyrometer_simulator.situations.exported_node import Hardware
+from pyrometer_simulator.situations.host import NICS, TRAINING, WHOLE_NODE, Host
 from pyrometer_simulator.situations.model import MINUTE, Action, Situation, at
 from pyrometer_simulator.situations.outcome import play
 from pyrometer_simulator.situations.site import Site

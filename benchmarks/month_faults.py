@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from pyrometer_simulator.situations import steps as nic
-from pyrometer_simulator.situations.host import GPUS, NICS, TRAINING, Hardware
+from pyrometer_simulator.situations.exported_node import Hardware
+from pyrometer_simulator.situations.host import GPUS, NICS, TRAINING
 from pyrometer_simulator.situations.model import Action
 from pyrometer_simulator.situations.steps_gpu import UNKNOWN_ERROR, gpu, xid
 from pyrometer_simulator.situations.steps_host import (

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from pyrometer_simulator.situations.host import NICS, Hardware
+from pyrometer_simulator.situations.exported_node import Hardware
+from pyrometer_simulator.situations.host import NICS
 from pyrometer_simulator.situations.site import Site
 
 Action = Callable[[Site], object]

@@ -13,7 +13,8 @@ from typing import Any
 
 from pyrometer_simulator.nvml.library import put_under_pynvml
 from pyrometer_simulator.situations.clock import VirtualTime
-from pyrometer_simulator.situations.host import Hardware, Host
+from pyrometer_simulator.situations.exported_node import Hardware
+from pyrometer_simulator.situations.host import Host
 from pyrometer_simulator.situations.node_exporter import node_exporter_text
 from pyrometer_simulator.situations.recording import BatchRecording, Recording
 from pyrometer_simulator.situations.training import SimulatedRun

@@ -9,7 +9,7 @@ from typing import Final
 from pyrometer_exporters.framework.collector import Collector, Context
 from pyrometer_simulator.nvml import FakeLibrary
 from pyrometer_simulator.situations.checks import checks_on
-from pyrometer_simulator.situations.host import ExportedNode, Hardware
+from pyrometer_simulator.situations.exported_node import ExportedNode, Hardware
 from pyrometer_simulator.situations.recording import Recording
 from pyrometer_simulator.situations.site import CLUSTER, Series
 from pyrometer_simulator.situations.verdict import Case, Rules, evaluate

@@ -19,7 +19,8 @@ from pyrometer_simulator.zoo.machine import DAY, Description, Machine, seconds
 
 ZOO: Final = Path(__file__).resolve().parents[3] / "tests/zoo/machines"
 FASTEST_FOLDER: Final = Path("/dev/shm")  # noqa: S108  a machine has a thousand small files
-# The collector looks every five minutes.
+# The collector looks every five minutes. The last look before an event and the first after it say what all those in
+# between say, as nothing changes there.
 _LOOK_SECONDS: Final = 300.0
 # Prometheus sees this much before and after each event: longer than any rule waits.
 _BEFORE_SECONDS: Final = 180.0
@@ -86,7 +87,7 @@ def play(description: Description, *, wanted: Collection[str] | None = None) -> 
 
     Args:
         description: the machine.
-        wanted: the names of the metrics that rules use, to record them; None for the checks alone, with fewer looks.
+        wanted: the names of the metrics that rules use, to record them; None for the checks alone.
     """
     played = Played(description)
     with at_work(description) as machine:
@@ -117,8 +118,7 @@ def _week(machine: Machine, exported: ExportedMachine | None) -> Iterator[tuple[
         pause = seconds(event["after"])
         machine.wall += max(0.0, pause - _BEFORE_SECONDS)
         _pass(machine, min(pause, _BEFORE_SECONDS), exported)
-        if pause >= DAY or exported is not None:
-            yield from _objections("before", machine.look())
+        yield from _objections("before", machine.look())
         act(machine, event)
         if "reboot" in event and exported is not None:
             exported.stop_exporter()

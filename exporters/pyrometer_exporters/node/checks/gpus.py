@@ -18,7 +18,7 @@ from typing import Any, Final
 from pyrometer_exporters.framework.outcome import PartError
 from pyrometer_exporters.node.checks.node import Node
 from pyrometer_exporters.node.gpu.binding import Pynvml
-from pyrometer_exporters.node.gpu.inventory import PciBus, Selection, kernel_pci_id
+from pyrometer_exporters.node.gpu.inventory import Selection, kernel_pci_id
 from pyrometer_exporters.node.gpu.nvml import Handle, Nvml, NvmlError, optional
 
 PATIENCE_SECONDS: Final = 3.0
@@ -108,7 +108,7 @@ class DriverAsker:
 
     def __call__(self, node: Node) -> GpuView:
         """Return what the driver says; within twice the patience, whatever hangs."""
-        addresses = PciBus(node.paths.sysfs).gpus()
+        addresses = node.gpus_on_bus
         if addresses is not None:
             addresses = [address for address in addresses if not self._selection.refuses(address, None)]
         view = GpuView(addresses, left_alone=self._left_alone())

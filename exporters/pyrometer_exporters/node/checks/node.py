@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from pyrometer_exporters.node.checks.parts import Facts
 from pyrometer_exporters.node.checks.processes import KTHREADD, Process, read_processes
+from pyrometer_exporters.node.gpu.inventory import PciBus
 
 T = TypeVar("T")
 
@@ -125,6 +126,7 @@ class Node:
     wall: Callable[[], float] = time.time
     clock_state: Callable[[], int | None] = kernel_clock_state
     _read: dict[str, Any] = field(default_factory=dict, repr=False)
+    _real: dict[str, str] = field(default_factory=dict, repr=False)
 
     def once(self, key: str, read: Callable[[], T]) -> T:
         """Return what ``read`` returned at the first call with this key: several checks of a look need it."""
@@ -136,14 +138,42 @@ class Node:
         """Return a threshold of a check."""
         return self.limits[check][name]
 
-    def text(self, path: Path) -> str | None:
+    def text(self, path: Path | str) -> str | None:
         """Return the text of a small file without its line end; None where it can't be read."""
         try:
-            return path.read_text(encoding="utf-8", errors="replace").strip()
+            # By a raw file, as a look reads a thousand of them.
+            with open(path, "rb", buffering=0) as file:
+                return file.read().decode("utf-8", "replace").strip()
         except OSError:
             return None
 
-    def number(self, path: Path) -> int | None:
+    def real(self, path: Path | str) -> str:
+        """Return the path behind links; in a look each folder on the way is followed once, as devices share theirs."""
+        key = os.fspath(path)
+        if key not in self._real:
+            folder, _, name = key.rpartition("/")
+            place = f"{self.real(folder)}/{name}" if folder else key
+            try:
+                target = os.readlink(place)  # noqa: PTH115  as for text
+            except OSError:
+                self._real[key] = place
+            else:
+                self._real[key] = self.real(os.path.normpath(f"{place}/../{target}" if target[0] != "/" else target))
+        return self._real[key]
+
+    def driver(self, function: Path | str) -> str:
+        """Return which driver has a PCI function; empty for none."""
+        try:
+            return os.readlink(f"{function}/driver").rpartition("/")[2]  # noqa: PTH115  as for text
+        except OSError:
+            return ""
+
+    @property
+    def gpus_on_bus(self) -> list[str] | None:
+        """The PCI addresses of the GPUs that this node has on its bus, in order; None where the bus can't be seen."""
+        return self.once("gpus on bus", PciBus(self.paths.sysfs).gpus)
+
+    def number(self, path: Path | str) -> int | None:
         """Return the number in a small file; None where there is none."""
         text = self.text(path)
         try:
@@ -151,10 +181,10 @@ class Node:
         except ValueError:
             return None
 
-    def names(self, folder: Path) -> list[str]:
+    def names(self, folder: Path | str) -> list[str]:
         """Return the names in a folder, in order; none where it doesn't exist."""
         try:
-            return sorted(entry.name for entry in folder.iterdir())
+            return sorted(os.listdir(folder))  # noqa: PTH208  as for text
         except OSError:
             return []
 

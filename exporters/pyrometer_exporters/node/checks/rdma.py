@@ -3,11 +3,12 @@
 ``compute`` carries training; ``storage`` and ``management`` are the others. A port beside a GPU is for training, and
 where no port is beside one (clouds flatten the bus), the fastest are. InfiniBand goes before RoCE.
 
-These are unused HCAs: a virtual function, which a pod or a virtual machine has; a device without hardware
-(soft-RoCE, siw); and on HGX B200 and B300 the four limited functions with which the fabric manager reaches the
-NVSwitches. Their vital product data says ``SMDL=SW_MNG``, which only root may read (NVIDIA's Fabric Manager User Guide;
-siderolabs/extensions issue 893 has their GUIDs). Without it they are known by their place, an assumption: four of one
-card, or four side by side, away from the GPUs, while their likes sit apart.
+These are no HCAs: a virtual function, which a pod or a virtual machine has; the function with which a cloud's host
+speeds up a machine's Ethernet, and which it takes away at will; a device without hardware (soft-RoCE, siw); and on HGX
+B200 and B300 the four limited functions with which the fabric manager reaches the NVSwitches. Their vital product data
+says ``SMDL=SW_MNG``, which only root may read (NVIDIA's Fabric Manager User Guide; siderolabs/extensions issue 893 has
+their GUIDs). Without it they are known by their place, an assumption: four of one card, or four side by side, away from
+the GPUs, while their likes sit apart.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from typing import Any, Final
 from pyrometer_exporters.node.checks.config import COMPUTE, MANAGEMENT, STORAGE
 from pyrometer_exporters.node.checks.node import Node
 from pyrometer_exporters.node.checks.parts import Part, identities
-from pyrometer_exporters.node.gpu.inventory import PciBus
 from pyrometer_exporters.node.nic.parse import (
     PHYS_DISABLED,
     STATE_ACTIVE,
@@ -38,6 +38,7 @@ INFINIBAND, ETHERNET = "InfiniBand", "Ethernet"
 STATE_INIT, PHYS_LINK_UP = 2, 5  # include/rdma/ib_verbs.h: IB_PORT_INIT, IB_PORT_PHYS_STATE_LINK_UP
 CONNECTX_7: Final = "0x1021"
 LIMITED_FUNCTIONS: Final = 4
+_IFF_SLAVE: Final = 0x800
 _VPD_BYTES: Final = 1024
 _SWITCH_MANAGEMENT: Final = b"SW_MNG"
 
@@ -115,11 +116,9 @@ def fabric_functions(node: Node) -> set[str]:
 def _look(node: Node) -> tuple[list[Port], set[str]]:
     """Return the ports of HCAs, and the devices that are the fabric manager's."""
     hca_ports = list(_read(node))
-    gpus = [
-        os.path.realpath(node.paths.sysfs / "bus/pci/devices" / gpu) for gpu in PciBus(node.paths.sysfs).gpus() or []
-    ]
-    folder = node.paths.sysfs / "class/infiniband"
-    near = {device: bool(nearest(os.path.realpath(folder / device / "device"), gpus)) for device in _devices(hca_ports)}
+    gpus = [node.real(f"{node.paths.sysfs}/bus/pci/devices/{gpu}") for gpu in node.gpus_on_bus or []]
+    folder = f"{node.paths.sysfs}/class/infiniband"
+    near = {device: bool(nearest(node.real(f"{folder}/{device}/device"), gpus)) for device in _devices(hca_ports)}
     hca_ports = [replace(port, by_gpu=near[port.device]) for port in hca_ports]
     limited = _limited(node, hca_ports)
     rates = node.expected.learned("hca_rates")
@@ -168,26 +167,39 @@ def _devices(hca_ports: Sequence[Port]) -> list[str]:
 
 
 def _read(node: Node) -> Iterator[Port]:
-    folder = node.paths.sysfs / "class/infiniband"
-    for device in node.names(folder):
-        function = folder / device / "device"
-        if (function / "physfn").exists() or "/devices/virtual/" in os.path.realpath(folder / device):
+    devices = f"{node.paths.sysfs}/class/infiniband"
+    for device in node.names(devices):
+        folder = f"{devices}/{device}"
+        function = node.real(f"{folder}/device")
+        if os.path.lexists(f"{function}/physfn") or "/devices/virtual/" in node.real(folder):
             continue
-        own = guid(node.text(folder / device / "node_guid") or "")
-        model = node.text(folder / device / "board_id") or node.text(function / "device") or ""
-        firmware = node.text(folder / device / "fw_ver") or ""
-        driver = os.path.realpath(function / "driver").rpartition("/")[2] if (function / "driver").exists() else ""
-        address, vendor = pci_address(os.path.realpath(function)), node.text(function / "vendor") or ""
-        for port in node.names(folder / device / "ports"):
-            place = folder / device / "ports" / port
-            state, physical = (node.text(place / name) or "" for name in ("state", "phys_state"))
-            layer = node.text(place / "link_layer") or ""
-            own_gid = gid_guid(node.text(place / "gids/0") or "") if layer == INFINIBAND else ""
+        if any(_is_lent(node, f"{function}/net/{name}") for name in node.names(f"{function}/net")):
+            continue
+        own = guid(node.text(f"{folder}/node_guid") or "")
+        model = node.text(f"{folder}/board_id") or node.text(f"{function}/device") or ""
+        firmware = node.text(f"{folder}/fw_ver") or ""
+        address, vendor = pci_address(function), node.text(f"{function}/vendor") or ""
+        for port in node.names(f"{folder}/ports"):
+            place = f"{folder}/ports/{port}"
+            state, physical = (node.text(f"{place}/{name}") or "" for name in ("state", "phys_state"))
+            layer = node.text(f"{place}/link_layer") or ""
+            own_gid = gid_guid(node.text(f"{place}/gids/0") or "") if layer == INFINIBAND else ""
             yield Port(
                 device, port, layer, code(state), code(physical),
                 ", ".join(text.partition(":")[2].strip() for text in (state, physical) if text),
-                rate(node.text(place / "rate") or ""), own or own_gid, address, model, firmware, driver, vendor,
+                rate(node.text(f"{place}/rate") or ""), own or own_gid, address, model, firmware,
+                node.driver(function), vendor,
             )  # fmt: skip
+
+
+def _is_lent(node: Node, interface: str) -> bool:
+    """Return whether an interface is the fast path of a synthetic one: Azure's accelerated networking.
+
+    The host takes its function away when it services the machine, and may give another one back (Linux:
+    drivers/net/hyperv/netvsc_drv.c sets IFF_SLAVE, as bonds do).
+    """
+    is_slave = bool((node.number(f"{interface}/flags") or 0) & _IFF_SLAVE)
+    return is_slave and not os.path.isdir(f"{interface}/master/bonding")  # noqa: PTH112  as in all of this module
 
 
 def _with_roles(hcas: Sequence[Port], learned: Mapping[str, int], wanted: int) -> list[Port]:

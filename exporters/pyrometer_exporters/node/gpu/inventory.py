@@ -125,17 +125,21 @@ class PciBus:
 
     def _known_or_read(self, address: str) -> bool:
         is_gpu = self._is_gpu.get(address)
-        return is_gpu if is_gpu is not None else _is_nvidia_gpu(self._folder / address)
+        return is_gpu if is_gpu is not None else _is_nvidia_gpu(f"{self._folder}/{address}")
 
 
-def _is_nvidia_gpu(device: Path) -> bool:
+def _is_nvidia_gpu(device: str) -> bool:
     try:
-        vendor = (device / "vendor").read_text(encoding="ascii", errors="replace").strip()
-        if vendor != NVIDIA_VENDOR or (device / "physfn").exists():
+        if _text(f"{device}/vendor") != NVIDIA_VENDOR or os.path.lexists(f"{device}/physfn"):
             return False
-        return (device / "class").read_text(errors="replace").startswith(DISPLAY_CLASS)
+        return _text(f"{device}/class").startswith(DISPLAY_CLASS)
     except OSError:  # unplugged between listing and reading
         return False
+
+
+def _text(path: str) -> str:
+    with open(path, "rb", buffering=0) as file:
+        return file.read().decode("ascii", "replace").strip()
 
 
 def candidates(count: int, on_bus: list[str] | None, procfs: Path) -> list[Candidate]:

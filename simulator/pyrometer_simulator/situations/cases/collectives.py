@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pyrometer_simulator.nccl.job import Job, layouts
 from pyrometer_simulator.nccl.ras_server import RasJob
-from pyrometer_simulator.situations.host import Hardware
+from pyrometer_simulator.situations.exported_node import Hardware
 from pyrometer_simulator.situations.model import MINUTE, Action, Situation, Step, at, within
 from pyrometer_simulator.situations.site import Site
 

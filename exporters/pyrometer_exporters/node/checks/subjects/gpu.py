@@ -171,8 +171,7 @@ def _unlisted(node: Node, view: GpuView) -> list[str]:
 
 def _is_ours(node: Node, address: str) -> bool:
     """Return whether no other driver has a GPU: nouveau's is no loss."""
-    link = node.paths.sysfs / "bus/pci/devices" / address / "driver"
-    return not link.exists() or os.path.realpath(link).rpartition("/")[2] == "nvidia"
+    return node.driver(node.paths.sysfs / "bus/pci/devices" / address) in ("", "nvidia")
 
 
 def _order(node: Node, gpus: list[GpuFacts]) -> Verdict:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
@@ -82,8 +81,8 @@ def _why_missing(node: Node, part: Part, hca_ports: Sequence[Port]) -> tuple[str
             "is missing: it is off the bus",
             f"Look for it on the bus (`{look}`); reseat it, then power-cycle the node.",
         )
-    driver = os.path.realpath(bus / address / "driver").rpartition("/")[2]
-    if not (bus / address / "driver").exists():
+    driver = node.driver(bus / address)
+    if not driver:
         own = part.get("driver") or "its driver"
         return "is missing: it is on the bus and no driver has it", f"`dmesg | grep {address}`; load {own}."
     if driver != part.get("driver", driver):  # vfio-pci: a virtual machine has it

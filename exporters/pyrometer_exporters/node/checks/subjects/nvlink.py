@@ -67,9 +67,9 @@ def _fabric_manager(node: Node) -> Verdict:
 
 
 def _is_switch(node: Node, address: str) -> bool:
-    folder = node.paths.sysfs / "bus/pci/devices" / address
-    is_nvidia = node.text(folder / "vendor") == NVIDIA_VENDOR
-    return is_nvidia and (node.text(folder / "class") or "").startswith(BRIDGE_CLASS)
+    folder = f"{node.paths.sysfs}/bus/pci/devices/{address}"
+    is_bridge = (node.text(f"{folder}/class") or "").startswith(BRIDGE_CLASS)
+    return is_bridge and node.text(f"{folder}/vendor") == NVIDIA_VENDOR
 
 
 def _imex(node: Node) -> Verdict:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 from pyrometer_exporters.node.checks.check import Check, Verdict, absent, judged, unknown
 from pyrometer_exporters.node.checks.node import Node
-from pyrometer_exporters.node.gpu.inventory import PciBus
 from pyrometer_exporters.node.nic.pcie import functions
 
 # Extended capabilities begin at 0x100; the id of ACS is 0x000D, and its control register is 6 bytes into it (PCIe 4.0,
@@ -24,21 +22,21 @@ _A_CHOICE: Final = "a choice of the site: to have it judged, list {} under `chec
 
 
 def _hca_pcie(node: Node) -> Verdict:
-    devices = node.paths.sysfs / "class/infiniband"
+    devices = f"{node.paths.sysfs}/class/infiniband"
     links: dict[tuple[str, str], tuple[float, float, str]] = {}  # by address and what: now, most, model
     names = {}
     for name in node.names(devices):
-        path = os.path.realpath(devices / name / "device")
+        path = node.real(f"{devices}/{name}/device")
         chain = functions(path)
-        if not chain or (Path(path) / "physfn").exists():
+        if not chain or os.path.lexists(f"{path}/physfn"):
             continue
         above = chain[1] if len(chain) > 1 else chain[0]
         address = path.rpartition("/")[2]
         names[address] = name
-        model = node.text(devices / name / "board_id") or node.text(Path(path) / "device") or ""
+        model = node.text(f"{devices}/{name}/board_id") or node.text(f"{path}/device") or ""
         for what in _UNITS:
-            now = _first_number(node, Path(path) / f"current_link_{what}")
-            most = [_first_number(node, Path(end) / f"max_link_{what}") for end in (path, above)]
+            now = _first_number(node, f"{path}/current_link_{what}")
+            most = [_first_number(node, f"{end}/max_link_{what}") for end in (path, above)]
             # The weaker of both ends: a slot with 8 lanes is no fault of the card.
             limits = [limit for limit in most if limit]
             if now and limits:
@@ -56,7 +54,7 @@ def _hca_pcie(node: Node) -> Verdict:
     return judged(problems, hca_lanes=facts) if links else absent("no RDMA device with a PCIe link")
 
 
-def _first_number(node: Node, path: Path) -> float | None:
+def _first_number(node: Node, path: str) -> float | None:
     """Read ``16`` or ``32.0 GT/s PCIe``; None for ``Unknown``, 0 and 255, which mean that it isn't known."""
     text = (node.text(path) or "").split(" ")[0]
     try:
@@ -68,8 +66,7 @@ def _first_number(node: Node, path: Path) -> float | None:
 
 def _bridges(node: Node) -> set[str]:
     """Return the folders of the ports above GPUs."""
-    gpus = PciBus(node.paths.sysfs).gpus() or []
-    paths = (os.path.realpath(node.paths.sysfs / "bus/pci/devices" / gpu) for gpu in gpus)
+    paths = [node.real(f"{node.paths.sysfs}/bus/pci/devices/{gpu}") for gpu in node.gpus_on_bus or []]
     return {folder for path in paths for folder in functions(path)[1:]}
 
 
@@ -117,7 +114,7 @@ def _capabilities(config: bytes) -> Iterator[tuple[int, int]]:
 def _iommu(node: Node) -> Verdict:
     if "iommu" not in node.listed:
         return absent(_A_CHOICE.format("iommu"))
-    gpus = PciBus(node.paths.sysfs).gpus() or []
+    gpus = node.gpus_on_bus or []
     if not gpus:
         return absent("no GPU")
     problems = []

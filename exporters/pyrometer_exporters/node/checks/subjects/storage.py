@@ -77,6 +77,11 @@ class Mount(NamedTuple):
         return self.kind in NETWORK or (self.kind.split(".")[0] == "fuse" and self.kind not in _LOCAL_FUSE)
 
     @property
+    def is_of_windows(self) -> bool:
+        """True of a drive of Windows under WSL, which comes and goes as people plug it."""
+        return self.kind == "drvfs" or "aname=drvfs" in self.options
+
+    @property
     def is_of_user(self) -> bool:
         """True of FUSE that an ordinary user has mounted, into which not even root may look."""
         return self.kind.startswith("fuse") and re.search(r"\buser_id=[1-9]", self.options) is not None
@@ -203,7 +208,8 @@ def _network(node: Node, mounted: list[Mount]) -> Verdict:
     whose = {mount.point for mount in mounted if mount.is_of_user}
     stay = [m.point for m in mounted if (m.is_network or m.kind in _POOLS) and not _comes_and_goes(m.point, mounted)]
     stated = [point.rstrip("/") or "/" for point in wanted or ()]
-    facts = {"mounts": {point: {"name": point, "source": there[point].source} for point in stay if point not in whose}}
+    stay = [point for point in stay if point not in whose and not there[point].is_of_windows]
+    facts = {"mounts": {point: {"name": point, "source": there[point].source} for point in stay}}
     # An automounter mounts it at the first use.
     missing = [point for point in stated if point not in there and not _below(point, _automounted(mounted))]
     problems = []
@@ -217,7 +223,7 @@ def _network(node: Node, mounted: list[Mount]) -> Verdict:
             if point not in there and not _comes_and_goes(point, mounted)
         ]
     points = list(dict.fromkeys([*network, *(point for point in stated if point in there)]))
-    points = [point for point in points if not point.startswith(_OF_PODS)]  # a pod's volume is the pod's trouble
+    points = [point for point in points if not _is_of_pod(point)]  # a pod's volume is the pod's trouble
     if not points and not problems:
         return absent("no network file system", **facts)
     answers = ask(node, points)
@@ -247,7 +253,12 @@ def _below(point: str, folders: Iterable[str]) -> bool:
 
 def _comes_and_goes(point: str, mounted: list[Mount]) -> bool:
     """Return whether a mount is a pod's, a container's, a login's or an automounter's: nothing to be expected."""
-    return point.startswith((*_OF_PODS, *_OF_USERS)) or _below(point, _automounted(mounted))
+    return point.startswith(_OF_USERS) or _is_of_pod(point) or _below(point, _automounted(mounted))
+
+
+def _is_of_pod(point: str) -> bool:
+    """Return whether a mount is of a pod or a container, here or, in a container, below the host's folder."""
+    return any(folder in point for folder in _OF_PODS)
 
 
 def _is_container(node: Node, mounted: list[Mount]) -> bool:
