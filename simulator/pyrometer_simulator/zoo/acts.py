@@ -62,6 +62,7 @@ def link(machine: Machine, links: Mapping[str, str]) -> Names:
     """Make links: target by path."""
     for path, target in links.items():
         machine.link(path, target)
+    machine.link_to_functions()
     return ()
 
 

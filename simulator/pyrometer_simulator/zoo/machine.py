@@ -189,6 +189,15 @@ class Machine:
         place.symlink_to(os.path.relpath(goal.resolve(), place.parent))
         self._undo.append(place.unlink)
 
+    def link_to_functions(self) -> None:
+        """Give each device of a class its link to the function that it is on, as the kernel does."""
+        for kind in ("infiniband", "net", "nvme"):
+            for name in self.names(f"/sys/class/{kind}"):
+                device = self.path(f"/sys/class/{kind}/{name}").resolve()
+                is_physical = device.parent.name == kind and device.parents[1].name not in ("virtual", "class")
+                if is_physical and not (device / "device").is_symlink():
+                    self.link(f"/sys/class/{kind}/{name}/device", "../..")
+
     def say(self, line: str) -> None:
         """Let the kernel log a line, with its level as ``dmesg -r`` prints it: ``<3>nvme nvme2: ...``."""
         level = re.match(r"<(\d)>", line)
@@ -252,11 +261,7 @@ class Machine:
             self.link(path, tree.links[path])
         for path, text in tree.files.items():
             self.write(path, text)
-        for kind in ("infiniband", "net", "nvme"):
-            for name in self.names(f"/sys/class/{kind}"):
-                device = self.path(f"/sys/class/{kind}/{name}").resolve()
-                if device.parent.name == kind and device.parents[1].name not in ("virtual", "class"):
-                    self.link(f"/sys/class/{kind}/{name}/device", "../..")
+        self.link_to_functions()
         self._undo.clear()
 
     def _place_rdma_devices(self) -> None:

@@ -32,13 +32,13 @@ from pyrometer_exporters.node.nic.parse import (
     pci_address,
     rate,
 )
+from pyrometer_exporters.node.nic.pci_function import is_lent
 from pyrometer_exporters.node.nic.pcie import nearest
 
 INFINIBAND, ETHERNET = "InfiniBand", "Ethernet"
 STATE_INIT, PHYS_LINK_UP = 2, 5  # include/rdma/ib_verbs.h: IB_PORT_INIT, IB_PORT_PHYS_STATE_LINK_UP
 CONNECTX_7: Final = "0x1021"
 LIMITED_FUNCTIONS: Final = 4
-_IFF_SLAVE: Final = 0x800
 _VPD_BYTES: Final = 1024
 _SWITCH_MANAGEMENT: Final = b"SW_MNG"
 
@@ -171,9 +171,8 @@ def _read(node: Node) -> Iterator[Port]:
     for device in node.names(devices):
         folder = f"{devices}/{device}"
         function = node.real(f"{folder}/device")
-        if os.path.lexists(f"{function}/physfn") or "/devices/virtual/" in node.real(folder):
-            continue
-        if any(_is_lent(node, f"{function}/net/{name}") for name in node.names(f"{function}/net")):
+        is_virtual = os.path.lexists(f"{function}/physfn") or "/devices/virtual/" in node.real(folder)
+        if is_virtual or is_lent(function):
             continue
         own = guid(node.text(f"{folder}/node_guid") or "")
         model = node.text(f"{folder}/board_id") or node.text(f"{function}/device") or ""
@@ -190,16 +189,6 @@ def _read(node: Node) -> Iterator[Port]:
                 rate(node.text(f"{place}/rate") or ""), own or own_gid, address, model, firmware,
                 node.driver(function), vendor,
             )  # fmt: skip
-
-
-def _is_lent(node: Node, interface: str) -> bool:
-    """Return whether an interface is the fast path of a synthetic one: Azure's accelerated networking.
-
-    The host takes its function away when it services the machine, and may give another one back (Linux:
-    drivers/net/hyperv/netvsc_drv.c sets IFF_SLAVE, as bonds do).
-    """
-    is_slave = bool((node.number(f"{interface}/flags") or 0) & _IFF_SLAVE)
-    return is_slave and not os.path.isdir(f"{interface}/master/bonding")  # noqa: PTH112  as in all of this module
 
 
 def _with_roles(hcas: Sequence[Port], learned: Mapping[str, int], wanted: int) -> list[Port]:

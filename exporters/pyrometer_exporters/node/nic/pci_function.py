@@ -9,9 +9,10 @@ import os
 import re
 from dataclasses import dataclass
 
-from pyrometer_exporters.node.nic.parse import pci_address
+from pyrometer_exporters.node.nic.parse import pci_address, setting
 from pyrometer_exporters.node.nic.sysfs import Folder, small_text
 
+_IFF_SLAVE = 0x800
 _USB = re.compile(r"/usb\d+/")
 
 
@@ -20,7 +21,8 @@ class PciFunction:
     """The function that a device sits on: ``address`` as ``0000:18:00.0``, ``driver`` as ``mlx5_core``.
 
     ``path`` is its real path in sysfs, ``numa_node`` the kernel's number of its node; all are empty where unknown.
-    ``virtual``: it is a virtual function (SR-IOV), which pods and virtual machines take and give back.
+    ``virtual``: it is a virtual function (SR-IOV), which pods and virtual machines take and give back, or one that a
+    cloud's host lends to a virtual machine.
     ``by_usb``: the device sits on a USB bus behind the function, as the network of a BMC does. ``soft``: it has no
     hardware at all, as soft-RoCE (rxe, siw) hasn't: the kernel keeps it in ``devices/virtual``.
     """
@@ -47,7 +49,7 @@ class PciFunctionReader:
             device = f"{folder.path}/device"
             path = os.path.realpath(device) if "device" in folder.names else ""
             driver, numa_node = _link_name(f"{device}/driver"), small_text(f"{path}/numa_node")
-            virtual = bool(path) and os.path.lexists(f"{path}/physfn")
+            virtual = bool(path) and (os.path.lexists(f"{path}/physfn") or is_lent(path))
             self._function = PciFunction(
                 pci_address(path), driver, path, numa_node if numa_node.isdecimal() else "", virtual,
                 by_usb=_USB.search(path) is not None,
@@ -55,6 +57,23 @@ class PciFunctionReader:
             )  # fmt: skip
             self._inode = folder.inode
         return self._function
+
+
+def is_lent(function: str) -> bool:
+    """Return whether a function is the fast path of a synthetic interface: Azure's accelerated networking.
+
+    The host takes it away when it services the machine, and may give another one back (Linux:
+    drivers/net/hyperv/netvsc_drv.c sets IFF_SLAVE, as bonds do).
+    """
+    try:
+        interfaces = os.listdir(f"{function}/net")  # noqa: PTH208  a path as text, as in all of this package
+    except OSError:
+        return False
+    return any(
+        (setting(small_text(f"{function}/net/{name}/flags")) or 0) & _IFF_SLAVE
+        and not os.path.isdir(f"{function}/net/{name}/master/bonding")  # noqa: PTH112
+        for name in interfaces
+    )
 
 
 def _link_name(link: str) -> str:
