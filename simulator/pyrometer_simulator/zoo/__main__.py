@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pyrometer_simulator.situations.verdict import Rules
-from pyrometer_simulator.stack import StackError, find_stack
-from pyrometer_simulator.zoo.exported import alerts
+from pyrometer_simulator.stack import find_stack
 from pyrometer_simulator.zoo.page import page
-from pyrometer_simulator.zoo.player import Played, descriptions, play
+from pyrometer_simulator.zoo.player import Played, descriptions, play, take_alerts
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -31,13 +30,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     for description in chosen:
         played = play(description, wanted=None if rules is None else rules.metrics)
         every.append(played)
+        print(f"{description.folder.name} is played", file=sys.stderr, flush=True)
+    if rules is not None:
+        take_alerts(find_stack(lambda line: print(line, file=sys.stderr)).promtool, rules, every)
+    for played in every:
         _say(played)
-    fired = _fired(every, rules) if rules is not None else []
     if flags.write and not flags.machines:
         flags.write.write_text(page(every), encoding="utf-8")
     wrong = sum(bool(played.wrong or played.missed) for played in every)
     print(f"{len(every)} machines, {sum(len(played.losses) for played in every)} losses, {wrong} machines not right")
-    return int(bool(wrong or fired))
+    return int(bool(wrong))
 
 
 def _say(played: Played) -> None:
@@ -45,18 +47,6 @@ def _say(played: Played) -> None:
     print(f"{name}: {len(played.wrong)} wrong, {len(played.losses)} lost, {len(played.missed)} missed", flush=True)
     print("".join(f"  WRONG {text}\n" for text in played.wrong), end="")
     print("".join(f"  MISSED {loss.what}: {'; '.join(loss.said) or 'nothing'}\n" for loss in played.missed), end="")
-
-
-def _fired(every: Sequence[Played], rules: Rules) -> list[str]:
-    try:
-        promtool = find_stack(lambda line: print(line, file=sys.stderr)).promtool
-    except StackError as error:
-        print(f"zoo: alerts not evaluated: {error}", file=sys.stderr)
-        return []
-    cases = {played.machine.folder.name: played.case for played in every if played.case is not None}
-    fired = [f"{name}: {text}" for name, text in alerts(promtool, rules, cases)]
-    print("".join(f"ALERT {text}\n" for text in fired) or f"no alert on {len(cases)} machines\n", end="")
-    return fired
 
 
 if __name__ == "__main__":

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import json
+import tempfile
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final
 
 from pyrometer_exporters.framework.collector import Collector, Context
+from pyrometer_exporters.node.checks.kept import FILE
 from pyrometer_simulator.nvml import FakeLibrary
 from pyrometer_simulator.situations.checks import checks_on
 from pyrometer_simulator.situations.exported_node import ExportedNode, Hardware
 from pyrometer_simulator.situations.recording import Recording
 from pyrometer_simulator.situations.site import CLUSTER, Series
-from pyrometer_simulator.situations.verdict import Case, Rules, evaluate
+from pyrometer_simulator.situations.verdict import Case
 from pyrometer_simulator.zoo.machine import Machine
 
 SCRAPE_SECONDS: Final = 60
 # A week of evaluations each minute takes promtool minutes; what waits for ten minutes is seen at five, too.
-_EVALUATED_SECONDS: Final = 300
+WEEK_EVALUATED_SECONDS: Final = 300
 _HARDWARE: Final = Hardware(collectors=("gpu", "nic", "kernel", "maintenance", "checks"))
 
 
@@ -39,19 +42,29 @@ class _Clock:
 class ExportedMachine(ExportedNode):
     """A machine under the real node exporter, and what Prometheus would have stored of it.
 
+    ``wanted`` are the metrics that rules use, which are evaluated ``every`` so many seconds.
+
     Between events nobody scrapes, as a week of scrapes is dear: Prometheus has gaps there.
     """
 
-    def __init__(self, machine: Machine, wanted: Collection[str]) -> None:
-        self._machine, self._wanted = machine, wanted
+    def __init__(self, machine: Machine, wanted: Collection[str], every: int = WEEK_EVALUATED_SECONDS) -> None:
+        self._machine, self._wanted, self._every = machine, wanted, every
         self._start = machine.wall
         root, name = machine.root, machine.description.folder.name
-        folder = root / "exporter"
-        (folder / "state").mkdir(parents=True)
+        folder = Path(tempfile.mkdtemp(prefix="exporter-", dir=root))
         super().__init__(
             name, folder, _HARDWARE, _Clock(machine), sysfs=root / "sys", procfs=root / "proc", kmsg=machine.log.path
         )
+        self.state.mkdir()
+        self._take_over(root / "state" / FILE)
         self._recording = Recording({"cluster": CLUSTER, "node": name, "job": "node", "instance": name}, wanted)
+
+    def _take_over(self, path: Path) -> None:
+        """Know of the machine what its checks have learned, by this exporter's clock."""
+        if path.exists():
+            kept = json.loads(path.read_text(encoding="utf-8"))
+            moved = {name: kept[name] - self._start for name in ("since", "at")}
+            (self.state / FILE).write_text(json.dumps({**kept, **moved}), encoding="utf-8")
 
     def scrape(self) -> None:
         """Scrape once, at the machine's time."""
@@ -62,7 +75,7 @@ class ExportedMachine(ExportedNode):
     def case(self) -> Case:
         """Return what was stored, for the rules."""
         series: Sequence[Series] = list(self._recording.series())
-        return Case(series, SCRAPE_SECONDS, _EVALUATED_SECONDS, float(self._recording.scrapes * SCRAPE_SECONDS))
+        return Case(series, SCRAPE_SECONDS, self._every, float(self._recording.scrapes * SCRAPE_SECONDS))
 
     def _build_checks(self) -> Callable[[Context], Collector]:
         return checks_on(self._machine.root / "checks.yaml", self._machine.file_systems)
@@ -73,10 +86,3 @@ class ExportedMachine(ExportedNode):
 
     def _before_scrape(self) -> None:
         self._machine.write_uptime()
-
-
-def alerts(promtool: Path, rules: Rules, cases: Mapping[str, Case]) -> Iterator[tuple[str, str]]:
-    """Yield which alerts fire on which machine, with what they name."""
-    for name, fired in zip(cases, evaluate(promtool, rules, list(cases.values())), strict=True):
-        for alert in fired:
-            yield name, f"{alert.name} after {alert.first / 3600:.1f} h: {alert.where}"

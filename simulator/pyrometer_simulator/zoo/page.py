@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Final
 
-from pyrometer_simulator.zoo.player import Played
+from pyrometer_simulator.zoo.player import Loss, Played
 
 HEAD: Final = """# The zoo
 
 Whole machines, each with its files, its kernel log and its driver's answers, as data in `tests/zoo/machines`. Generated
-by playing each through a week of its ordinary life, on a moved clock and under the real checks, and then through its
-losses: change a machine, then run `make zoo`, which also evaluates the alert rules over each week. `make test` plays
-each machine once and compares. `tests/zoo/README.md` says what a machine consists of.
+by playing each through a week of its ordinary life, on a moved clock, under the real checks, the real exporter and the
+alert rules, and then through its losses: change a machine, then run `make zoo`. `make test` plays each machine once.
+`tests/zoo/README.md` says what a machine consists of.
 
 """
 
@@ -24,24 +25,48 @@ def page(every: Sequence[Played]) -> str:
     events = sum(len(played.machine.week) for played in every)
     named = sum(loss.named for loss in losses)
     accused = sum(len(played.wrong) for played in every)
-    counts = f"{len(every)} machines, {sourced} of them from published outputs; {events} events"
-    table = "| machine | a week | verdicts | planted | named |\n|---|---|---|---|---|\n"
-    parts = [HEAD, f"{counts}, {accused} verdicts on the healthy; {len(losses)} losses, {named} named.\n\n", table]
-    parts += [_row(played) for played in every]
-    parts.append("\n## Sources\n\n")
-    parts += [_sources(played) for played in every]
+    counts = (
+        f"{len(every)} machines, {sourced} of them from published facts and outputs; {events} events, {accused} "
+        f"verdicts and alerts on the healthy; {len(losses)} losses, {named} of them named.\n\n"
+    )
+    parts = [
+        HEAD,
+        counts,
+        "## Machines\n\n| machine | a week | accused | planted | named |\n|---|---|---|---|---|\n",
+        *map(_row, every),
+        "\n## Losses\n\nWhich checks named a loss, and which alerts came of it within half an hour.\n\n",
+        "| loss | planted | checks | alerts |\n|---|---|---|---|\n",
+        *_kinds(losses),
+        "\n## Sources\n\n",
+        *map(_sources, every),
+    ]
     return "".join(parts)
 
 
 def _row(played: Played) -> str:
     machine = played.machine
     week = "; ".join(str(event.get("what", "")) for event in machine.week)
-    planted = ", ".join(dict.fromkeys(loss.what for loss in played.losses))
+    planted = _listed(loss.verb.replace("_", " ") for loss in played.losses)
     missed = ", ".join(loss.what for loss in played.missed)
     named = f"{len(played.losses) - len(played.missed)} of {len(played.losses)}" + (
         f"; not: {missed}" if missed else ""
     )
     return f"| {machine.name} | {week} | {len(played.wrong)} | {planted} | {named} |\n"
+
+
+def _kinds(losses: Sequence[Loss]) -> list[str]:
+    rows = []
+    for verb in dict.fromkeys(loss.verb for loss in losses):
+        alike = [loss for loss in losses if loss.verb == verb]
+        checks = _listed(name for loss in alike for name in loss.told)
+        alerts = _listed(name for loss in alike for name in loss.alerts)
+        rows.append(f"| {verb.replace('_', ' ')} | {len(alike)} | {checks} | {alerts} |\n")
+    return rows
+
+
+def _listed(words: Iterable[str]) -> str:
+    """Return words, the most frequent ones first, each with how often it was there."""
+    return ", ".join(f"{times} {word}" if times > 1 else word for word, times in Counter(words).most_common())
 
 
 def _sources(played: Played) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from pyrometer_exporters.commands.check import report
 from pyrometer_exporters.node.checks.look import Look
-from pyrometer_simulator.situations.verdict import Case
+from pyrometer_simulator.situations.verdict import Case, Fired, Rules, evaluate
 from pyrometer_simulator.zoo.acts import LOSSES, act
 from pyrometer_simulator.zoo.exported import SCRAPE_SECONDS, ExportedMachine
 from pyrometer_simulator.zoo.machine import DAY, Description, Machine, seconds
@@ -25,22 +25,51 @@ _LOOK_SECONDS: Final = 300.0
 # Prometheus sees this much before and after each event: longer than any rule waits.
 _BEFORE_SECONDS: Final = 180.0
 _SETTLED_SECONDS: Final = 1200.0
+# A check that fails has 20 minutes to pass again before anybody is told.
+_LOSS_SECONDS: Final = 1800.0
 MOST_EVENTS: Final = 60
+TOLD_BY_ALERTS: Final = ("interface",)
+"""Losses that no check looks for: an alert reports them."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Loss:
-    """A planted loss: in words, and the checks that failed with its name."""
+    """A planted loss.
 
-    what: str
+    Attributes:
+        verb: its kind.
+        part: what was lost, in the words of the machine's description.
+        names: whoever reports it has to use one of these.
+        told: the checks that failed with its name.
+        said: all that the checks said.
+        case: what Prometheus would have stored from just before it until it was settled; None where not recorded.
+        alerts: the names of the alerts that fired.
+        alerted: whether one of them named it.
+    """
+
+    verb: str
+    part: str
+    names: tuple[str, ...]
     told: tuple[str, ...]
     said: tuple[str, ...]
-    """All that the checks said of it."""
+    case: Case | None = None
+    alerts: tuple[str, ...] = ()
+    alerted: bool = False
+
+    @property
+    def what(self) -> str:
+        """The loss in words."""
+        return f"{self.verb.replace('_', ' ')} {self.part}"
 
     @property
     def named(self) -> bool:
-        """Return whether a check named it."""
-        return bool(self.told)
+        """Return whether a check or an alert named it."""
+        return bool(self.told) or self.alerted
+
+    def take(self, fired: Sequence[Fired]) -> None:
+        """Note the alerts that fired."""
+        self.alerts = tuple(dict.fromkeys(alert.name for alert in fired))
+        self.alerted = any(_is_named(self.names, alert.where) for alert in fired)
 
 
 @dataclass
@@ -59,10 +88,25 @@ class Played:
     losses: list[Loss] = field(default_factory=list)
     case: Case | None = None
 
+    def take(self, fired: Sequence[Fired]) -> None:
+        """Note the alerts that fired in the week."""
+        self.wrong += [f"{alert.name} after {alert.first / 3600:.1f} h: {alert.where}" for alert in fired]
+
     @property
     def missed(self) -> list[Loss]:
         """The losses that nothing named."""
         return [loss for loss in self.losses if not loss.named]
+
+
+def take_alerts(promtool: Path, rules: Rules, every: Sequence[Played]) -> None:
+    """Evaluate the rules over the weeks, in which none may fire, and over the losses; in one run of promtool."""
+    takers: list[tuple[Case, Callable[[Sequence[Fired]], None]]] = []
+    for played in every:
+        takers += [(played.case, played.take)] if played.case is not None else []
+        takers += [(loss.case, loss.take) for loss in played.losses if loss.case is not None]
+    answers = evaluate(promtool, rules, [case for case, _ in takers])
+    for (_, take), fired in zip(takers, answers, strict=True):
+        take(fired)
 
 
 def descriptions() -> list[Description]:
@@ -87,7 +131,8 @@ def play(description: Description, *, wanted: Collection[str] | None = None) -> 
 
     Args:
         description: the machine.
-        wanted: the names of the metrics that rules use, to record them; None for the checks alone.
+        wanted: the names of the metrics that rules use, to record them; None for the checks alone, and the losses that
+            these can name.
     """
     played = Played(description)
     with at_work(description) as machine:
@@ -96,10 +141,16 @@ def play(description: Description, *, wanted: Collection[str] | None = None) -> 
         if exported is not None:
             played.case = exported.case()
             exported.close()
-        for entry in description.losses:
-            for verb, argument in entry.items():
-                played.losses += lose(machine, verb, argument)
+        for verb, argument in losses(description):
+            if verb not in TOLD_BY_ALERTS or wanted is not None:
+                played.losses += lose(machine, verb, argument, wanted)
     return played
+
+
+def losses(description: Description) -> Iterator[tuple[str, Any]]:
+    """Yield the losses to be planted: verb and argument."""
+    for entry in description.losses:
+        yield from entry.items()
 
 
 def week(machine: Machine, exported: ExportedMachine | None = None) -> list[str]:
@@ -140,18 +191,34 @@ def _pass(machine: Machine, length: float, exported: ExportedMachine | None) -> 
         exported.scrape()
 
 
-def lose(machine: Machine, verb: str, argument: Any) -> Iterator[Loss]:  # noqa: ANN401  as the verb takes it
+def lose(
+    machine: Machine,
+    verb: str,
+    argument: Any,  # noqa: ANN401  as the verb takes it
+    wanted: Collection[str] | None = None,
+) -> Iterator[Loss]:
     """Plant a loss, and what a reboot makes of it; yield what is told of each, and mend it."""
     for name in (verb, f"{verb}_after_reboot"):
-        if name in LOSSES:
-            back = machine.mark()
-            names = LOSSES[name](machine, argument)
-            machine.wall += _LOOK_SECONDS
-            failed = machine.look().of("failed")
-            told = tuple(result.check.name for result in failed if _is_named(names, result.verdict.reason))
-            said = tuple(f"{result.check.name}: {result.verdict.reason}" for result in failed)
-            yield Loss(f"{name.replace('_', ' ')} {argument}", told, said)
-            back()
+        if name not in LOSSES:
+            continue
+        back = machine.mark()
+        exported = None if wanted is None else ExportedMachine(machine, wanted, SCRAPE_SECONDS)
+        _pass(machine, _BEFORE_SECONDS, exported)
+        booted = machine.booted
+        names = tuple(LOSSES[name](machine, argument))
+        if exported is not None and machine.booted != booted:
+            exported.stop_exporter()
+        machine.wall += _LOOK_SECONDS
+        failed = machine.look().of("failed")
+        told = tuple(result.check.name for result in failed if _is_named(names, result.verdict.reason))
+        said = tuple(f"{result.check.name}: {result.verdict.reason}" for result in failed)
+        loss = Loss(name, str(argument), names, told, said)
+        if exported is not None:
+            _pass(machine, _LOSS_SECONDS, exported)
+            loss.case = exported.case()
+            exported.close()
+        yield loss
+        back()
 
 
 def _objections(when: str, look: Look) -> Iterator[tuple[str, str]]:

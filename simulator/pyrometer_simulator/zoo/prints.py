@@ -188,7 +188,9 @@ def _ip_link(text: str, tree: Tree) -> None:
         )  # fmt: skip
         tree.put(f"{folder}/statistics", dict.fromkeys(INTERFACE_STATISTICS, 0))
         if master := re.search(r" master (\S+)", found[0]):
-            tree.links[f"{folder}/master"] = f"../{master[1]}"
+            tree.links[f"{folder}/master"] = f"/sys/class/net/{master[1]}"
+        if "MASTER" in words.split(","):
+            tree.put(f"{folder}/bonding", {"slaves": ""})
 
 
 def mountinfo(line: str, number: int) -> str:

@@ -69,11 +69,13 @@ def is_lent(function: str) -> bool:
         interfaces = os.listdir(f"{function}/net")  # noqa: PTH208  a path as text, as in all of this package
     except OSError:
         return False
-    return any(
-        (setting(small_text(f"{function}/net/{name}/flags")) or 0) & _IFF_SLAVE
-        and not os.path.isdir(f"{function}/net/{name}/master/bonding")  # noqa: PTH112
-        for name in interfaces
-    )
+    return any(_is_lent(f"{function}/net/{name}") for name in interfaces)
+
+
+def _is_lent(interface: str) -> bool:
+    if not (setting(small_text(f"{interface}/flags")) or 0) & _IFF_SLAVE:
+        return False
+    return os.path.isdir(f"{interface}/master") and not os.path.isdir(f"{interface}/master/bonding")  # noqa: PTH112
 
 
 def _link_name(link: str) -> str:

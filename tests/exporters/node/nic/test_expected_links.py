@@ -6,6 +6,8 @@ import re
 import shutil
 from typing import Any
 
+import pytest
+
 from pyrometer_exporters.node.nic.expected_links import expected_by_peers
 from pyrometer_exporters.node.nic.pci_function import PciFunction
 from pyrometer_exporters.node.nic.readings import DeviceReading, PortReading
@@ -125,6 +127,20 @@ def test_a_virtual_function_that_a_pod_takes_is_not_missed_and_never_expected(no
     assert found.value("link_down_ignored_total", "mlx5_0", "1", "virtual_function") == 1
     node.tree.lose("mlx5_0")
     assert missing(node) == {}
+
+
+@pytest.mark.parametrize(("master", "missed"), [("bonding", True), ("", False)])
+def test_a_function_that_a_clouds_host_lends_is_not_missed_but_one_of_a_bond_is(
+    node: Any, master: str, missed: bool
+) -> None:
+    interface = node.sysfs / "bus/pci/devices/0000:19:00.0/net/eth9"
+    (node.sysfs / "devices/virtual/net/upper" / master).mkdir(parents=True)
+    interface.mkdir(parents=True)
+    (interface / "flags").write_text("0x1843\n")  # IFF_SLAVE
+    (interface / "master").symlink_to(node.sysfs / "devices/virtual/net/upper")
+    node.scrape()
+    node.tree.lose("mlx5_0")
+    assert bool(missing(node)) is missed
 
 
 def test_an_interface_on_usb_comes_and_goes_with_its_bmc(node: Any) -> None:
