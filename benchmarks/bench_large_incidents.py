@@ -17,7 +17,8 @@ from collections.abc import Iterator
 from bench_storm import alert, applied, deliver, each_node, service, settled
 from harness import exit_on_signals
 
-from pyrometer_alerting.channel.messages import Style, build
+from pyrometer_alerting.channel.blocks import Style
+from pyrometer_alerting.channel.messages import build
 from pyrometer_alerting.incidents.alertmanager_payload import parse
 from pyrometer_alerting.incidents.lifecycle import fold
 

@@ -12,9 +12,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from pyrometer_alerting.channel.blocks import Style
 from pyrometer_alerting.channel.courier import Courier
 from pyrometer_alerting.channel.delivery_loop import Timing
-from pyrometer_alerting.channel.messages import Style, ThreadReplies
+from pyrometer_alerting.channel.messages import ThreadReplies
 from pyrometer_alerting.channel.slack import WebSlack
 from pyrometer_alerting.diagnosis.diagnostician import Diagnostician
 from pyrometer_alerting.incidents.alertmanager import ActiveAlert, AlertmanagerError, Matcher, Silence
@@ -229,6 +230,23 @@ def logged_port(logged: Callable[[], str]) -> int:
     return int(found[0])
 
 
+def told(message: Mapping[str, Any], store: Store) -> dict[str, Any]:
+    """Return a message with all its words in `text`, the evidence in its thread included, which is no reply then."""
+    with store.transaction() as tx:
+        operations = [tx.outbox.get(reply["metadata"]["event_payload"]["op_id"]) for reply in message["replies"]]
+    evidence = [operation is not None and operation.is_evidence for operation in operations]
+    said = [message["text"], *(block["text"]["text"] for block in message["blocks"][1:] if "text" in block)]
+    said += [reply["text"] for reply, is_evidence in zip(message["replies"], evidence, strict=True) if is_evidence]
+    replies = [reply for reply, is_evidence in zip(message["replies"], evidence, strict=True) if not is_evidence]
+    return {**message, "text": "\n".join(said), "replies": replies}
+
+
+def _op_of(args: Mapping[str, Any]) -> str:
+    metadata = args.get("metadata") or {}
+    known = json.loads(metadata) if isinstance(metadata, str) else metadata
+    return str(known.get("event_payload", {}).get("op_id", ""))
+
+
 class Bench:
     """Store, intake and courier on a FakeClock."""
 
@@ -263,7 +281,13 @@ class Bench:
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        return self.slack.messages("gpu-alerts")
+        return [told(message, self.store) for message in self.slack.messages("gpu-alerts")]
+
+    def calls_on_cards(self) -> list[Any]:
+        """Return the calls to Slack, without those on the evidence, which follows its card and calls nobody."""
+        with self.store.transaction() as tx:
+            known = [(call, tx.outbox.get(_op_of(call.args))) for call in self.slack.calls]
+        return [call for call, operation in known if operation is None or not operation.is_evidence]
 
     def count(self, method: str, outcome: str | None = None) -> int:
         return sum(call.method == method and outcome in (None, call.outcome) for call in self.slack.calls)

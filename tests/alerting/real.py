@@ -11,11 +11,11 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from alerting_fakes import FakePrometheus, wait_until
+from alerting_fakes import FakePrometheus, told, wait_until
 
 from pyrometer_alerting.app.service import MAX_DELIVERY_BYTES, WEBHOOK_PATH, Service
+from pyrometer_alerting.channel.blocks import Style
 from pyrometer_alerting.channel.delivery_loop import Timing
-from pyrometer_alerting.channel.messages import Style
 from pyrometer_alerting.channel.slack import WebSlack
 from pyrometer_alerting.incidents.alertmanager import Alertmanager
 from pyrometer_alerting.incidents.missed import MissedAlertScan
@@ -256,7 +256,7 @@ class Receiver:
     def messages(self, row: str) -> list[dict[str, Any]]:
         ids = {incident["id"] for incident in self.incidents(row)}
         return [
-            message
+            told(message, self._store)
             for message in self._slack.messages("gpu-alerts")
             if message["metadata"]["event_payload"]["incident_id"] in ids
         ]

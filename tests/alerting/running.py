@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from alerting_fakes import FakePrometheus
 
 from pyrometer_alerting.app.service import Service
-from pyrometer_alerting.channel.messages import Style
+from pyrometer_alerting.channel.blocks import Style
 from pyrometer_alerting.channel.slack import WebSlack
 from pyrometer_alerting.incidents.storage.store import Store
 from pyrometer_alerting.model.routing import Routing

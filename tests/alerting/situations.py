@@ -10,7 +10,7 @@ from pathlib import Path
 
 from alerting_fakes import alert, training_incident
 
-from pyrometer_alerting.diagnosis.diagnostician import is_news, merge_diagnoses
+from pyrometer_alerting.diagnosis.diagnostician import is_news, merge_diagnoses, published
 from pyrometer_alerting.diagnosis.investigation import investigate
 from pyrometer_alerting.model.incident import Diagnosis, Incident
 from pyrometer_kit.prometheus import HttpPrometheus, Prometheus
@@ -206,6 +206,5 @@ def look(
     """Diagnose the incident once, count an edit if it is news, and return it with its diagnosis."""
     found = merge_diagnoses(incident.diagnosis, investigate(prometheus, incident, others(now), now))
     news = is_news(incident.diagnosis, found)
-    told = now if news or incident.diagnosis is None else incident.diagnosis.told_at
     seen.edits += news
-    return replace(incident, diagnosis=replace(found, told_at=told))
+    return replace(incident, diagnosis=published(incident.diagnosis, found, news=news))

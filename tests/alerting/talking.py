@@ -8,7 +8,7 @@ from typing import Any
 from alerting_fakes import FakeAlertmanager, body, wait_until
 
 from pyrometer_alerting.app.service import WEBHOOK_PATH, Service
-from pyrometer_alerting.channel.messages import Style
+from pyrometer_alerting.channel.blocks import Style
 from pyrometer_alerting.channel.slack import WebSlack
 from pyrometer_alerting.incidents.reconcile import Pace
 from pyrometer_alerting.incidents.storage.store import Store
@@ -51,7 +51,12 @@ class Talking:
         return self.slack.messages("gpu-alerts")[0]
 
     def press(self, action: str, user: str = ALICE) -> Any:
-        return self.slack.app.press(self.message, f"pyrometer_{action}", user)
+        """Press a button of the message or of a reply in its thread."""
+        name = f"pyrometer_{action}"
+        shown = [self.message, *self.message["replies"]]
+        return self.slack.app.press(
+            next((each for each in shown if name in str(each["blocks"])), self.message), name, user
+        )
 
     def whispers(self) -> list[str]:
         return [each["text"] for each in self.slack.app.ephemerals]

@@ -21,7 +21,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyrometer_alerting.channel import answers
-from pyrometer_alerting.channel.messages import Style, build, build_reply
+from pyrometer_alerting.channel.blocks import Style
+from pyrometer_alerting.channel.messages import build, build_reply
 from pyrometer_alerting.channel.silences import Preview, SilenceRefusedError, silence_view, silences_for
 from pyrometer_alerting.incidents import own_alerts
 from pyrometer_alerting.incidents.alertmanager import ActiveAlert, Matcher

@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, cast
 
+from pyrometer_alerting.channel.blocks import Style
 from pyrometer_alerting.channel.breaker import Breaker
 from pyrometer_alerting.channel.digest.digest_pictures import DigestPictures
 from pyrometer_alerting.channel.digest.scheduler import Digests, DigestScheduler
 from pyrometer_alerting.channel.incident_pictures import IncidentPictures, PictureUploader
-from pyrometer_alerting.channel.messages import Style
 from pyrometer_alerting.channel.slack import Slack
 from pyrometer_alerting.incidents.metrics import Metrics
 from pyrometer_alerting.incidents.storage.store import Store

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from pyrometer_alerting.channel.messages import Style, build, cause_line
-from pyrometer_alerting.incidents.storage.outbox import Operation
+from pyrometer_alerting.channel.blocks import Style
+from pyrometer_alerting.channel.evidence import cause_line
+from pyrometer_alerting.channel.messages import card_lines
+from pyrometer_alerting.incidents.storage.operation import Operation
 from pyrometer_alerting.incidents.storage.store import Transaction
 from pyrometer_alerting.model.culprits import culprits
 from pyrometer_alerting.model.incident import Incident
@@ -93,5 +95,5 @@ def _as_json(incident: Incident, root: Operation | None, style: Style) -> dict[s
             for alert in incident.members
         ],
         "slack": {"channel": root.channel, "ts": root.ts, "state": root.state} if root is not None else None,
-        "text": build(incident, style).text,
+        "text": "\n".join(card_lines(incident, style)),
     }

@@ -11,9 +11,9 @@ from importlib import resources
 from pyrometer_alerting.app import outlet_settings, settings, shared
 from pyrometer_alerting.app.settings import DIGEST_SECONDS
 from pyrometer_alerting.channel import slack_check, terminal
+from pyrometer_alerting.channel.blocks import Style
 from pyrometer_alerting.channel.digest.digest_message import build_digest
 from pyrometer_alerting.channel.digest.scheduler import Digests, DigestScheduler
-from pyrometer_alerting.channel.messages import Style
 from pyrometer_alerting.channel.outlets import check as outlet_check
 from pyrometer_alerting.channel.slack import WebSlack
 from pyrometer_alerting.diagnosis import account

@@ -16,9 +16,9 @@ from pyrometer_alerting.app import commands, outlet_settings, settings, shared
 from pyrometer_alerting.app.service import Service
 from pyrometer_alerting.app.settings import DIGEST_SECONDS, PROG, QUERY_SECONDS, Settings
 from pyrometer_alerting.channel import runbooks
+from pyrometer_alerting.channel.blocks import Style
 from pyrometer_alerting.channel.courier import TERMINAL
 from pyrometer_alerting.channel.digest.scheduler import Digests
-from pyrometer_alerting.channel.messages import Style
 from pyrometer_alerting.channel.slack import Slack, WebSlack
 from pyrometer_alerting.channel.terminal import TerminalSlack
 from pyrometer_alerting.incidents.alertmanager import Alertmanager
@@ -156,6 +156,7 @@ def style(chosen: Settings, *, encrypted: bool = False) -> Style:
         prometheus_url=without_credentials(chosen.prometheus_external_url),
         runbook_url=chosen.runbook_url or own_runbooks,
         charts=chosen.charts,
+        scheduler=chosen.scheduler,
         alertmanager_url=without_credentials(chosen.alertmanager_external_url),
     )
 

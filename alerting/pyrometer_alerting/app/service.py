@@ -13,11 +13,13 @@ from pyrometer_alerting.app.analysis import AnalysisWorkers, Worker
 from pyrometer_alerting.app.gauges import Gauges, leader_gauge, store_gauges
 from pyrometer_alerting.app.trouble import Readiness, trouble_lines
 from pyrometer_alerting.channel import document, incident_page, runbooks
+from pyrometer_alerting.channel.blocks import Style
 from pyrometer_alerting.channel.clicks import BOX, WORKERS, Clicks
 from pyrometer_alerting.channel.courier import Courier
 from pyrometer_alerting.channel.digest.scheduler import Digests
+from pyrometer_alerting.channel.evidence import build_evidence
 from pyrometer_alerting.channel.interactions import Interactions
-from pyrometer_alerting.channel.messages import Style, ThreadReplies, build
+from pyrometer_alerting.channel.messages import ThreadReplies, build
 from pyrometer_alerting.channel.outlets.courier import OutletCouriers
 from pyrometer_alerting.channel.outlets.notice import Entry
 from pyrometer_alerting.channel.slack import Slack, WebSlack
@@ -31,7 +33,7 @@ from pyrometer_alerting.incidents.intake import Intake, Outcome
 from pyrometer_alerting.incidents.metrics import Metrics
 from pyrometer_alerting.incidents.own_alerts import oversized
 from pyrometer_alerting.incidents.reconcile import Reconciler
-from pyrometer_alerting.incidents.storage.outbox import Operation
+from pyrometer_alerting.incidents.storage.operation import Operation
 from pyrometer_alerting.incidents.storage.store import KEPT_RESOLVED_SECONDS, Store, StoreError, Transaction
 from pyrometer_alerting.model.routing import Routing
 from pyrometer_alerting.policy.findings import Facts
@@ -313,7 +315,10 @@ class Service:
             pairs = [(incident, tx.outbox.root(incident.id)) for incident in tx.incidents(50)]
             trouble = trouble_lines(tx, self.courier, self.outlets, self.policy.trouble, now)
         cards = [
-            incident_page.Card(incident, build(incident, self._style), _delivery(root)) for incident, root in pairs
+            incident_page.Card(
+                incident, build(incident, self._style), build_evidence(incident, self._style), _delivery(root)
+            )
+            for incident, root in pairs
         ]
         banner = incident_page.Banner(self._style.notice, trouble)
         return document.response(incident_page.render(cards, banner, now))

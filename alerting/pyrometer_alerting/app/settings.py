@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pyrometer_alerting.app.shared import check_address
+from pyrometer_alerting.channel import first_steps
 from pyrometer_alerting.channel.digest.scheduler import WEEKDAYS, Schedule
 from pyrometer_alerting.model.links import is_web_url
 from pyrometer_kit import logs
@@ -66,6 +67,7 @@ _DEFAULTS: Mapping[str, str] = {
     "slack.app-token-file": "",
     "slack.channel": "",
     "slack.charts": "auto",
+    "scheduler": first_steps.SLURM,
     "policy.file": "",
     "storage.path": "./pyrometer-alerting",
     "storage.url": "",
@@ -100,6 +102,7 @@ _HELP: Mapping[str, str] = {
     "slack.app-token-file": f"file with the app-level token (xapp-...) for buttons, or set {APP_TOKEN_VARIABLE};"
     " slack-users in the configuration file lists who may use them",
     "slack.channel": "channel id (C0123456789) or #name; the bot must be a member",
+    "scheduler": "whose command takes a node out of service, for the first step that a message names",
     "digest.daily": "when to send the daily digest, such as 09:00; empty sends none",
     "digest.weekly": "when to send the weekly digest, such as mon 09:00; empty sends none",
     "digest.timezone": "time zone of these times and of the months, such as Europe/Zurich",
@@ -115,6 +118,7 @@ _HELP: Mapping[str, str] = {
 }
 _CHOICES = {
     "slack.charts": ("auto", "picture", "off"),
+    "scheduler": first_steps.SCHEDULERS,
     "log.level": logs.LEVELS,
     "log.format": logs.FORMATS,
 }
@@ -146,6 +150,7 @@ class Settings:
     log_level: str
     log_format: str
     notice: str
+    scheduler: str = first_steps.SLURM
     policy_file: Path | None = None
     config_file: Path | None = None
     storage_url: str = ""
@@ -241,6 +246,7 @@ def _settings(values: Mapping[str, str], environment: Mapping[str, str]) -> Sett
         log_level=values["log.level"],
         log_format=values["log.format"],
         notice=values["notice"],
+        scheduler=values["scheduler"],
         policy_file=Path(values["policy.file"]) if values["policy.file"] else None,
         storage_url=values["storage.url"],
         storage_password=storage_password(values["storage.url"], values["storage.password-file"]),

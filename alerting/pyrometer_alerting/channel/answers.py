@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Sequence
 
-from pyrometer_alerting.channel.messages import causes_text, headline
+from pyrometer_alerting.channel.card import headline
+from pyrometer_alerting.channel.evidence import causes_text
+from pyrometer_alerting.channel.first_steps import drain_command
 from pyrometer_alerting.diagnosis import account
 from pyrometer_alerting.incidents.alertmanager import Silence
 from pyrometer_alerting.model import text
-from pyrometer_alerting.model.culprits import culprits
 from pyrometer_alerting.model.incident import Incident, part_of
 
 HELP = "`/pyrometer status` what fires, `/pyrometer muted` what is silenced, `/pyrometer why <run>` why a run is slow"
 MOST_LINES = 20
-_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 
 
 def status(firing: Sequence[Incident], now: float) -> str:
@@ -52,7 +51,7 @@ def why(run: str, incidents: Sequence[Incident], now: float) -> str:
     newest = mine[0]
     when = text.duration(now - (newest.started_at if newest.resolved_at is None else newest.resolved_at))
     state = f"fires for {when}" if newest.firing else f"ended {when} ago"
-    causes = causes_text(newest) or "*Likely causes*\n1. unknown"
+    causes = causes_text(newest) or "*Evidence*\n1. unknown"
     facts = newest.diagnosis.facts if newest.diagnosis is not None else ()
     details = [text.mrkdwn(line, 200) for line in account.lines(newest) if line] if facts else []
     more = (
@@ -81,16 +80,11 @@ def _on_node(name: str, firing: Sequence[Incident], now: float) -> str:
     return "".join(lines[:10]) or ": no alert is firing there"
 
 
-def drain(incident: Incident) -> str:
-    """Return the Slurm command that drains the nodes, for people to copy; it is never run from here."""
-    names = [name for name in nodes_of(incident) if _NODE.fullmatch(name)]
-    if not names:
-        return "This incident names no node that could be drained."
-    blamed = ", ".join(culprits(incident)[:3])
-    reason = shlex.quote(text.plain(f"pyrometer: {incident.alertname} {blamed}", 200).replace("`", "'"))
-    return "\n".join(
-        f"```scontrol update NodeName={name} State=DRAIN Reason={text.escape(reason)}```" for name in names[:5]
-    )
+def drain(incident: Incident, scheduler: str) -> str:
+    """Return the command that drains the nodes, for people to copy; it is never run from here."""
+    reason = re.sub(r"\W+", "_", f"pyrometer {incident.alertname}").strip("_").lower()
+    commands = [drain_command(scheduler, name, reason) for name in nodes_of(incident)]
+    return "\n".join(filter(None, commands[:5])) or "This incident names no node that could be drained."
 
 
 def nodes_of(incident: Incident) -> list[str]:

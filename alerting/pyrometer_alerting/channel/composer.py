@@ -7,21 +7,15 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pyrometer_alerting.channel.messages import (
-    CHARTS,
-    DEGRADE_LEVELS,
-    NATIVE_CHART,
-    TEXT_BYTES,
-    WITHOUT_CHART,
-    Style,
-    build,
-    build_pointer,
-)
-from pyrometer_alerting.incidents.storage.outbox import Operation
+from pyrometer_alerting.channel.blocks import CHARTS, NATIVE_CHART, TEXT_BYTES, Style
+from pyrometer_alerting.channel.evidence import build_evidence, has_evidence
+from pyrometer_alerting.channel.messages import DEGRADE_LEVELS, WITHOUT_CHART, build, build_pointer, pages
+from pyrometer_alerting.incidents.storage.actions import ASK_RETURN, Action
+from pyrometer_alerting.incidents.storage.operation import Operation
 from pyrometer_alerting.incidents.storage.store import Store, Transaction
 from pyrometer_alerting.model import text
 from pyrometer_alerting.model.incident import Incident
@@ -33,6 +27,7 @@ ACKNOWLEDGE, SILENCE_1H, SILENCE_4H = "pyrometer_acknowledge", "pyrometer_silenc
 UNSILENCE, SHOW_NODE, DRAIN = "pyrometer_unsilence", "pyrometer_node", "pyrometer_drain"
 JUDGE_RIGHT, JUDGE_WRONG = "pyrometer_judge_right", "pyrometer_judge_wrong"
 CONFIRM_DRAIN, CONFIRM_RETURN = "pyrometer_policy_drain", "pyrometer_policy_return"
+OPEN_BOARD = "pyrometer_open"
 
 
 class Composer:
@@ -44,29 +39,49 @@ class Composer:
         self.buttons = False
 
     def builder(
-        self, incident: Incident, into: Incident | None, operation: Operation, target: str, *, native: bool
+        self,
+        incident: Incident,
+        into: Incident | None,
+        operation: Operation,
+        target: str,
+        *,
+        native: bool,
+        asked: Sequence[Action] = (),
     ) -> Callable[[int], Message]:
         """Return a function from the degrade level to the message that is posted in `target` or edited in place.
 
-        `into` is the incident that absorbed this one.
+        For the operation of the evidence it is that of the thread's first reply. `into` is the incident that absorbed
+        this one, `asked` what the policy would do about it if somebody agreed.
         """
         if into is not None:
             pointer = build_pointer(self.routing.redacted(incident), self.routing.redacted(into), self._style)
             return lambda _level: pointer
         where = operation.target if operation.ts is not None else target
         visible = self.routing.redacted(_placed(incident, where))
-        return lambda level: self._with_buttons(build(visible, self._style, level, native=native), incident, level)
+        if operation.is_evidence:
+            return lambda level: self._evidence(visible, level, native=native)
+        return lambda level: self._card(visible, incident, level, asked)
 
-    def _with_buttons(self, message: Message, incident: Incident, level: int) -> Message:
+    def _card(self, visible: Incident, incident: Incident, level: int, asked: Sequence[Action]) -> Message:
+        has_buttons = self.buttons and level <= WITHOUT_CHART
+        message = build(visible, self._style, level, linked=not has_buttons)
         # The message that it was split from has mentioned everybody already.
         message = message if incident.parted_at is not None else self.routing.with_mentions(message, incident)
-        if not self.buttons or incident.joined_into or level > WITHOUT_CHART:
+        if not has_buttons:
             return message
-        blocks = [_actions(incident)] if incident.firing else []
-        # A resolved message keeps these: what it was is often known only after the repair.
-        if incident.diagnosis is not None and incident.diagnosis.names_cause:
-            blocks.append(_buttons(incident, [(JUDGE_RIGHT, "Culprit right"), (JUDGE_WRONG, "Culprit wrong")]))
-        return Message(message.text, [*message.blocks, *blocks])
+        elements = [question_button(action) for action in asked[:1] if incident.firing]
+        elements += [_link_button(number, *link) for number, link in enumerate(pages(visible, self._style))]
+        shown = _card_buttons(incident) if incident.firing else []
+        shown += [] if has_evidence(incident) else _evidence_buttons(incident)
+        elements += _buttons(incident, shown)
+        actions = [{"type": "actions", "elements": elements}] if elements else []
+        return Message(message.text, [*message.blocks, *actions])
+
+    def _evidence(self, visible: Incident, level: int, *, native: bool) -> Message:
+        message = build_evidence(visible, self._style, level, native=native)
+        shown = _evidence_buttons(visible) if self.buttons and level <= WITHOUT_CHART else []
+        actions = [{"type": "actions", "elements": _buttons(visible, shown)}] if shown else []
+        return Message(message.text, [*message.blocks, *actions])
 
 
 def _placed(incident: Incident, where: str) -> Incident:
@@ -76,32 +91,66 @@ def _placed(incident: Incident, where: str) -> Incident:
     return replace(incident, note="; ".join(filter(None, (incident.note, f"not possible in {incident.channel}"))))
 
 
-def _actions(incident: Incident) -> dict[str, Any]:
-    labels = [alert.labels for alert in incident.members]
+def _card_buttons(incident: Incident) -> list[tuple[str, str]]:
     silenced = incident.note.startswith("silenced")
     buttons = [
         (ACKNOWLEDGE, "Acknowledge", not incident.acknowledged),
         (SILENCE_1H, "Silence 1 h", not silenced),
         (SILENCE_4H, "Silence 4 h", not silenced),
         (UNSILENCE, "End silence", silenced),
-        (SHOW_NODE, "Show node", any("node" in names for names in labels) or incident.diagnosis is not None),
-        (DRAIN, "Drain command", any("node" in names for names in labels) or incident.diagnosis is not None),
     ]
-    return _buttons(incident, [(action, label) for action, label, is_shown in buttons if is_shown])
+    return [(action, label) for action, label, is_shown in buttons if is_shown]
 
 
-def _buttons(incident: Incident, buttons: Iterable[tuple[str, str]]) -> dict[str, Any]:
+def _evidence_buttons(incident: Incident) -> list[tuple[str, str]]:
+    """Return the buttons below the evidence; a resolved incident keeps the judgement, often known after the repair."""
+    has_node = any("node" in alert.labels for alert in incident.members) or incident.diagnosis is not None
+    names_cause = incident.diagnosis is not None and incident.diagnosis.names_cause
+    buttons = [
+        (JUDGE_RIGHT, "Culprit right", names_cause),
+        (JUDGE_WRONG, "Culprit wrong", names_cause),
+        (SHOW_NODE, "Show node", has_node and incident.firing),
+        (DRAIN, "Drain command", has_node and incident.firing),
+    ]
+    return [(action, label) for action, label, is_shown in buttons if is_shown]
+
+
+def _buttons(incident: Incident, buttons: Iterable[tuple[str, str]]) -> list[dict[str, Any]]:
+    return [
+        {
+            "type": "button",
+            "action_id": action,
+            "value": incident.id,
+            "text": {"type": "plain_text", "text": label, "emoji": True},
+        }
+        for action, label in buttons
+    ]
+
+
+def _link_button(number: int, name: str, url: str) -> dict[str, Any]:
+    """Return a button that opens a page; Slack passes on the click too, and nothing is done then."""
+    shown = {"type": "plain_text", "text": name, "emoji": True}
+    return {"type": "button", "action_id": f"{OPEN_BOARD}_{number}", "url": text.unescape(url), "text": shown}
+
+
+def question_button(action: Action) -> dict[str, Any]:
+    """Return the button of a question of the policy, with Slack's own question before it acts; its value is its id."""
+    is_return = action.kind == ASK_RETURN
+    label = "Put back" if is_return else "Drain"
+    question = f"{label}: {text.plain(action.node, 100)}?"
+    confirm = {
+        "title": {"type": "plain_text", "text": label},
+        "text": {"type": "plain_text", "text": question},
+        "confirm": {"type": "plain_text", "text": label},
+        "deny": {"type": "plain_text", "text": "Cancel"},
+    }
     return {
-        "type": "actions",
-        "elements": [
-            {
-                "type": "button",
-                "action_id": action,
-                "value": incident.id,
-                "text": {"type": "plain_text", "text": label, "emoji": True},
-            }
-            for action, label in buttons
-        ],
+        "type": "button",
+        "action_id": CONFIRM_RETURN if is_return else CONFIRM_DRAIN,
+        "value": action.id,
+        "text": {"type": "plain_text", "text": label, "emoji": True},
+        "style": "primary",
+        "confirm": confirm,
     }
 
 

@@ -11,6 +11,8 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 
+from pyrometer_alerting.channel import reminders
+from pyrometer_alerting.channel.blocks import Style
 from pyrometer_alerting.channel.breaker import AWAY, SlackFailure, Trouble
 from pyrometer_alerting.channel.composer import (
     Composer,
@@ -20,10 +22,12 @@ from pyrometer_alerting.channel.composer import (
     stored_message,
 )
 from pyrometer_alerting.channel.delivery_loop import DeliveryLoop, SendLimits, Timing, slack_method
-from pyrometer_alerting.channel.messages import DEGRADE_LEVELS, WITHOUT_CHART, Style, has_chart
+from pyrometer_alerting.channel.evidence import has_evidence
+from pyrometer_alerting.channel.messages import DEGRADE_LEVELS, WITHOUT_CHART, has_chart
 from pyrometer_alerting.channel.slack import LONGEST_WAIT_SECONDS, Slack
 from pyrometer_alerting.incidents.metrics import Metrics
-from pyrometer_alerting.incidents.storage.outbox import Operation
+from pyrometer_alerting.incidents.storage.actions import ASK, ASK_RETURN, ASKED
+from pyrometer_alerting.incidents.storage.operation import Operation
 from pyrometer_alerting.incidents.storage.store import NotLeadingError, Store, StoreError
 from pyrometer_alerting.model.message import Message
 from pyrometer_kit.clock import Clock
@@ -75,7 +79,7 @@ class Courier(DeliveryLoop):
             if self.channel != TERMINAL:
                 tx.outbox.abandon(TERMINAL)
             for operation in tx.outbox.interrupted():
-                if operation.kind == "root" and operation.ts is not None:
+                if operation.edits:
                     tx.outbox.retry_at(operation.op_id, now, "interrupted")
                 else:
                     tx.outbox.look_up_at(operation.op_id, now + self._timing.first_look, "interrupted", 0)
@@ -85,6 +89,7 @@ class Courier(DeliveryLoop):
         if not self.limits.probe(self._slack, now, self._count):
             return max(self.limits.blocked_until - now, 0.0)
         with self._store.transaction() as tx:
+            reminders.send_due(tx, self.composer.routing, now)
             due = tx.outbox.due()
         wait = self._timing.idle
         for operation in due:
@@ -105,7 +110,7 @@ class Courier(DeliveryLoop):
         try:
             if operation.state == "lookup":
                 self._look_up(operation, now)
-            elif operation.kind == "root":
+            elif operation.kind == "root" or operation.is_evidence:
                 self._send_root(operation, now)
             else:
                 self._send_reply(operation, now)
@@ -124,6 +129,7 @@ class Courier(DeliveryLoop):
                 tx.outbox.retry_at(operation.op_id, until, "internal error")
 
     def _send_root(self, operation: Operation, now: float) -> None:
+        """Post or edit an incident's message, or the evidence in its thread."""
         if operation.body is not None:
             self._send_fixed(operation, operation.body, now)
             return
@@ -132,14 +138,23 @@ class Courier(DeliveryLoop):
             if incident is None:
                 tx.outbox.discard(operation.incident_id)
                 return
+            if operation.is_evidence and not has_evidence(incident):
+                tx.outbox.skip(operation)
+                return
             quiet_until = self.composer.routing.not_before(incident, now)
-            if operation.ts is None and quiet_until > now:
+            if operation.ts is None and quiet_until > now and operation.kind == "root":
                 tx.outbox.postpone(operation.op_id, quiet_until)
                 return
             native = has_native_charts_enabled(tx, self._charts, now)
             into = tx.incident(incident.joined_into)
+            asked = [
+                action
+                for action in tx.actions.in_state(ASKED)
+                if action.incident_id == incident.id and action.kind in (ASK, ASK_RETURN)
+            ]
         # Outside the transaction: building a message of thousands of alerts must not keep Alertmanager waiting.
-        builder = self.composer.builder(incident, into, operation, self.limits.target(operation), native=native)
+        target = self.limits.target(operation)
+        builder = self.composer.builder(incident, into, operation, target, native=native, asked=asked)
         level, message = degraded(operation.degrade, builder)
         with self._store.transaction() as tx:
             if tx.outbox.get(operation.op_id) != operation:
@@ -147,12 +162,15 @@ class Courier(DeliveryLoop):
             operation = replace(operation, degrade=level)
             if operation.channel and operation.ts and message.digest() == operation.shown:
                 tx.outbox.finish(operation, operation.channel, operation.ts, message.digest(), now)
+                if operation.kind == "root" and has_evidence(incident):
+                    tx.outbox.follow(incident.id, now)
                 return
-            if operation.ts is None:
+            if operation.ts is None and operation.kind == "root":
                 tx.outbox.drop_replies(operation.incident_id)
                 operation = replace(operation, target=self.limits.target(operation))
             tx.outbox.start(operation.op_id, now, operation.target)
-        if self._deliver(operation, message, builder if native else None, now) and operation.posted_at is None:
+        delivered = self._deliver(operation, message, builder if native else None, now)
+        if delivered and operation.kind == "root" and operation.posted_at is None:
             self._metrics.latency.observe(max(self._clock.wall() - incident.received_at, 0.0))
 
     def _send_fixed(self, operation: Operation, body: str, now: float) -> None:
@@ -187,7 +205,8 @@ class Courier(DeliveryLoop):
         self, operation: Operation, message: Message, place: tuple[str, str] | None
     ) -> tuple[str, str, str]:
         if place is None:
-            channel, ts = self._slack.post(self.limits.target(operation), message, operation.metadata, None)
+            where, thread = self._place(operation)
+            channel, ts = self._slack.post(where, message, operation.metadata, thread)
         else:
             channel, ts = place
             self._slack.update(channel, ts, message, operation.metadata)
@@ -195,13 +214,20 @@ class Courier(DeliveryLoop):
 
     def _send_reply(self, operation: Operation, now: float) -> None:
         with self._store.transaction() as tx:
-            root = tx.outbox.root(operation.incident_id)
             level, message = degraded(operation.degrade, stored_message(operation.body or "{}", native=True))
             operation = replace(operation, degrade=level)
             tx.outbox.start(operation.op_id, now, operation.target)
-        channel, thread = (root.channel or "", root.ts) if root is not None else ("", None)
-        channel = channel or self.limits.target(operation)
+        channel, thread = self._place(operation)
         self._attempt(operation, lambda: (*self._slack.post(channel, message, operation.metadata, thread), ""))
+
+    def _place(self, operation: Operation) -> tuple[str, str | None]:
+        """Return the channel to post in, and for a reply its thread."""
+        if operation.kind == "root":
+            return self.limits.target(operation), None
+        with self._store.transaction() as tx:
+            root = tx.outbox.root(operation.incident_id)
+        channel, thread = (root.channel or "", root.ts) if root is not None else ("", None)
+        return channel or self.limits.target(operation), thread
 
     def _attempt(self, operation: Operation, call: Callable[[], tuple[str, str, str]]) -> bool:
         """Make the call and store its outcome; return whether Slack has the message."""
@@ -225,7 +251,13 @@ class Courier(DeliveryLoop):
     def _finish(self, operation: Operation, channel: str, ts: str, digest: str) -> None:
         with self._store.transaction() as tx:
             tx.outbox.finish(operation, channel, ts, digest, self._clock.wall())
-            tx.outbox.note_call(operation.incident_id, self._clock.wall())
+            if not operation.is_evidence:
+                tx.outbox.note_call(operation.incident_id, self._clock.wall())
+            incident = tx.incident(operation.incident_id) if operation.kind == "root" else None
+            if incident is not None and has_evidence(incident):
+                tx.outbox.follow(incident.id, self._clock.wall())
+            if incident is not None:
+                reminders.plan(tx, incident, self.composer.routing.reminder, self._clock.wall())
             if operation.kind == "root" and operation.ts is None:
                 tx.save_fact(f"channel:{self.limits.target(operation)}", channel)
             if operation.error == _POSTED_AGAIN:
@@ -248,7 +280,7 @@ class Courier(DeliveryLoop):
         self.limits.record_failure(operation, failure, now)
         with self._store.transaction() as tx:
             outbox, op_id = tx.outbox, operation.op_id
-            edits = operation.kind == "root" and operation.ts is not None
+            edits = operation.edits
             if failure.trouble in (Trouble.RATE, Trouble.AUTH, Trouble.CHANNEL):
                 outbox.retry_at(op_id, now + failure.retry_after, failure.code, refund=True)
             elif edits and (failure.trouble is Trouble.GONE or failure.code in _CANNOT_EDIT):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from pyrometer_alerting.channel.breaker import Breaker, SlackFailure, Trouble
 from pyrometer_alerting.channel.slack import Slack
-from pyrometer_alerting.incidents.storage.outbox import Operation
+from pyrometer_alerting.incidents.storage.operation import Operation
 from pyrometer_alerting.incidents.storage.store import StoreError
 from pyrometer_kit.clock import Clock
 
@@ -130,7 +130,7 @@ def slack_method(operation: Operation) -> str:
     """Return the Slack method that the operation needs next, since rate limits are per method."""
     if operation.state == "lookup":
         return "conversations.replies" if operation.kind == "reply" else "conversations.history"
-    return "chat.update" if operation.kind == "root" and operation.ts is not None else "chat.postMessage"
+    return "chat.update" if operation.edits else "chat.postMessage"
 
 
 _log = logging.getLogger(__name__)

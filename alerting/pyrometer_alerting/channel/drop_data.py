@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from pyrometer_alerting.channel.messages import headline, sign
+from pyrometer_alerting.channel.card import headline, sign
 from pyrometer_alerting.diagnosis.batches import batches
 from pyrometer_alerting.model.incident import Cause, Incident
 from pyrometer_kit.prometheus import Prometheus, Series

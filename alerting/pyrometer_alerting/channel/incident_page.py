@@ -10,6 +10,7 @@ from typing import Any
 from pyrometer_alerting.channel.chart_block import svg
 from pyrometer_alerting.channel.document import document
 from pyrometer_alerting.channel.mrkdwn import Span, texts
+from pyrometer_alerting.model.harm import urgency
 from pyrometer_alerting.model.incident import Incident
 from pyrometer_alerting.model.message import Message
 from pyrometer_alerting.model.text import duration, utc
@@ -19,10 +20,11 @@ _DOTS = {"\U0001f534": "critical", "\U0001f7e0": "warning", "\U0001f535": "info"
 
 @dataclass(frozen=True)
 class Card:
-    """An incident with its message; `delivery` is a short word on how far the message got."""
+    """An incident with its card and its evidence; `delivery` is a short word on how far the message got."""
 
     incident: Incident
     message: Message
+    evidence: Message
     delivery: str
 
 
@@ -56,7 +58,7 @@ def blocks(message: Message) -> str:
 
 def _card(item: Card, now: float) -> str:
     incident = item.incident
-    state = incident.severity if incident.firing else "resolved"
+    state = urgency(incident) if incident.firing else "resolved"
     since = incident.started_at if incident.resolved_at is None else incident.resolved_at
     age = (
         f"{'firing for' if incident.firing else 'resolved'} {duration(now - since)}{'' if incident.firing else ' ago'}"
@@ -64,23 +66,27 @@ def _card(item: Card, now: float) -> str:
     return (
         f'<article class="{state}" id="{html.escape(incident.id, quote=True)}">'
         f'<div class="corner"><span>{age}</span><span>{html.escape(item.delivery)}</span></div>'
-        f"{blocks(item.message)}</article>"
+        f"{blocks(item.message)}{_folded(item)}</article>"
     )
+
+
+def _folded(item: Card) -> str:
+    """Return the evidence, closed: the card says what to do."""
+    shown = blocks(item.evidence)
+    return f"<details><summary>Evidence</summary>{shown}</details>" if shown else ""
 
 
 def _block(block: dict[str, Any]) -> str:
     if block["type"] == "data_visualization":
         return svg(block)
-    if block["type"] == "image":
-        return ""  # the page cannot read Slack's files
+    if block["type"] in ("divider", "image"):
+        return "<hr>" if block["type"] == "divider" else ""  # the page cannot read Slack's files
     pieces = ["".join(_span(span) for span in piece) for piece in texts(block)]
     if block["type"] == "header":
         return f"<h2>{_with_dots(pieces[0])}</h2>"
     if block["type"] == "context":
         return '<footer class="context">' + "".join(f"<span>{piece}</span>" for piece in pieces) + "</footer>"
-    if "fields" in block:
-        return '<div class="fields">' + "".join(f"<p>{piece}</p>" for piece in pieces) + "</div>"
-    kind = "causes" if pieces[0].startswith("<b>Likely causes</b>") else "text"
+    kind = "now" if pieces[0].startswith("<b>Now:</b>") else "text"
     return f'<p class="{kind}">{pieces[0]}</p>'
 
 
@@ -97,6 +103,8 @@ def _span(span: Span) -> str:
         return f"<b>{content}</b>"
     if span.kind == "italic":
         return f"<i>{content}</i>"
+    if span.kind == "code":
+        return f"<code>{content}</code>"
     if span.kind == "time":
         return f"<time>{content}</time>"
     if span.kind == "link" and span.url.startswith(("http://", "https://")):

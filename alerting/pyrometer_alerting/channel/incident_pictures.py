@@ -15,8 +15,8 @@ from dataclasses import replace
 from typing import TypeVar, cast
 
 from pyrometer_alerting.channel.breaker import Breaker, SlackFailure
+from pyrometer_alerting.channel.card import headline
 from pyrometer_alerting.channel.composer import has_native_charts_enabled
-from pyrometer_alerting.channel.messages import headline
 from pyrometer_alerting.channel.slack import Slack
 from pyrometer_alerting.incidents.metrics import Metrics
 from pyrometer_alerting.incidents.storage.store import Store, StoreError

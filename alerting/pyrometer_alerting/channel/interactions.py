@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from pyrometer_alerting.channel import answers, judgement, payloads
+from pyrometer_alerting.channel.blocks import Style
 from pyrometer_alerting.channel.composer import (
     ACKNOWLEDGE,
     CONFIRM_DRAIN,
@@ -24,7 +25,6 @@ from pyrometer_alerting.channel.composer import (
     SILENCE_4H,
     UNSILENCE,
 )
-from pyrometer_alerting.channel.messages import Style
 from pyrometer_alerting.channel.silences import (
     SILENCE_CALLBACK,
     Preview,
@@ -181,7 +181,7 @@ class Interactions:
         """Return what the channel may see of the incident's nodes."""
         visible = self.routing.redacted(incident)
         if name == DRAIN:
-            return answers.drain(visible)
+            return answers.drain(visible, self._style.scheduler)
         links = [f"<{url}|{text.mrkdwn(label, 40)}>" for label, url in board_links(visible, self._style.grafana_url)]
         return answers.node(visible, self._redacted(firing), links, self._clock.wall())
 

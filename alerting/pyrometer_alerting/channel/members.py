@@ -5,8 +5,9 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
-from pyrometer_alerting.incidents.lifecycle import rank, worst
+from pyrometer_alerting.incidents.lifecycle import worst
 from pyrometer_alerting.model import text
+from pyrometer_alerting.model.harm import rank
 from pyrometer_alerting.model.incident import Alert, Incident, part_of
 
 MAX_MEMBERS = 12

@@ -9,12 +9,12 @@ from typing import Any
 
 from pyrometer_alerting.model.text import unescape, utc
 
-_TOKEN = re.compile(r"<([^<>\n]+)>|(?<!\w)\*([^*\n]+)\*(?!\w)|(?<!\w)_([^_\n]+)_(?!\w)")
+_TOKEN = re.compile(r"`([^`\n]+)`|<([^<>\n]+)>|(?<!\w)\*([^*\n]+)\*(?!\w)|(?<!\w)_([^_\n]+)_(?!\w)")
 
 
 @dataclass(frozen=True)
 class Span:
-    """A piece of text: `kind` is text, bold, italic, link or time; `url` is for links, `unix` for times."""
+    """A piece of text: `kind` is text, bold, italic, code, link or time; `url` is for links, `unix` for times."""
 
     kind: str
     text: str
@@ -35,7 +35,9 @@ def spans(mrkdwn: str) -> Iterator[Span]:
 
 
 def _span(match: re.Match[str]) -> Span:
-    angle, bold, italic = match.groups()
+    code, angle, bold, italic = match.groups()
+    if code is not None:
+        return Span("code", unescape(code))
     if bold is not None:
         return Span("bold", unescape(bold))
     if italic is not None:

@@ -14,6 +14,7 @@ from pyrometer_alerting.channel.mrkdwn import Span, spans, texts
 from pyrometer_alerting.model.message import Message
 
 WIDTH = 110
+_REPLY = "reply-"
 _BOLD, _DIM, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 
 
@@ -25,6 +26,9 @@ def render(message: Message, *, colour: bool = False) -> str:
     for block in message.blocks:
         if block["type"] == "data_visualization" and block["chart"]["type"] == "line":
             lines.append(f"  {block['title']}: {sparkline(block)}")
+            continue
+        if block["type"] == "divider":
+            continue
         pieces = ["".join(_plain(span, colour=colour) for span in piece) for piece in texts(block)]
         if block["type"] == "header":
             lines.append(f"{_BOLD}{pieces[0]}{_RESET}" if colour else pieces[0])
@@ -48,6 +52,8 @@ def _wrapped(piece: str) -> list[str]:
 def _plain(span: Span, *, colour: bool) -> str:
     if span.kind == "link" and span.url != span.text:
         return f"{span.text} ({span.url})"
+    if span.kind == "code":
+        return f"`{span.text}`"
     return f"{_BOLD}{span.text}{_RESET}" if span.kind == "bold" and colour else span.text
 
 
@@ -64,11 +70,11 @@ class TerminalSlack:
     ) -> tuple[str, str]:
         """Print the message, a reply indented."""
         self._print("    " if thread_ts else "", message)
-        return "terminal", f"{next(self._numbers)}.{metadata['op_id'][:6]}"
+        return "terminal", f"{_REPLY if thread_ts else ''}{next(self._numbers)}.{metadata['op_id'][:6]}"
 
     def update(self, channel: str, ts: str, message: Message, metadata: Mapping[str, str]) -> None:
         """Print the message again: a terminal cannot edit what has scrolled away."""
-        self._print("", message)
+        self._print("    " if ts.startswith(_REPLY) else "", message)
 
     def find(self, channel: str, op_id: str, oldest: float, thread_ts: str | None) -> list[str]:
         """Return nothing: a terminal cannot be searched."""

@@ -10,11 +10,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import cast
 
+from pyrometer_alerting.diagnosis.occupancy import use_of
 from pyrometer_alerting.incidents.correlation import explained_by
-from pyrometer_alerting.incidents.intake import announce
+from pyrometer_alerting.incidents.intake import SETTLE_SECONDS, announce
 from pyrometer_alerting.incidents.membership import merge_incidents, split_off, unrelated_keys
 from pyrometer_alerting.incidents.metrics import Metrics
 from pyrometer_alerting.incidents.storage.store import Store, StoreError, Transaction
+from pyrometer_alerting.model.harm import asks_for_use, rank, urgency
 from pyrometer_alerting.model.incident import Diagnosis, Incident
 from pyrometer_alerting.model.message import Replies
 from pyrometer_alerting.model.routing import Routing
@@ -33,6 +35,7 @@ WORDS_SECONDS, DETAILS_SECONDS = 30.0, 300.0
 NUMBERS_SECONDS = 900.0  # changed numbers alone (38 s throttled, 48 s, ...) are edited in only this often
 # A restarted run appears rank by rank: a part must not belong to the run for this long before it is split off.
 UNRELATED_SECONDS = 60.0
+MOVED_SHARE, MOVED_GPU_HOURS = 0.05, 0.5  # of the run's speed; below that a doubled cost is no news
 Diagnose = Callable[[Prometheus, Incident, list[Incident], float], Diagnosis]
 """Finds the causes of an incident, beside the other recent ones, as of now; missing evidence is named, never raised."""
 
@@ -124,7 +127,7 @@ class Diagnostician:
     def _resume(self) -> None:
         try:
             with self._store.transaction() as tx:
-                opened = [incident for incident in tx.recent_incidents(float("inf")) if incident.wants_diagnosis]
+                opened = [one for one in tx.recent_incidents(float("inf")) if one.wants_diagnosis or asks_for_use(one)]
         except StoreError as error:
             _log.error("diagnosis: %s", error)
             return
@@ -138,6 +141,8 @@ class Diagnostician:
         with self._store.transaction() as tx:
             incident = tx.incident(incident_id)
             others = tx.recent_incidents(now - RECENT_SECONDS)
+        if incident is not None and asks_for_use(incident):
+            return self._look_at_use(incident, now)
         if incident is None or not incident.wants_diagnosis:  # its run may have left it
             return None
         result = diagnose(self._prometheus, incident, others, now)
@@ -152,6 +157,29 @@ class Diagnostician:
         if incident.diagnosis is None:
             return THOROUGH_SECONDS
         return FAST_SECONDS if now - incident.received_at < FAST_FOR_SECONDS else SLOW_SECONDS
+
+    def _look_at_use(self, incident: Incident, now: float) -> float:
+        """Find out who uses the sick part; return the seconds until it is asked again."""
+        use = use_of(self._prometheus, incident, now)
+        with self._store.transaction() as tx:
+            current = tx.incident(incident.id)
+            if current is not None and asks_for_use(current):
+                if use != current.use:
+                    tx.save_incident(replace(current, use=use), now)
+                    if current.is_posted:
+                        tx.outbox.refresh(current.id, now, WORDS_SECONDS if current.use else 0.0)
+                        self._reply_if_worse(tx, current, replace(current, use=use), now)
+                # Not before its effect may have arrived, which it would become a pointer to.
+                tx.outbox.hasten(current.id, max(now, current.received_at + SETTLE_SECONDS))
+        self._changed()
+        return SLOW_SECONDS
+
+    def _reply_if_worse(self, tx: Transaction, before: Incident, now_is: Incident, now: float) -> None:
+        """Reply in the thread that the harm has risen: an edit pings nobody."""
+        if rank(urgency(now_is)) > rank(urgency(before)) and tx.outbox.is_posted(now_is.id):
+            message = self._replies.event(self.routing.redacted(now_is), "worse")
+            message = replace(self.routing.with_mentions(message, now_is), broadcast=True)
+            tx.outbox.reply(now_is.id, json.dumps(vars(message)), now)
 
     def _keep(self, incident_id: str, result: Diagnosis) -> str:
         """Store the result if it is news; return the id of the incident that remains.
@@ -184,15 +212,15 @@ class Diagnostician:
     def _note(self, tx: Transaction, incident: Incident, diagnosis: Diagnosis, now: float) -> None:
         """Store the diagnosis, and request an edit if it is news; any other edit shows the newest numbers anyway."""
         before, news = incident.diagnosis, is_news(incident.diagnosis, diagnosis)
-        told_at = diagnosis.at if news or before is None else _published_at(before)
-        tx.save_incident(replace(incident, diagnosis=replace(diagnosis, told_at=told_at)), now)
+        saved = replace(incident, diagnosis=published(before, diagnosis, news=news))
+        tx.save_incident(saved, now)
         if news and incident.is_posted:
             tx.outbox.refresh(incident.id, now, edit_spacing(before, diagnosis))
         revised = diagnosis.revision and (before is None or before.revision != diagnosis.revision)
         if revised and incident.is_posted and tx.outbox.is_posted(incident.id):
-            saved = replace(incident, diagnosis=diagnosis)
             message = self._replies.event(self.routing.redacted(saved), "revised")
             tx.outbox.reply(incident.id, json.dumps(vars(message)), now, tx.outbox.free_at(incident.id, now, 2))
+        self._reply_if_worse(tx, incident, saved, now)
 
     def _unrelated(self, incident_id: str, result: Diagnosis, now: float) -> set[str]:
         """Return the alerts that have been unrelated to the run for long enough."""
@@ -223,25 +251,53 @@ def merge_diagnoses(before: Diagnosis | None, now: Diagnosis) -> Diagnosis:
     while after its end, and the cost counts on.
     """
     if before is None:
-        return now
+        return replace(now, slowest=now.slower)
     known = now.shape is not None and now.shape.is_known
     shape = now.shape if known or before.shape is None else before.shape
-    return replace(now, shape=shape, cost=now.cost or before.cost, curve=now.curve or before.curve)
+    known_shares = [share for share in (before.slowest, now.slower) if share is not None]
+    return replace(
+        now,
+        shape=shape,
+        cost=now.cost or before.cost,
+        curve=now.curve or before.curve,
+        slowest=max(known_shares, default=None),
+    )
 
 
 def is_news(before: Diagnosis | None, now: Diagnosis) -> bool:
     """Return whether a reader would decide otherwise: another cause, confidence or gap; rarely for other numbers."""
     if before is None or before.signature() != now.signature():
         return True
+    if _moved(before, now):
+        return True
     changed = (before.causes, before.cost, before.curve) != (now.causes, now.cost, now.curve)
     return (changed or before.at > _published_at(before)) and now.at - _published_at(before) >= NUMBERS_SECONDS
+
+
+def published(before: Diagnosis | None, now: Diagnosis, *, news: bool) -> Diagnosis:
+    """Return the diagnosis with when the card last showed it, and with which numbers."""
+    if news or before is None:
+        return replace(now, told_at=now.at, told=_numbers(now))
+    return replace(now, told_at=_published_at(before), told=before.told)
+
+
+def _numbers(diagnosis: Diagnosis) -> tuple[float, float]:
+    """Return the numbers of a card's first lines: the share that is lost now, and the GPU-hours lost."""
+    return diagnosis.slower or 0.0, diagnosis.cost.gpu_hours if diagnosis.cost is not None else 0.0
+
+
+def _moved(before: Diagnosis, now: Diagnosis) -> bool:
+    """Return whether the card's numbers are no longer true: the drop by five points, or twice the cost."""
+    (slower, hours), (slower_now, hours_now) = before.told, _numbers(now)
+    return abs(slower_now - slower) >= MOVED_SHARE or hours_now >= max(2 * hours, MOVED_GPU_HOURS)
 
 
 def edit_spacing(before: Diagnosis | None, now: Diagnosis) -> float:
     """Return how long after the last call news may be shown: at once where another part or trouble is blamed."""
     if before is None or before.lead != now.lead:
         return 0.0
-    return WORDS_SECONDS if before.causes[:1] and before.causes[0].cause != now.causes[0].cause else DETAILS_SECONDS
+    other = before.causes[:1] and before.causes[0].cause != now.causes[0].cause
+    return WORDS_SECONDS if other or abs(before.told[0] - (now.slower or 0.0)) >= MOVED_SHARE else DETAILS_SECONDS
 
 
 def _published_at(diagnosis: Diagnosis) -> float:

@@ -13,6 +13,7 @@ from pyrometer_alerting.diagnosis.catalog import Catalog, load
 from pyrometer_alerting.diagnosis.conclusion import concluded
 from pyrometer_alerting.diagnosis.cost import add_up, settled_at
 from pyrometer_alerting.diagnosis.curve_features import first_stall
+from pyrometer_alerting.diagnosis.death import restart_note
 from pyrometer_alerting.diagnosis.examination import daily_wave_of_run, examine
 from pyrometer_alerting.diagnosis.gather import Evidence, gather
 from pyrometer_alerting.diagnosis.signature import Drop
@@ -26,6 +27,7 @@ __all__ = ["active_runs", "daily_wave_of_run", "examine", "investigate"]
 
 CURVE_POINTS = 20  # the limit of Slack's chart block
 GOOD = 0.98  # of the best: below this a decline has begun
+NOW_SECONDS, BEST_SECONDS, NOW_BATCHES = 30.0, 600.0, 5
 BEFORE_SECONDS, LONGEST_SECONDS = 300.0, 3 * 3600.0
 RETURNING = ("regular_stalls", "rare_stalls")  # no rule sees the first ones: the last before the alert is no beginning
 
@@ -44,13 +46,21 @@ def investigate(
     known = incident.diagnosis.run_links if incident.diagnosis is not None else ()
     ask = evidence.complete and not known
     links = run_links(prometheus, incident.cluster, incident.run, now) if ask else known
-    diagnosis = replace(diagnose(incident, evidence, others, now, Weights(catalog)), run_links=links)
+    diagnosis = replace(
+        diagnose(incident, evidence, others, now, Weights(catalog)),
+        run_links=links,
+        user=_user(prometheus, incident, now, ask=evidence.complete),
+        restart=restart_note(prometheus, incident, now),
+    )
     if evidence.looked is None:
         return diagnosis
     begin = _begin(incident, diagnosis, evidence)
     frame, expected = evidence.looked.frame, evidence.looked.expectation.mfu
     return replace(
-        diagnosis, cost=_cost(prometheus, incident, evidence, begin, now), curve=chart_curve(frame, expected, begin)
+        diagnosis,
+        cost=_cost(prometheus, incident, evidence, begin, now),
+        curve=chart_curve(frame, expected, begin),
+        slower=slower_now(frame, expected, diagnosis.onset),
     )
 
 
@@ -106,6 +116,22 @@ def chart_curve(frame: pd.DataFrame, expected: float, begin: float) -> ChartCurv
         lowest=tuple(round(float(value), 4) for value in grouped["mfu"].min()),
         expected=expected,
     )
+
+
+def slower_now(frame: pd.DataFrame, expected: float, onset: float | None = None) -> float | None:
+    """Return the share of its MFU that the run lacks now: the median of 30 s, at least of five batches.
+
+    It is compared with the ten minutes before the onset; without them, with the expected MFU.
+    """
+    clean = frame[~frame["tagged"].astype(bool)]
+    if clean.empty or expected <= 0:
+        return None
+    if onset is not None:
+        before = clean[(clean["at"] <= onset) & (clean["at"] > onset - BEST_SECONDS)]["mfu"]
+        expected = float(before.median()) if len(before) >= NOW_BATCHES else expected
+    recent = clean[clean["at"] > float(clean["at"].iloc[-1]) - NOW_SECONDS]["mfu"]
+    newest = recent if len(recent) >= NOW_BATCHES else clean["mfu"].iloc[-NOW_BATCHES:]
+    return 1 - float(newest.median()) / expected
 
 
 def _drop(incident: Incident) -> Drop | None:
@@ -183,6 +209,21 @@ def _closed(prometheus: Prometheus, incident: Incident, diagnosis: Diagnosis, en
         return diagnosis
     # A run that stood to the end has no newer batch, and what was told of it until then stays.
     return replace(diagnosis, cost=cost) if cost.until >= diagnosis.cost.until else diagnosis
+
+
+def _user(prometheus: Prometheus, incident: Incident, now: float, *, ask: bool) -> str:
+    """Return the user of the run's job, asked for until it is known; empty where several users have a GPU of it."""
+    known = incident.diagnosis.user if incident.diagnosis is not None else ""
+    if known or not ask:
+        return known
+    run = f"{{cluster={quoted(incident.cluster)},run={quoted(incident.run)}}}"
+    jobs = f"pyrometer_gpu_job_info{{cluster={quoted(incident.cluster)}}}"
+    query = f"group by (user) ({jobs} and on (cluster, node, gpu) pyrometer_train_rank_info{run})"
+    try:
+        users = {series.labels.get("user", "") for series in prometheus.instant(query, now)}
+    except PrometheusError:
+        return ""
+    return users.pop() if len(users) == 1 else ""
 
 
 MAX_LINKS = 4

@@ -117,6 +117,7 @@ class Kind:
         awaited: it names whom the other ranks wait for.
         of_node: the reason lies outside of single GPUs, in their node.
         of_place: or in a place of several nodes.
+        runbook: heading in docs/alerts.md whose first step is for it; an alert's is its own name.
     """
 
     family: str
@@ -131,6 +132,7 @@ class Kind:
     awaited: bool = False
     of_node: bool = False
     of_place: bool = False
+    runbook: str = ""
 
 
 @dataclass(frozen=True)

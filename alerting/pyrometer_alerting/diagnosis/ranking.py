@@ -357,4 +357,6 @@ def to_cause(one: Candidate, case: Case, confidence: str) -> Cause:
         labels=dict(one.labels) or None,
         confidence=confidence,
         family=one.family,
+        brief=wording.brief(one.groups, one.support, case.roster, case.kinds),
+        runbook=one.facts[0].detail if one.kind == "alert" else case.kinds[one.kind].runbook,
     )

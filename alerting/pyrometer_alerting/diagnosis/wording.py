@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pyrometer_alerting.diagnosis.extent import Group
@@ -15,9 +16,49 @@ Kinds = Mapping[str, Kind]
 
 def evidence(groups: Sequence[Group], support: Sequence[Fact], roster: Roster, kinds: Kinds) -> Iterator[str]:
     """Yield one sentence per kind of fact, the leading kind first, then what supports it from elsewhere."""
-    sentences = [said(group, roster, kinds) for group in groups]
+    measured = {group.facts[0].kind for group in groups}
+    sentences = [said(group, roster, kinds) for group in groups if not _is_same(group, measured)]
     sentences += [said(group, roster, kinds, elsewhere=True) for group in _elsewhere(support, kinds)]
     yield from list(dict.fromkeys(filter(None, sentences)))[:MOST_SENTENCES]
+
+
+def brief(groups: Sequence[Group], support: Sequence[Fact], roster: Roster, kinds: Kinds) -> str:
+    """Return the strongest evidence in a few words, without times: `all 8 GPUs held at 1320 MHz (the others 1939)`."""
+    lead = groups[0]
+    clause = _clock_clause(groups) or _first_clause(said(lead, roster, kinds))
+    where = _extent(lead, roster).replace("of its", "of the node's") if len(lead.facts) > 1 else ""
+    where = re.sub(r"^(\d+) of the (?:node's|run's) \1 (GPUs|nodes|ports)", r"all \1 \2", where)
+    waits = any(kinds[fact.kind].awaited for fact in (*support, *(fact for group in groups for fact in group.facts)))
+    pieces = [f"{where} {clause}".strip() if _clock_clause(groups) else clause]
+    if waits and not kinds[lead.facts[0].kind].awaited:
+        pieces.append("the other ranks wait for it")
+    return "; ".join(filter(None, pieces))
+
+
+def _clock_clause(groups: Sequence[Group]) -> str:
+    """Return `held at 1320 MHz (the others 1939), 92 \u00b0C`; empty where no clock is known to be lower."""
+    facts = {group.facts[0].kind: _leading(group.facts) for group in groups}
+    clock, heat = facts.get("clock_low"), facts.get("celsius")
+    if clock is None or clock.value is None:
+        return ""
+    usual = max((value for value in (clock.peers, clock.before) if value is not None), default=0.0)
+    against = f" ({'the others' if usual == clock.peers else 'before'} {usual:.0f})" if usual > clock.value else ""
+    warm = f", {heat.value:.0f} \u00b0C" if heat is not None and heat.value is not None and heat.strength > 0 else ""
+    return f"held at {clock.value:.0f} MHz{against}{warm}"
+
+
+def _first_clause(sentence: str) -> str:
+    """Return a sentence up to its first comma, without since when."""
+    clause = re.split(r"[,;] | \(", sentence)[0]
+    return re.sub(r" (since|from|at) (before )?\d\d:.*$| since before the examined period| now$", "", clause)
+
+
+def _is_same(group: Group, measured: set[str]) -> bool:
+    """Return whether a more specific fact says it: heat slows the hardware down, an alert counts what is measured."""
+    kind = group.facts[0].kind
+    if kind == "hw_slowdown":
+        return bool(measured & {"hw_thermal", "hw_power_brake"})
+    return kind == "alert" and len(measured) > 1 and group.facts[0].value is None
 
 
 def _elsewhere(facts: Iterable[Fact], kinds: Kinds) -> Iterator[Group]:

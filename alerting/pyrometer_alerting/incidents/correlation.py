@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from pyrometer_alerting.incidents.lifecycle import MAX_EPISODES, rank
+from pyrometer_alerting.incidents.lifecycle import MAX_EPISODES
 from pyrometer_alerting.model.alert_names import MASS_EVENT
+from pyrometer_alerting.model.harm import rank
 from pyrometer_alerting.model.incident import NO_SINGLE_PART, Alert, Cause, Diagnosis, Incident, part_of
 
 DOMAIN_PARTS = 3  # ports of one switch, nodes of one rack

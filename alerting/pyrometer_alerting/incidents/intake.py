@@ -18,6 +18,7 @@ from pyrometer_alerting.incidents.metrics import Metrics
 from pyrometer_alerting.incidents.storage.outbox import KEPT_CALLS
 from pyrometer_alerting.incidents.storage.store import Store, Transaction
 from pyrometer_alerting.model.alert_names import RUN_SYMPTOMS, WATCHDOG, is_cause
+from pyrometer_alerting.model.harm import asks_for_use, urgency
 from pyrometer_alerting.model.incident import Alert, Incident
 from pyrometer_alerting.model.message import Replies
 from pyrometer_alerting.model.routing import Routing
@@ -88,7 +89,7 @@ class Intake:
         for change in changes:
             not_before = now + self._first_wait(tx, change.incident, causes)
             announce(tx, change, self._replies, self.routing, now=now, not_before=not_before)
-            if change.incident.firing and change.incident.wants_diagnosis:
+            if (change.incident.firing and change.incident.wants_diagnosis) or asks_for_use(change.incident):
                 outcome.diagnose.append(change.incident.id)
         outcome.cause_arrived |= any(is_cause(alert) and alert.firing for alert in alerts)
 
@@ -187,6 +188,8 @@ class Intake:
         """Return how long the first post may wait for more of the same, and for its cause."""
         if tx.outbox.is_posted(incident.id) or not incident.firing:
             return 0.0
+        if self._diagnoses and asks_for_use(incident) and not incident.use:
+            return JOIN_SECONDS
         if incident.wants_diagnosis and incident.diagnosis is None and self._diagnoses:
             return JOIN_SECONDS if incident.cluster in causes.clusters else SETTLE_SECONDS
         return SETTLE_SECONDS
@@ -261,6 +264,8 @@ def _reply(tx: Transaction, change: Change, replies: Replies, routing: Routing, 
     """Add the reply for the last event that deserves one; only a reply, not an edit, pings people when it worsened."""
     incident = change.incident
     told = [event for event in change.events if event in _REPLY_EVENTS]
+    if urgency(incident) != incident.severity:  # a worse alert is no news where it does no more harm
+        told = [event for event in told if event != "worse"]
     if not told:
         return
     message = replies.event(routing.redacted(incident), told[-1])

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from pyrometer_alerting.model.alert_names import DEATH, RUN_SYMPTOMS
-from pyrometer_alerting.model.incident import SEVERITIES, Alert, Diagnosis, Incident
+from pyrometer_alerting.model.harm import rank, severity_of
+from pyrometer_alerting.model.incident import Alert, Diagnosis, Incident
 
 # A key that fires again this soon after its resolve is the same trouble: flapping belongs into one message.
 REOPEN_SECONDS = 30 * 60
@@ -147,7 +148,7 @@ def _carried_on(diagnosis: Diagnosis | None, over: float | None) -> Diagnosis | 
     if diagnosis is None:
         return None
     recovered = over if diagnosis.recovered is None else diagnosis.recovered
-    return replace(diagnosis, onset=None, recovered=recovered, revision="", shape=None)
+    return replace(diagnosis, onset=None, recovered=recovered, revision="", shape=None, slower=None, slowest=None)
 
 
 def _was_as_bad(latest: Incident, firing: Iterable[Alert], severity: str) -> bool:
@@ -156,7 +157,7 @@ def _was_as_bad(latest: Incident, firing: Iterable[Alert], severity: str) -> boo
     return all(
         (ended.get(alert.fingerprint) or 0.0) >= latest.started_at - REOPEN_SECONDS
         for alert in firing
-        if _severity(alert) == severity
+        if severity_of(alert) == severity
     )
 
 
@@ -214,14 +215,4 @@ def _ended(alert: Alert) -> float:
 
 def worst(alerts: Iterable[Alert]) -> str:
     """Return the highest severity; an unknown one counts as a warning rather than being dropped."""
-    return max((_severity(alert) for alert in alerts), key=rank, default="warning")
-
-
-def _severity(alert: Alert) -> str:
-    severity = alert.labels.get("severity", "")
-    return severity if severity in SEVERITIES else "warning"
-
-
-def rank(severity: str) -> int:
-    """Return 0 for info to 2 for critical."""
-    return SEVERITIES.index(severity)
+    return max((severity_of(alert) for alert in alerts), key=rank, default="warning")

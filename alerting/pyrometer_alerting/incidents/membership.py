@@ -14,10 +14,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from pyrometer_alerting.incidents.correlation import merged_incident
-from pyrometer_alerting.incidents.lifecycle import REOPEN_SECONDS, Change, key_of, rank, worst
+from pyrometer_alerting.incidents.lifecycle import REOPEN_SECONDS, Change, key_of, worst
 from pyrometer_alerting.incidents.storage.store import Transaction
 from pyrometer_alerting.model.alert_names import RUN_SYMPTOMS
 from pyrometer_alerting.model.culprits import culprits
+from pyrometer_alerting.model.harm import rank
 from pyrometer_alerting.model.incident import Alert, Incident, part_of
 from pyrometer_alerting.model.message import Replies
 from pyrometer_alerting.model.routing import Routing

@@ -44,6 +44,8 @@ class Cause:
     labels: Mapping[str, str] | None = None
     confidence: str = ""  # of CONFIDENCES; empty for `unknown`
     family: str = ""  # what it does to a step: throttle, link, host, ... (diagnosis/evidence)
+    brief: str = ""  # the strongest evidence in a few words, without its time
+    runbook: str = ""  # heading of the runbook whose first step is for this cause
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,11 @@ class Diagnosis:
     concluded_at: float | None = None  # when the first cause became the first one
     revision: str = ""  # why the first cause was replaced the last time, for the thread
     run_links: tuple[tuple[str, str], ...] = ()  # name and address of the run's pages in trackers
+    slower: float | None = None  # the share of its MFU that the run lacks now; below 0 where it has more
+    slowest: float | None = None  # the same at its worst
+    told: tuple[float, float] = (0.0, 0.0)  # `slower` and GPU-hours when the card was last edited for its numbers
+    user: str = ""  # whose job the run is, where all its GPUs have one user
+    restart: str = ""  # of a dead run: how often it died, how old its last checkpoint is
 
     @property
     def names_cause(self) -> bool:
@@ -167,6 +174,7 @@ class Incident:
     channel: str = ""  # channel of its message; empty for the service's own
     parted_run: str = ""  # the run whose incident included this one until `parted_at`
     parted_at: float | None = None
+    use: str = ""  # who uses the part (model/harm.py); empty while that is not known
 
     @property
     def firing(self) -> bool:
@@ -262,6 +270,11 @@ def _diagnosis(raw: Mapping[str, Any]) -> Diagnosis:
         concluded_at=raw.get("concluded_at"),
         revision=raw.get("revision", ""),
         run_links=tuple((name, url) for name, url in raw.get("run_links", ())),
+        slower=raw.get("slower"),
+        slowest=raw.get("slowest"),
+        told=tuple(raw.get("told", (0.0, 0.0))),
+        restart=raw.get("restart", ""),
+        user=raw.get("user", ""),
         missing=tuple(raw["missing"]),
         onset=raw["onset"],
         told_at=raw.get("told_at"),

@@ -13,6 +13,10 @@ routing:
       labels: [cluster, node, gpu, device, port]    # values of all other labels are hidden there
     "#prod-a":
       digest: [prod-a]          # clusters: their digest, beside that of all clusters on --slack.channel
+  owners:                       # who is mentioned beside these, by an alert's label or by the user of the run's job
+    label: team
+    ids: {vision: S0VISION1, ada: U0ADA1234}
+  reminder: {after: 15m, mentions: [S0LEADS12]}   # once, unless somebody has acknowledged; without mentions the same
 """
 
 from __future__ import annotations
@@ -24,6 +28,7 @@ from datetime import datetime, time, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from pyrometer_alerting.model.harm import IDLE, PROCESS, UNREPORTED, urgency
 from pyrometer_alerting.model.incident import SEVERITIES, Alert, Cause, Diagnosis, Incident
 from pyrometer_alerting.model.message import Message
 from pyrometer_kit.errors import UsageError
@@ -81,12 +86,36 @@ class Route:
 
 
 @dataclass(frozen=True)
+class Owners:
+    """Whom an incident concerns: a mention by the value of a label of its alerts, or by the user of its run's job."""
+
+    label: str = ""
+    mentions: Mapping[str, str] = field(default_factory=dict)
+
+    def of(self, incident: Incident) -> list[str]:
+        """Return the mentions of an incident's owners."""
+        names = [alert.labels.get(self.label, "") for alert in incident.members] if self.label else []
+        names.append(incident.diagnosis.user if incident.diagnosis is not None else "")
+        return list(dict.fromkeys(self.mentions[name] for name in names if name in self.mentions))
+
+
+@dataclass(frozen=True)
+class Reminder:
+    """After how many seconds without an acknowledgement to remind, 0 for never, and whom; without names the same."""
+
+    after: float = 0.0
+    mentions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Routing:
     """Channels by label, and each channel's rules; `default` is the service's own channel."""
 
     default: str = ""
     routes: tuple[Route, ...] = ()
     channels: Mapping[str, Rules] = field(default_factory=dict)
+    owners: Owners = field(default_factory=Owners)
+    reminder: Reminder = field(default_factory=Reminder)
 
     def channel(self, alert: Alert) -> str:
         """Return the channel of an incident that starts with this alert; empty for the service's own channel."""
@@ -109,16 +138,17 @@ class Routing:
     def not_before(self, incident: Incident, now: float) -> float:
         """Return when the incident may first be posted: at once, or at the end of the quiet hours."""
         quiet = self.rules(incident.channel).quiet
-        return quiet.until(now) if quiet is not None and incident.severity in quiet.severities else now
+        return quiet.until(now) if quiet is not None and urgency(incident) in quiet.severities else now
 
     def redacted(self, incident: Incident) -> Incident:
         """Return the incident with the labels hidden that its channel must not show."""
         allowed = self.rules(incident.channel).labels
         return incident if allowed is None else _redacted(incident, allowed | _ALWAYS)
 
-    def with_mentions(self, message: Message, incident: Incident) -> Message:
-        """Add the mentions of its severity to the message while somebody still has to act."""
-        mentions = self.rules(incident.channel).mentions.get(incident.severity, ())
+    def with_mentions(self, message: Message, incident: Incident, instead: tuple[str, ...] = ()) -> Message:
+        """Add the mentions of its severity and of its owners, or those `instead`, while somebody still has to act."""
+        owners = self.owners.of(incident) if urgency(incident) == "critical" else []
+        mentions = instead or (*self.rules(incident.channel).mentions.get(urgency(incident), ()), *owners)
         if not mentions or not incident.firing or incident.acknowledged:
             return message
         call = " ".join(mentions)
@@ -135,7 +165,7 @@ def load(path: Path | None, default: str) -> Routing:
     root = read(path).get("routing") if path is not None else None
     if root is None:
         return Routing(default)
-    parts = root.fields(("routes", "channels"))
+    parts = root.fields(("routes", "channels", "owners", "reminder"))
     channels = parts["channels"].fields() if "channels" in parts else {}
     rules = {_channel(name, node): _rules(node) for name, node in channels.items()}
     routes = tuple(_route(node) for node in parts["routes"].items()) if "routes" in parts else ()
@@ -143,7 +173,29 @@ def load(path: Path | None, default: str) -> Routing:
     for name, node in channels.items():
         if name not in used and not rules[name].digest:
             raise UsageError(f"{node.place}: no route leads to {name}, it is not --slack.channel and gets no digest")
-    return Routing(default, routes, rules)
+    owners = _owners(parts["owners"]) if "owners" in parts else Owners()
+    reminder = _reminder(parts["reminder"]) if "reminder" in parts else Reminder()
+    return Routing(default, routes, rules, owners, reminder)
+
+
+def _owners(node: Node) -> Owners:
+    fields = node.fields(("label", "ids"))
+    if "ids" not in fields:
+        raise UsageError(f"{node.place}: owners need ids: whom to mention for which name")
+    label = fields["label"].text() if "label" in fields else ""
+    return Owners(label, {name: _mention(item) for name, item in fields["ids"].fields().items()})
+
+
+def _reminder(node: Node) -> Reminder:
+    fields = node.fields(("after", "mentions"))
+    if "after" not in fields:
+        raise UsageError(f"{node.place}: a reminder needs after: 15m")
+    match = re.fullmatch(r"(\d+)(s|m|h)", fields["after"].text())
+    if match is None:
+        raise UsageError(f"{fields['after'].place}: {fields['after'].text()}: expected a time such as 15m or 1h")
+    seconds = int(match[1]) * {"s": 1.0, "m": 60.0, "h": 3600.0}[match[2]]
+    mentions = fields["mentions"].items() if "mentions" in fields else []
+    return Reminder(seconds, tuple(_mention(item) for item in mentions))
 
 
 def load_users(path: Path | None) -> frozenset[str]:
@@ -259,6 +311,7 @@ def _redacted(incident: Incident, allowed: frozenset[str]) -> Incident:
         run=incident.run if "run" in allowed or not incident.run else HIDDEN,
         parted_run=incident.parted_run if "run" in allowed or not incident.parted_run else HIDDEN,
         domain=redactor.text(incident.domain),
+        use=incident.use if incident.use in ("", IDLE, PROCESS, UNREPORTED) else "a run",
         members=tuple(redactor.alert(alert) for alert in incident.members),
         diagnosis=None if incident.diagnosis is None else redactor.diagnosis(incident.diagnosis),
     )
@@ -292,6 +345,7 @@ class _Redactor:
             cause,
             part=self.text(cause.part),
             cause=self.text(cause.cause),
+            brief=self.text(cause.brief),
             evidence=tuple(map(self.text, cause.evidence)),
             against=tuple(map(self.text, cause.against)),
             labels=self.labels(cause.labels) if cause.labels else cause.labels,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from pyrometer_alerting.channel.composer import CONFIRM_DRAIN, CONFIRM_RETURN
+from pyrometer_alerting.channel.composer import question_button
 from pyrometer_alerting.incidents.storage.actions import (
     ASK,
     ASK_RETURN,
@@ -18,7 +18,6 @@ from pyrometer_alerting.incidents.storage.actions import (
     Action,
 )
 from pyrometer_alerting.incidents.storage.store import Store
-from pyrometer_alerting.model import text
 from pyrometer_alerting.policy.brake import States, still_common
 from pyrometer_alerting.policy.executor import Executor
 from pyrometer_alerting.policy.findings import Facts, Finding, Look, Topic
@@ -88,6 +87,8 @@ class Questions:
                 executor.post(tx, action, state, f"{verb}: somebody would be asked (dry run)")
             else:
                 executor.post(tx, action, state, verb, button=_button(action) if self._has_buttons else None)
+            if self._has_buttons and tx.outbox.is_posted(action.incident_id):
+                tx.outbox.refresh(action.incident_id, self._clock.wall(), 0.0)  # its card gets the button as well
         self._changed()
         return ""
 
@@ -149,21 +150,4 @@ def _healed(asked: Action, found: Look, state: NodeState) -> str:
 
 
 def _button(action: Action) -> dict[str, Any]:
-    """Return the button with Slack's own question before it acts; its value is only the question's id."""
-    is_return = action.kind == ASK_RETURN
-    label = "Put back" if is_return else "Drain"
-    question = f"{label}: {text.plain(action.node, 100)}?"
-    confirm = {
-        "title": {"type": "plain_text", "text": label},
-        "text": {"type": "plain_text", "text": question},
-        "confirm": {"type": "plain_text", "text": label},
-        "deny": {"type": "plain_text", "text": "Cancel"},
-    }
-    element = {
-        "type": "button",
-        "action_id": CONFIRM_RETURN if is_return else CONFIRM_DRAIN,
-        "value": action.id,
-        "text": {"type": "plain_text", "text": label, "emoji": True},
-        "confirm": confirm,
-    }
-    return {"type": "actions", "elements": [element]}
+    return {"type": "actions", "elements": [question_button(action)]}

@@ -62,13 +62,8 @@ def look_for(finding: Finding, messages: list[dict[str, Any]]) -> None:
 
 
 def names(message: dict[str, Any], finding: Finding) -> bool:
-    """Return whether a message names the culprit: for an MFU drop as the first likely cause, else anywhere."""
-    text = shown_text(message)
-    if finding.alertname != "TrainMfuDropped":
-        return finding.culprit in text
-    causes = text.partition("Likely causes")[2]
-    first = next((line for line in causes.splitlines() if line.strip().startswith("1.")), "")
-    return finding.culprit in first
+    """Return whether a message names the culprit: for an MFU drop in its header, else anywhere."""
+    return finding.culprit in (_first_line(message) if finding.alertname == "TrainMfuDropped" else shown_text(message))
 
 
 def unexpected(messages: list[dict[str, Any]]) -> list[str]:

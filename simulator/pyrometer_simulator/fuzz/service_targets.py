@@ -27,8 +27,9 @@ class _Clock:
 
 def webhook(folder: Path, at_end: ExitStack) -> Check:
     """Build the check of a delivery, from the body to the store, the message and the page."""
+    from pyrometer_alerting.channel.blocks import Style  # noqa: PLC0415
     from pyrometer_alerting.channel.incident_page import Banner, Card, render  # noqa: PLC0415
-    from pyrometer_alerting.channel.messages import Style, ThreadReplies, build  # noqa: PLC0415
+    from pyrometer_alerting.channel.messages import ThreadReplies, build  # noqa: PLC0415
     from pyrometer_alerting.incidents.alertmanager_payload import BadDelivery, parse  # noqa: PLC0415
     from pyrometer_alerting.incidents.intake import Intake  # noqa: PLC0415
     from pyrometer_alerting.incidents.metrics import Metrics  # noqa: PLC0415
@@ -67,10 +68,10 @@ def slack_payload(folder: Path, at_end: ExitStack) -> Check:
     """Build the check of clicks, modals and commands: answered or refused, and acted on for listed users only."""
     from slack_sdk.socket_mode.request import SocketModeRequest  # noqa: PLC0415
 
+    from pyrometer_alerting.channel.blocks import Style  # noqa: PLC0415
     from pyrometer_alerting.channel.breaker import Breaker  # noqa: PLC0415
     from pyrometer_alerting.channel.clicks import BOX, Clicks  # noqa: PLC0415
     from pyrometer_alerting.channel.interactions import Interactions  # noqa: PLC0415
-    from pyrometer_alerting.channel.messages import Style  # noqa: PLC0415
     from pyrometer_alerting.channel.socket_mode import Listener  # noqa: PLC0415
     from pyrometer_alerting.incidents.inbox import post_of  # noqa: PLC0415
     from pyrometer_alerting.incidents.metrics import Metrics  # noqa: PLC0415

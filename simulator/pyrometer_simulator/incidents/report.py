@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from pyrometer_alerting.channel.card import NOT_PROVEN
 from pyrometer_simulator.incidents.score import MOMENTS, RIGHT, SILENT, VERDICTS, WRONG, Score
 
 BEGIN, END = "<!-- begin generated -->\n", "<!-- end generated -->\n"
-CONFIDENCES = {"high": 98, "medium": 85, "low": 0}
+CONFIDENCES = {"certain": 98, "likely": 80, NOT_PROVEN: 0}
 SHOWN = (
     "hot_gpu", "power_brake_node", "rack_power_limit", "flapping_link", "leaf_switch", "cpu_neighbour", "data_loading",
     "garbage_collection", "silent_rank", "lost_gpu",
@@ -58,20 +59,24 @@ def _times(scores: Sequence[Score]) -> Iterator[str]:
     moved, untrue = sum(each.changes > 0 for each in scores), sum(bool(each.untrue) for each in scores)
     yield f"The part in first place was replaced by another in {_percent(moved, len(scores))} of the incidents."
     yield f"A sentence that the data contradict was in {_percent(untrue, len(scores))}."
+    longest = sorted(each.extra["words"] for each in scores if each.extra.get("words"))
+    if longest:
+        yield f"Words of the longest card of each incident: p50 {longest[len(longest) // 2]}, most {longest[-1]}."
 
 
 def _calibration(scores: Sequence[Score]) -> Iterator[str]:
     said = Counter(pair for each in scores for pair in each.confidences)
     yield "### Confidence"
     yield ""
-    yield "Each first cause at each of the four moments, by the confidence that it carries."
+    yield "What the card says of its cause at each of the four moments."
     yield ""
-    yield "| confidence | goal | right | coarse | wrong | of |"
+    yield "| said | share | goal | right | coarse | wrong |"
     yield "|---|---|---|---|---|---|"
     for confidence, goal in CONFIDENCES.items():
         of = sum(count for (name, _verdict), count in said.items() if name == confidence)
         shares = [_percent(said[confidence, verdict], of) for verdict in (RIGHT, "coarse", WRONG)]
-        yield f"| {confidence} | {f'>= {goal} %' if goal else ''} | " + " | ".join(shares) + f" | {of} |"
+        said_of = _percent(of, said.total())
+        yield f"| {confidence} | {said_of} | {f'>= {goal} %' if goal else ''} | " + " | ".join(shares) + " |"
 
 
 def _kinds(scores: Sequence[Score], sources: dict[str, str]) -> Iterator[str]:
@@ -93,7 +98,7 @@ def _kinds(scores: Sequence[Score], sources: dict[str, str]) -> Iterator[str]:
 def _messages(scores: Sequence[Score]) -> Iterator[str]:
     yield "### Messages"
     yield ""
-    yield "As they stood in the channel a minute after the first alert on the run, as plain text."
+    yield "Card and thread as they stood in the channel a minute after the first alert on the run, as plain text."
     for kind in SHOWN:
         found = next((each for each in scores if each.kind == kind and each.extra.get("message")), None)
         if found is not None:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+from pyrometer_alerting.channel.card import NOT_PROVEN, SURE, card_of, words
+from pyrometer_alerting.channel.first_steps import SLURM
 from pyrometer_alerting.model.incident import Cause, Diagnosis
 from pyrometer_simulator.incidents.sentences import untrue
 from pyrometer_simulator.incidents.watch import Look, Watched
@@ -29,7 +31,7 @@ class Score:
         first_right: seconds from the webhook to the end of the look that was first right.
         changes: how often the first cause changed from one part to another.
         calls: calls to Slack in the first ten minutes.
-        confidences: (confidence, verdict) of each moment whose cause states one.
+        confidences: (how sure the card says it is, verdict) of each moment.
         untrue: sentences that the world contradicts.
         answers: (seconds after the webhook, first cause) whenever it changed.
     """
@@ -100,6 +102,7 @@ def score(world: World, truth: Truth, watched: Watched, herrings: Sequence[str])
             "looks": len(judged),
             "look_seconds": round(max((each.seconds for *_rest, each in judged), default=0.0), 3),
             "message": _message(world, watched, begin),
+            "words": _words(watched),
             "errors": watched.errors[:3],
         },
     )
@@ -114,16 +117,30 @@ def _calls(world: World, watched: Watched) -> int:
     about: set[str] = set()
     for (at, _method, text), thread in zip(watched.calls, watched.threads, strict=True):
         threads.setdefault(thread, []).append(at)
-        if f"run {world.layout.run}" in text:
+        if world.layout.run in text:
             about.add(thread)
     counts = [sum(at - times[0] <= FIRST_SECONDS for at in times) for each, times in threads.items() if each in about]
     return max(counts, default=0)
 
 
 def _message(world: World, watched: Watched, begin: float) -> str:
-    """Return the message on the run as it was after a minute."""
-    shown = (text for at, _method, text in watched.calls if at <= begin + MOMENTS[0])
-    return next((text for text in reversed([*shown]) if f"run {world.layout.run}" in text and "*Likely" in text), "")
+    """Return the run's card and its evidence as they were after a minute."""
+    shown = [text for at, _method, text in watched.calls if at <= begin + MOMENTS[0]]
+    card = next(
+        (text for text in reversed(shown) if world.layout.run in text.partition("\n")[0] and _is_card(text)), ""
+    )
+    return card and f"{card}\n\n{next((text for text in reversed(shown) if not _is_card(text)), '')}".rstrip()
+
+
+def _is_card(text: str) -> bool:
+    """Return whether a text has the sign of a card's header."""
+    return text[:1] in "\U0001f534\U0001f7e0\U0001f535\u2705"
+
+
+def _words(watched: Watched) -> int:
+    """Return the words of the longest card of all looks."""
+    incidents = [*(look.incident for look in watched.looks), *watched.incidents]
+    return max((words("\n".join(card_of(each, SLURM).lines)) for each in incidents), default=0)
 
 
 def at_moment(judged: Sequence[tuple[float, str, Look]], moment: float) -> str:
@@ -155,9 +172,7 @@ def _confidences(judged: Sequence[tuple[float, str, Look]]) -> list[tuple[str, s
         looks = [(said, look) for at, said, look in judged if at <= moment]
         if looks and looks[-1][1].diagnosis.causes:
             said, look = looks[-1]
-            confidence = str(getattr(look.diagnosis.causes[0], "confidence", "") or "")
-            if confidence and look.diagnosis.causes[0].part != "unknown":
-                stated.append((confidence, said))
+            stated.append((SURE.get(look.diagnosis.causes[0].confidence, NOT_PROVEN), said))
     return stated
 
 

@@ -19,13 +19,15 @@ from pathlib import Path
 from typing import Any
 
 from pyrometer_alerting.app.service import WEBHOOK_PATH, Service
+from pyrometer_alerting.channel.blocks import Style
 from pyrometer_alerting.channel.incident_pictures import EVERY_SECONDS, IncidentPictures, PictureUploader
-from pyrometer_alerting.channel.messages import Style
 from pyrometer_alerting.channel.slack import WebSlack
+from pyrometer_alerting.channel.terminal import render
 from pyrometer_alerting.diagnosis.diagnostician import load_diagnose
 from pyrometer_alerting.incidents.metrics import Metrics
 from pyrometer_alerting.incidents.storage.store import Store
 from pyrometer_alerting.model.incident import Diagnosis, Incident
+from pyrometer_alerting.model.message import Message
 from pyrometer_kit.http_message import Request
 from pyrometer_kit.prometheus import HttpPrometheus, Prometheus, Series
 from pyrometer_simulator.incidents.faults import DisturbedPrometheus, Faults
@@ -235,6 +237,12 @@ def _incident_of(args: Mapping[str, Any]) -> str:
     return str(known.get("event_payload", {}).get("incident_id", ""))
 
 
+def _shown(args: Mapping[str, Any]) -> str:
+    """Return what a reader sees of a call's message, as plain text."""
+    blocks = args.get("blocks") or []
+    return render(Message(str(args.get("text", "")), json.loads(blocks) if isinstance(blocks, str) else list(blocks)))
+
+
 def _draw(prometheus: Prometheus, incident: Incident, now: float) -> bytes:
     """Return a picture's first bytes: how it looks is not measured."""
     del prometheus, incident, now
@@ -350,7 +358,7 @@ class _Bench:
         while True:
             wait = self._service.courier.step()
             for call in self._slack.calls[self._seen :]:
-                self._watched.calls.append((self.clock.now, call.method, str(call.args.get("text", ""))))
+                self._watched.calls.append((self.clock.now, call.method, _shown(call.args)))
                 self._watched.threads.append(_incident_of(call.args))
             self._seen = len(self._slack.calls)
             if wait > 0:

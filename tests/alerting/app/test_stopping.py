@@ -11,8 +11,8 @@ import alerting_fakes
 import pytest
 from alerting_fakes import Bench, FakePrometheus
 
+from pyrometer_alerting.channel.blocks import Style
 from pyrometer_alerting.channel.digest.scheduler import Digests, DigestScheduler
-from pyrometer_alerting.channel.messages import Style
 from pyrometer_alerting.diagnosis.diagnostician import Diagnostician
 from pyrometer_alerting.incidents.reconcile import Pace, Reconciler
 

@@ -22,7 +22,7 @@ def times(bench: Bench, seconds: float, step: float = 5.0) -> list[float]:
     made = []
     for _each in range(round(seconds / step)):
         bench.deliver()
-        made += [bench.clock.time for call in bench.slack.calls if call.method.startswith("chat.")]
+        made += [bench.clock.time for call in bench.calls_on_cards() if call.method.startswith("chat.")]
         bench.slack.calls.clear()
         bench.clock.advance(step)
     return made

@@ -12,7 +12,10 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from pyrometer_alerting.channel import incident_page, terminal
-from pyrometer_alerting.channel.messages import Style, build, build_reply, has_chart
+from pyrometer_alerting.channel.blocks import Style
+from pyrometer_alerting.channel.card import MOST_WORDS, card_of, words
+from pyrometer_alerting.channel.evidence import build_evidence
+from pyrometer_alerting.channel.messages import build, build_reply, has_chart
 from pyrometer_alerting.incidents.lifecycle import fold
 from pyrometer_alerting.model import text
 from pyrometer_alerting.model.culprits import culprits
@@ -37,6 +40,10 @@ HEAT = Cause(
     START,
     120.0,
     {"node": "gpu-042", "gpu": "3"},
+    "high",
+    "throttle",
+    "held at 1230 MHz (the others 1980), 92 \u00b0C; the other ranks wait for it",
+    "GpuThrottledThermal",
 )
 FLAP = Cause(
     "gpu-174 mlx5_5/1",
@@ -88,24 +95,35 @@ TRANSCRIPT = {
 @pytest.mark.parametrize("name", TRANSCRIPT)
 def test_messages_are_as_committed(name: str, request: pytest.FixtureRequest) -> None:
     incident = replace(TRANSCRIPT[name], id="incident-1")
-    message = build(incident, STYLE)
-    check_message({"text": message.text, "blocks": message.blocks})
-    shown = {"text": message.text, "blocks": message.blocks, "terminal": terminal.render(message).splitlines()}
+    shown = {}
+    for name_of, message in (("card", build(incident, STYLE)), ("thread", build_evidence(incident, STYLE))):
+        check_message({"text": message.text, "blocks": message.blocks})
+        shown[name_of] = {"blocks": message.blocks, "terminal": terminal.render(message).splitlines()}
     file = GOLDEN / f"{name}.json"
     if request.config.getoption("--update-golden", default=False):
         file.write_text(json.dumps(shown, indent=1, ensure_ascii=False) + "\n")
     assert shown == json.loads(file.read_text()), "pytest --update-golden rewrites the files"
 
 
-def test_the_headline_names_the_culprit_and_the_causes_are_numbered() -> None:
+def test_the_header_names_the_culprit_its_cause_and_how_sure_that_is() -> None:
     message = build(TRANSCRIPT["diagnosed"], STYLE)
-    assert message.blocks[0]["text"]["text"] == "🔴 MFU of run llama-70b fell by 27 %: gpu-042 GPU 3 (+1)"
-    causes = message.text.split("*Likely causes*\n")[1].splitlines()
-    assert causes[0].startswith("1. gpu-042 GPU 3: hardware thermal throttling; ")
-    assert causes[1].startswith("2. gpu-174 mlx5_5/1: ")
-    assert "Against: began 40 s after the drop" in causes[1]
-    assert causes[2] == "_MFU curve:_ stepped down and stayed down (by 27 %), 93 % sure"
-    assert causes[3] == "_Missing evidence:_ no data from gpu-300 since 03:12:00 UTC"
+    header = "🔴 llama-70b 27 % slower: gpu-042 GPU 3, hardware thermal throttling (certain)"
+    assert message.blocks[0]["text"]["text"] == header
+    assert message.text == header, "what a push notification shows"
+
+
+def test_the_evidence_has_each_cause_and_each_of_its_sentences_on_a_line() -> None:
+    assert build_evidence(TRANSCRIPT["diagnosed"], STYLE).text.split("*Evidence*\n")[1].splitlines()[:9] == [
+        "1. gpu-042 GPU 3: hardware thermal throttling (certain)",
+        "\u2022 throttled 38 s of 41 s since 03:12:05 UTC",
+        "\u2022 SM clock 1230 MHz against 1980 MHz",
+        "2. gpu-174 mlx5_5/1: link went down",
+        "\u2022 link went down once, at 03:13:05 UTC",
+        "\u2022 against: began 40 s after the drop",
+        "_MFU curve:_ stepped down and stayed down (by 27 %), 93 % sure",
+        "_Missing evidence:_ no data from gpu-300 since 03:12:00 UTC",
+        f"TrainMfuDropped, cluster c1, critical, diagnosed {text.slack_time(START + 6)}",
+    ]
 
 
 def test_the_message_does_not_depend_on_the_moment_it_is_built() -> None:
@@ -114,18 +132,20 @@ def test_the_message_does_not_depend_on_the_moment_it_is_built() -> None:
 
 def test_flap_memory_is_shown() -> None:
     incident = training_incident(episodes=((START - 600, START - 420), (START - 300, START - 260)))
-    assert "fired 3 times in 10 min; earlier it lasted 3 min, 40 s" in json.dumps(build(incident, STYLE).blocks)
+    assert "fired 3 times in 10 min" in json.dumps(build(incident, STYLE).blocks)
+    assert "_Earlier it lasted_ 3 min, 40 s" in build_evidence(incident, STYLE).text
 
 
 def test_degraded_messages_carry_less() -> None:
     incident = TRANSCRIPT["diagnosed"]
-    assert has_chart(build(incident, STYLE))
-    without = build(incident, STYLE, 1)
-    assert not has_chart(without)
-    assert any("fields" in block for block in without.blocks)
-    assert all("fields" not in block for block in build(incident, STYLE, 2).blocks)
-    assert build(incident, STYLE, 3).blocks == []
-    assert "gpu-042" in build(incident, STYLE, 3).text
+    assert has_chart(build_evidence(incident, STYLE))
+    assert not has_chart(build_evidence(incident, STYLE, 1))
+    for make in (build, build_evidence):
+        assert any(block["type"] == "context" for block in make(incident, STYLE, 1).blocks)
+        assert all(block["type"] in ("header", "section") for block in make(incident, STYLE, 2).blocks)
+        assert make(incident, STYLE, 3).blocks == []
+        assert "gpu-042" in make(incident, STYLE, 3).text
+    assert "scontrol update NodeName=gpu-042" in build(incident, STYLE, 3).text
 
 
 def test_the_chart_is_slacks_own_or_a_picture_or_none() -> None:
@@ -133,7 +153,7 @@ def test_the_chart_is_slacks_own_or_a_picture_or_none() -> None:
     kinds = {
         (charts, native): [
             block["type"]
-            for block in build(incident, replace(STYLE, charts=charts), native=native).blocks
+            for block in build_evidence(incident, replace(STYLE, charts=charts), native=native).blocks
             if block["type"] in ("data_visualization", "image")
         ]
         for charts in ("auto", "picture", "off")
@@ -142,23 +162,23 @@ def test_the_chart_is_slacks_own_or_a_picture_or_none() -> None:
     assert kinds["auto", True] == ["data_visualization"]
     assert kinds["auto", False] == kinds["picture", True] == kinds["picture", False] == ["image"]
     assert kinds["off", True] == kinds["off", False] == []
-    assert not has_chart(build(replace(incident, picture=""), STYLE, native=False))
+    assert not has_chart(build_evidence(replace(incident, picture=""), STYLE, native=False))
 
 
 def test_what_it_cost_is_said_live_and_at_the_end() -> None:
-    assert "1.2 GPU-hours lost so far" in json.dumps(build(TRANSCRIPT["diagnosed"], STYLE).blocks)
-    assert "1.2 GPU-hours lost so far" in build(TRANSCRIPT["diagnosed"], STYLE).text
-    assert "1.2 GPU-hours lost so far" not in json.dumps(build(TRANSCRIPT["resolved"], STYLE).blocks)
+    for name in ("diagnosed", "resolved"):
+        assert "1.2 GPU-hours lost." in json.dumps(build(TRANSCRIPT[name], STYLE).blocks)
     reply = build_reply(TRANSCRIPT["resolved"], "resolved", STYLE)
     assert reply.text.startswith("✅ Resolved after 5 min; about 1.2 GPU-hours lost")
     assert "lost" not in build_reply(replace(TRANSCRIPT["resolved"], diagnosis=None), "resolved", STYLE).text
 
 
 def test_what_is_over_is_told_as_it_was() -> None:
-    resolved = build(TRANSCRIPT["resolved"], STYLE)
-    assert resolved.blocks[1]["text"]["text"].startswith("While it fired: MFU of run llama-70b is 32.9 %")
-    assert "While it fired" in resolved.text
-    assert "While it fired" not in build(TRANSCRIPT["diagnosed"], STYLE).text
+    resolved = TRANSCRIPT["resolved"]
+    header = "✅ Resolved: llama-70b was 27 % slower: gpu-042 GPU 3, hardware thermal throttling (certain)"
+    assert build(resolved, STYLE).text == header
+    assert "*Now:*" not in json.dumps(build(resolved, STYLE).blocks)
+    assert build_evidence(resolved, STYLE).text.startswith("While it fired: MFU of run llama-70b is 32.9 %")
 
 
 def many(**more: Any) -> Incident:
@@ -176,10 +196,10 @@ def many(**more: Any) -> Incident:
 
 
 def test_what_many_parts_tell_is_counted_and_none_of_them_stands_for_all() -> None:
-    blocks = build(many(), STYLE).blocks
+    message = build(many(), STYLE)
     counted = "3 GpuThrottledThermal, 1 GpuLost; the latest: gpu-041 GPU 1 was slowed down for 30 s."
-    assert blocks[1]["text"]["text"] == counted
-    assert {"type": "mrkdwn", "text": "*Part*\nrack r07", "verbatim": True} in blocks[2]["fields"]
+    assert counted in message.blocks[1]["text"]["text"]
+    assert message.text == "\U0001f534 GpuThrottledThermal (and 1 other alerts) at 4 parts of 4 nodes: rack r07"
 
 
 def test_of_many_parts_the_worst_are_shown() -> None:
@@ -188,7 +208,7 @@ def test_of_many_parts_the_worst_are_shown() -> None:
         for n in range(20)
     ]
     grave = alert("GpuLost", fingerprint="x", labels={"node": "gpu-044", "gpu": "0"}, starts_at=START + 9)
-    shown = build(replace(fold(None, [*mild, grave], 0, START).incident, domain="rack r07"), STYLE).text
+    shown = build_evidence(replace(fold(None, [*mild, grave], 0, START).incident, domain="rack r07"), STYLE).text
     assert "*21 of 21 firing*\n\u2022 gpu-044 GPU 0: GpuLost\n" in shown
     assert "and 9 more" in shown
 
@@ -200,12 +220,12 @@ def test_a_headline_that_names_the_culprit_names_it_once() -> None:
         annotations={"summary": "Run r has stalled: rank 17 on gpu-042 fell silent first"},
     )
     shown = build(training_incident(alertname="TrainStalled", members=(stalled,)), STYLE)
-    assert shown.blocks[0]["text"]["text"] == "\U0001f534 Run r has stalled: rank 17 on gpu-042 fell silent first"
+    assert shown.text == "\U0001f534 Run r has stalled: rank 17 on gpu-042 fell silent first"
 
 
 def test_a_run_that_stands_is_counted_and_not_judged() -> None:
     stopped = replace(DIAGNOSED, shape=Shape("stopped", 1.0, "no batch for 150 s, the usual step takes 3.2 s"))
-    shown = build(training_incident(diagnosis=stopped), STYLE).text
+    shown = build_evidence(training_incident(diagnosis=stopped), STYLE).text
     assert "_MFU curve:_ no batch for 150 s, the usual step takes 3.2 s\n" in shown
 
 
@@ -302,7 +322,9 @@ def test_hostile_labels_stay_within_limits_and_ping_nobody(
         prometheus_url="https://prometheus.example",
         runbook_url="https://git.example",
     )
-    levels = [build(incident, style, level, native=native) for level in range(4) for native in (True, False)]
+    levels = [build(incident, style, level, linked=linked) for level in range(4) for linked in (True, False)]
+    levels += [build_evidence(incident, style, level, native=native) for level in range(4) for native in (True, False)]
+    assert words("\n".join(card_of(incident, "slurm").lines)) <= MOST_WORDS
     for message in (*levels, build_reply(incident, "joined", style), build_reply(incident, "resolved", style)):
         check_message({"text": message.text, "blocks": message.blocks or None})
         for shown in [message.text, *_mrkdwn_texts(message.blocks)]:
@@ -310,7 +332,9 @@ def test_hostile_labels_stay_within_limits_and_ping_nobody(
             assert not re.search("[\u200b-\u200f\u202a-\u202e\u2066-\u2069\x00-\x08\x7f]", shown)
         terminal.render(message)
     rendered = incident_page.render(
-        [incident_page.Card(incident, build(incident, style), "x")], incident_page.Banner(strings[0]), START
+        [incident_page.Card(incident, build(incident, style), build_evidence(incident, style), "x")],
+        incident_page.Banner(strings[0]),
+        START,
     )
     assert "<script" not in rendered
     assert "<!channel" not in rendered
@@ -323,32 +347,10 @@ def _mrkdwn_texts(blocks: list[dict[str, Any]]) -> list[str]:
     return [item["text"] for item in objects if item is not None and item["type"] == "mrkdwn"]
 
 
-def test_cut_text_never_ends_inside_an_escape() -> None:
-    for limit in range(1, 40):
-        cut = text.mrkdwn("<&>" * 20, limit)
-        assert text.units(cut) <= limit
-        assert re.fullmatch(r"(&lt;|&amp;|&gt;)*…?", cut)
-
-
-def test_durations_read_well() -> None:
-    shown = [text.duration(seconds) for seconds in (0, 40, 119, 720, 3600 * 3 + 300, 3600 * 52)]
-    assert shown == ["0 s", "40 s", "119 s", "12 min", "3 h 5 min", "2 d 4 h"]
-
-
 def test_an_address_is_shown_without_its_credentials() -> None:
     assert without_credentials("https://me:s3cr3t@am.example:9093/x?a=b@c") == "https://am.example:9093/x?a=b@c"
     assert without_credentials("http://am.example") == "http://am.example"
     assert without_credentials("") == ""
-
-
-def test_names_are_rendered_as_they_are() -> None:
-    """Slack has no escape for formatting and emoji: look-alikes stand for what it would render."""
-    assert text.mrkdwn("*b* ~s~ _i_ `c` :fire: a:smile:b :100:", 99) == (
-        "\u2217b\u2217 \u223cs\u223c \u02cdi\u02cd 'c' \u2236fire: a\u2236smile:b \u2236100:"
-    )
-    plain = "gpu_042 mlx5_5/1 03:12:05 b8:ce:f6:03 0000:18:00.0 fe80::ba:f603:1 host:9935: refused"
-    assert text.mrkdwn(plain, 200) == plain
-    assert text.mrkdwn("> q", 9) == "\u203a q"
 
 
 def test_slack_makes_no_links_of_urls_and_mentions_in_names() -> None:
@@ -381,7 +383,9 @@ def test_a_message_of_many_members_costs_as_many_steps() -> None:
             for n in range(count)
         ]
         read = 0
-        build(replace(TRANSCRIPT["firing"], members=tuple(members)), STYLE)
+        several = replace(TRANSCRIPT["firing"], members=tuple(members))
+        build(several, STYLE)
+        build_evidence(several, STYLE)
         return read
 
     assert reads(2000) < 11 * reads(200)

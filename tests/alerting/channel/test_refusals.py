@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from alerting_fakes import Bench, alert, raw_alert, training_incident
 
 from pyrometer_alerting.app.trouble import given_up
 from pyrometer_alerting.channel.breaker import Trouble
+from pyrometer_alerting.channel.evidence import build_evidence
 from pyrometer_alerting.channel.messages import DEGRADE_LEVELS, TEXT_BYTES, Style, build
 from pyrometer_alerting.channel.outlets.http import _failure
 from pyrometer_alerting.channel.slack import MOST_TEXT_BYTES, classify
@@ -105,11 +108,13 @@ def test_every_step_of_degrading_is_shorter_and_an_edit_takes_the_longest(word: 
         "TrainMfuDropped", labels={"run": word * 9}, annotations={"summary": word * 9, "description": word * 400}
     )
     incident = training_incident(run=word * 9, members=(member,))
-    texts = [build(incident, Style(), level).text for level in range(DEGRADE_LEVELS)]
-    sizes = [len(one.encode()) for one in texts]
-    assert all(size <= limit for size, limit in zip(sizes, TEXT_BYTES, strict=True))
-    assert sizes == sorted(sizes, reverse=True)
-    assert sizes[-1] < sizes[0] < MOST_TEXT_BYTES
+    for make in (build, build_evidence):
+        messages = [make(incident, Style(), level) for level in range(DEGRADE_LEVELS)]
+        assert all(len(one.text.encode()) <= limit for one, limit in zip(messages, TEXT_BYTES, strict=True))
+        sizes = [len(one.text.encode()) + len(json.dumps(one.blocks)) for one in messages]
+        assert sizes == sorted(sizes, reverse=True)
+        assert sizes[-1] < sizes[0]
+        assert len(messages[0].text.encode()) < MOST_TEXT_BYTES
 
 
 @pytest.mark.parametrize(

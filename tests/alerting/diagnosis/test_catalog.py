@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from alerting_fakes import START, FakePrometheus, training_incident
 
-from pyrometer_alerting.channel.messages import Style, build
+from pyrometer_alerting.channel.blocks import Style
+from pyrometer_alerting.channel.evidence import build_evidence
 from pyrometer_alerting.diagnosis.catalog import Catalog, load
 from pyrometer_alerting.diagnosis.investigation import investigate
 from pyrometer_alerting.diagnosis.look import Questions
@@ -59,7 +60,7 @@ def prometheus() -> FakePrometheus:
 def test_a_new_file_of_evidence_is_in_the_message(planted: Catalog, prometheus: FakePrometheus) -> None:
     incident = training_incident()
     diagnosis = investigate(prometheus, incident, [], START + 60, planted)
-    message = str(build(training_incident(diagnosis=diagnosis), Style()).blocks)
+    message = build_evidence(training_incident(diagnosis=diagnosis), Style()).text
     assert "gpu-002: coolant leak" in message
     assert "coolant under gpu-002" in message
 

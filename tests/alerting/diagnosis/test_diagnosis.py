@@ -247,7 +247,7 @@ def test_an_alert_of_our_own_confirms_or_stands_alone(cluster: Cluster) -> None:
     cluster.heat()
     confirmed = diagnose(cluster, [heat_incident()]).causes
     assert len(confirmed) == 1
-    assert any(sentence.startswith("GpuThrottledThermal firing since ") for sentence in confirmed[0].evidence)
+    assert not any("GpuThrottledThermal" in sentence for sentence in confirmed[0].evidence), "it says the same"
 
 
 def test_alerts_of_other_clusters_and_nodes_do_not_count(cluster: Cluster) -> None:

@@ -9,7 +9,8 @@ from alerting_fakes import FakePrometheus, alert, benchmark, training_incident
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pyrometer_alerting.channel.messages import Style, build
+from pyrometer_alerting.channel.blocks import Style
+from pyrometer_alerting.channel.evidence import build_evidence
 from pyrometer_alerting.diagnosis.batches import MfuCurve
 from pyrometer_alerting.diagnosis.diagnostician import merge_diagnoses
 from pyrometer_alerting.diagnosis.investigation import investigate
@@ -176,7 +177,7 @@ def told(run: Fall, *ages: float, name: str = "TrainMfuDropped") -> list[str]:
     for age in (ages[0], *ages):  # the first look is a quick one
         found = investigate(Training(run), incident, [], run.began + age)
         incident = replace(incident, diagnosis=merge_diagnoses(incident.diagnosis, found))
-        shown.append(build(incident, Style()).text)
+        shown.append(build_evidence(incident, Style()).text)
     return shown[1:]
 
 

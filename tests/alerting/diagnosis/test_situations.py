@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from alerting_situations import BEFORE, NODES, Situation, Watch, becomes, counts, grows, stored, watch
 
-from pyrometer_alerting.channel.messages import causes_text
+from pyrometer_alerting.channel.evidence import causes_text
 from pyrometer_alerting.model.culprits import culprits
 from pyrometer_alerting.model.incident import from_json, to_json
 from pyrometer_simulator.stack import StackError

@@ -246,7 +246,7 @@ def test_f_over_within_group_wait_and_e_more_than_max_alerts(tmp_path: Path, sla
         alertmanager.post({**short, "endsAt": iso(time.time())})
         many = [prom_alert("GpuLost", "e", began=began, node="n", gpu=str(number)) for number in range(8)]
         notify(alertmanager, receiver, *many, row="e")
-        assert "Alertmanager left out 5 more alerts" in text_of(receiver, "e")
+        wait_until(lambda: "Alertmanager left out 5 more alerts" in text_of(receiver, "e"))
         receiver.fires(*many)
         wait_until(lambda: time.time() - began > 10.2)
         receiver.reconcile()

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 from alerting_fakes import START, alert, training_incident
 
-from pyrometer_alerting.channel.messages import Style, ThreadReplies
+from pyrometer_alerting.channel.blocks import Style
+from pyrometer_alerting.channel.messages import ThreadReplies
 from pyrometer_alerting.incidents.intake import announce
 from pyrometer_alerting.incidents.lifecycle import Change, fold
 from pyrometer_alerting.incidents.storage.outbox import CALLS_SECONDS

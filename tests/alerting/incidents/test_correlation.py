@@ -9,7 +9,7 @@ from alerting_fakes import START, alert, training_incident
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyrometer_alerting.channel.messages import headline
+from pyrometer_alerting.channel.card import headline
 from pyrometer_alerting.incidents.correlation import Topology, explained_by, groups, merged_incident, widened_to_node
 from pyrometer_alerting.incidents.lifecycle import fold
 from pyrometer_alerting.model.culprits import culprits

@@ -11,7 +11,8 @@ from types import FrameType
 import pytest
 from alerting_fakes import START, FakeClock, body, raw_alert
 
-from pyrometer_alerting.channel.messages import Style, ThreadReplies
+from pyrometer_alerting.channel.blocks import Style
+from pyrometer_alerting.channel.messages import ThreadReplies
 from pyrometer_alerting.incidents.alertmanager_payload import Delivery, parse
 from pyrometer_alerting.incidents.intake import Intake
 from pyrometer_alerting.incidents.lifecycle import REOPEN_SECONDS

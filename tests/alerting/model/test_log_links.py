@@ -10,7 +10,8 @@ from urllib.parse import parse_qs, urlsplit
 
 from alerting_fakes import START, alert, training_incident
 
-from pyrometer_alerting.channel.messages import Style, build
+from pyrometer_alerting.channel.blocks import Style
+from pyrometer_alerting.channel.evidence import build_evidence
 from pyrometer_alerting.model.incident import Cause, Diagnosis, Incident
 from pyrometer_alerting.model.links import AFTER_SECONDS, LOGS_BEFORE_SECONDS, log_links
 
@@ -51,8 +52,8 @@ def test_there_is_none_without_a_data_source_a_grafana_or_a_node() -> None:
     incident = incident_of("gpu-042")
     assert log_links(incident, GRAFANA, "") == log_links(incident, "", "loki") == []
     assert log_links(incident_of(""), GRAFANA, "loki") == []
-    assert "explore" not in json.dumps(build(incident, Style(grafana_url=GRAFANA)).blocks)
-    assert "explore" in json.dumps(build(incident, Style(grafana_url=GRAFANA, logs="loki")).blocks)
+    assert "explore" not in json.dumps(build_evidence(incident, Style(grafana_url=GRAFANA)).blocks)
+    assert "explore" in json.dumps(build_evidence(incident, Style(grafana_url=GRAFANA, logs="loki")).blocks)
 
 
 def test_no_name_ends_the_query_or_the_link() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime, tzinfo
 from typing import Any
 
+from pyrometer_alerting.channel.blocks import Style
 from pyrometer_alerting.channel.chart_block import bar_block
 from pyrometer_alerting.channel.digest.data import (
     CauseCount,
@@ -21,7 +22,6 @@ from pyrometer_alerting.channel.digest.data import (
     goodput,
 )
 from pyrometer_alerting.channel.digest.mtbf import CONFIDENCE
-from pyrometer_alerting.channel.messages import Style
 from pyrometer_alerting.model import text
 from pyrometer_alerting.model.message import Block, Message
 

@@ -11,11 +11,11 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
+from pyrometer_alerting.channel.blocks import NATIVE_CHART
 from pyrometer_alerting.channel.breaker import SlackFailure
 from pyrometer_alerting.channel.composer import has_native_charts_enabled
 from pyrometer_alerting.channel.incident_pictures import PictureUploader
-from pyrometer_alerting.channel.messages import NATIVE_CHART
-from pyrometer_alerting.incidents.storage.outbox import Operation
+from pyrometer_alerting.incidents.storage.operation import Operation
 from pyrometer_alerting.incidents.storage.store import Store
 from pyrometer_alerting.model import text
 from pyrometer_kit.clock import Clock

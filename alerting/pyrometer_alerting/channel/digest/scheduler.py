@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone, tzinfo
 
+from pyrometer_alerting.channel.blocks import Style
 from pyrometer_alerting.channel.digest import digest_page
 from pyrometer_alerting.channel.digest.data import DigestReport, gather
 from pyrometer_alerting.channel.digest.digest_message import build_digest
 from pyrometer_alerting.channel.digest.digest_pictures import DigestPictures
 from pyrometer_alerting.channel.judgement import tally
-from pyrometer_alerting.channel.messages import Style
 from pyrometer_alerting.incidents.storage.store import Store, StoreError
 from pyrometer_alerting.model.routing import Routing
 from pyrometer_kit.clock import Clock

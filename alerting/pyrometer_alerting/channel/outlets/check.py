@@ -6,8 +6,8 @@ import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from pyrometer_alerting.channel.blocks import Style
 from pyrometer_alerting.channel.breaker import DeliveryFailure, Trouble
-from pyrometer_alerting.channel.messages import Style
 from pyrometer_alerting.channel.outlets import notice as notices
 from pyrometer_alerting.channel.outlets.notice import Entry, Notice
 from pyrometer_alerting.model.incident import Alert, Incident

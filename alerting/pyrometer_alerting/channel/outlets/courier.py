@@ -12,15 +12,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from pyrometer_alerting.channel.blocks import Style
 from pyrometer_alerting.channel.breaker import Breaker, DeliveryFailure, Trouble
 from pyrometer_alerting.channel.delivery_loop import DeliveryLoop, Timing
 from pyrometer_alerting.channel.incident_pictures import load_draw_incident
-from pyrometer_alerting.channel.messages import Style
 from pyrometer_alerting.channel.outlets import notice as notices
 from pyrometer_alerting.channel.outlets.notice import Entry, Notice
 from pyrometer_alerting.channel.slack import LONGEST_WAIT_SECONDS
 from pyrometer_alerting.incidents.metrics import Metrics
-from pyrometer_alerting.incidents.storage.outbox import Operation
+from pyrometer_alerting.incidents.storage.operation import Operation
 from pyrometer_alerting.incidents.storage.store import Store, StoreError, Transaction
 from pyrometer_alerting.model.incident import Incident
 from pyrometer_alerting.model.routing import Routing, Rules

@@ -9,10 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from pyrometer_alerting.channel.messages import WITHOUT_CHART, Style, build, build_pointer, headline
+from pyrometer_alerting.channel.blocks import Style
+from pyrometer_alerting.channel.card import headline
+from pyrometer_alerting.channel.evidence import build_evidence, has_evidence
+from pyrometer_alerting.channel.messages import WITHOUT_CHART, build, build_pointer, card_lines
 from pyrometer_alerting.channel.mrkdwn import texts
 from pyrometer_alerting.channel.terminal import render
 from pyrometer_alerting.model.culprits import culprits
+from pyrometer_alerting.model.harm import urgency
 from pyrometer_alerting.model.incident import Alert, Cause, Incident, part_of
 from pyrometer_alerting.model.message import Message
 from pyrometer_alerting.model.text import plain, rfc3339
@@ -50,7 +54,7 @@ class Notice:
 
     @property
     def text(self) -> str:
-        """All facts of the message as plain text; the title alone where the outlet refused more."""
+        """The card and its evidence as plain text; the title alone where the outlet refused more."""
         return self.title if self.short else render(Message(self.message.text))
 
     @property
@@ -102,7 +106,7 @@ class Entry:
 
     def wants(self, incident: Incident) -> bool:
         """Return whether it gets the incident: by severity, and by the labels of any of its alerts."""
-        return incident.severity in self.severities and any(
+        return urgency(incident) in self.severities and any(
             all(alert.labels.get(name, "") in values for name, values in self.match.items())
             for alert in incident.members
         )
@@ -117,7 +121,7 @@ def situation(incident: Incident) -> str:
     """Return a key that changes when the receiver must be notified again: not with each new number."""
     diagnosis = incident.diagnosis
     cause = (diagnosis.causes[0].part, diagnosis.causes[0].cause) if diagnosis is not None and diagnosis.causes else ()
-    facts: list[Any] = [incident.firing, incident.joined_into, incident.severity, bool(incident.acknowledged)]
+    facts: list[Any] = [incident.firing, incident.joined_into, urgency(incident), bool(incident.acknowledged)]
     facts += [incident.episodes[-1:], incident.domain, culprits(incident)[:1], cause]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
 
@@ -129,8 +133,14 @@ def delivery_id(incident: Incident, delivered: int) -> str:
 
 
 def message_of(incident: Incident, into: Incident | None, style: Style) -> Message:
-    """Return the message as Slack shows it, without the chart."""
-    return build_pointer(incident, into, style) if incident.joined_into else build(incident, style, WITHOUT_CHART)
+    """Return the card as Slack shows it and, below a divider, the evidence of its thread, without the chart."""
+    if incident.joined_into:
+        return build_pointer(incident, into, style)
+    card, lines = build(incident, style, WITHOUT_CHART), card_lines(incident, style)
+    if not has_evidence(incident):
+        return Message("\n".join(lines), card.blocks)
+    evidence = build_evidence(incident, style, WITHOUT_CHART)
+    return Message("\n".join([*lines, evidence.text]), [*card.blocks, {"type": "divider"}, *evidence.blocks])
 
 
 def title_of(incident: Incident, message: Message) -> str:
@@ -173,7 +183,7 @@ def _incident(notice: Notice) -> dict[str, Any]:
         "cluster": incident.cluster,
         "run": incident.run,
         "component": incident.component,
-        "severity": incident.severity,
+        "severity": urgency(incident),
         "alertnames": incident.alertnames(),
         "culprits": culprits(incident),
         "causes": [_cause(cause) for cause in diagnosis.causes] if diagnosis is not None else [],

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from pyrometer_alerting.channel.outlets.http import Endpoint
 from pyrometer_alerting.channel.outlets.notice import ACKNOWLEDGED, OPENED, RESOLVED, Notice, Outlet
+from pyrometer_alerting.model.harm import urgency
 from pyrometer_alerting.model.text import words
 
 URL = "https://api.opsgenie.com"
@@ -64,7 +65,7 @@ def _alert(notice: Notice) -> dict[str, Any]:
         "description": notice.text[:_DESCRIPTION],
         "entity": notice.part[:_ENTITY],
         "source": "Pyrometer",
-        "priority": _PRIORITIES[incident.severity],
-        "tags": [tag[:_TAG] for tag in (incident.severity, incident.component, *incident.alertnames()[:5]) if tag],
+        "priority": _PRIORITIES[urgency(incident)],
+        "tags": [tag[:_TAG] for tag in (urgency(incident), incident.component, *incident.alertnames()[:5]) if tag],
         "details": {name: value[:_DETAIL] for name, value in details.items() if value},
     }

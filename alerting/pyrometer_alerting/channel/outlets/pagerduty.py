@@ -12,6 +12,7 @@ from typing import Any
 
 from pyrometer_alerting.channel.outlets.http import Endpoint
 from pyrometer_alerting.channel.outlets.notice import ACKNOWLEDGED, OPENED, RESOLVED, UPDATED, Notice, Outlet, document
+from pyrometer_alerting.model.harm import urgency
 from pyrometer_alerting.model.text import plain, rfc3339
 
 URL = "https://events.pagerduty.com/v2/enqueue"
@@ -45,7 +46,7 @@ def _payload(notice: Notice) -> dict[str, Any]:
     payload = {
         "summary": plain(notice.title, _SUMMARY),
         "source": plain(notice.part, _FIELD),
-        "severity": incident.severity,  # ours are three of PagerDuty's four
+        "severity": urgency(incident),  # ours are three of PagerDuty's four
         "timestamp": rfc3339(incident.started_at),
         "component": incident.component,
         "group": incident.cluster,

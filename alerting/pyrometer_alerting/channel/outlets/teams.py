@@ -13,6 +13,7 @@ from typing import Any
 from pyrometer_alerting.channel.outlets.http import Endpoint
 from pyrometer_alerting.channel.outlets.notice import ACKNOWLEDGED, RESOLVED, Notice, Outlet
 from pyrometer_alerting.channel.terminal import render
+from pyrometer_alerting.model.harm import urgency
 from pyrometer_alerting.model.message import Message
 
 _CARD = "application/vnd.microsoft.card.adaptive"
@@ -39,7 +40,7 @@ class Teams(Outlet):
 
 def card(notice: Notice) -> dict[str, Any]:
     """Return the notice as an Adaptive Card: the title in the colour of its state, the message, its links."""
-    colour = "good" if notice.event == RESOLVED else _COLOURS[notice.incident.severity]
+    colour = "good" if notice.event == RESOLVED else _COLOURS[urgency(notice.incident)]
     body = [_text(notice.title, weight="bolder", size="medium", color=colour)]
     if not notice.short:
         body += [_text(paragraph) for paragraph in _paragraphs(notice)]
@@ -53,9 +54,11 @@ def card(notice: Notice) -> dict[str, Any]:
 
 
 def _paragraphs(notice: Notice) -> list[str]:
-    """Return the message's blocks as text, without its header and its links, which are buttons here."""
+    """Return the card's blocks as text, without its header: the evidence is longer than a card may be."""
     paragraphs, room = [], _TEXT
     for block in notice.message.blocks:
+        if block["type"] == "divider":
+            break
         if block["type"] == "header":
             continue
         paragraph = render(Message("", [block])).strip()

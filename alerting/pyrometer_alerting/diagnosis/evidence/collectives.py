@@ -297,9 +297,11 @@ _rank = partial(Kind, "rank", says=_behind, awaited=True)
 SUBJECT = Subject(
     6,
     {
-        "behind": _rank("behind in a collective", 1.2),
-        "not_arrived": _rank("did not reach a collective", 1.2),
-        "not_spinning": _rank("busy with something else while the others wait in a collective", 0.8),
+        "behind": _rank("behind in a collective", 1.2, runbook="NcclHang"),
+        "not_arrived": _rank("did not reach a collective", 1.2, runbook="NcclHang"),
+        "not_spinning": _rank(
+            "busy with something else while the others wait in a collective", 0.8, runbook="NcclHang"
+        ),
     },
     (Query(collectives), Query(dumps), Query(idle_beside_spinning)),
 )

@@ -345,16 +345,26 @@ def _power_title(facts: Sequence[Fact]) -> str:
 _slow = partial(Kind, "throttle", says=_slowdown, says_of_several=_slowdowns, of_place=True)
 _held = partial(Kind, "throttle", says=_share)
 KINDS: Mapping[str, Kind] = {
-    "hw_thermal": _slow("hardware thermal throttling", 0.47),
-    "hw_power_brake": _slow("power brake", 0.85),
-    "hw_slowdown": _slow("hardware slowdown", 0.44),
-    "sw_thermal": _slow("software thermal throttling", 0.54),
-    "power_limit": Kind("throttle", "power limit lowered", 0.94, says=_power_limit, title=_power_title, of_place=True),
-    "clocks_setting": _held("clocks held down by a setting", 0.53, of_node=True),
-    "power_cap": _held("held by the power cap", -0.2, of_node=True),
-    "board_limit": _held("held by the board's limit", 0.2),
-    "reliability": _held("held by the voltage limit", -0.5),
-    "clock_low": Kind("clock", "low SM clock", 0.3, says=_low_clock, extreme=min, of_place=True),
+    "hw_thermal": _slow("hardware thermal throttling", 0.47, runbook="GpuThrottledThermal"),
+    "hw_power_brake": _slow("power brake", 0.85, runbook="GpuThrottledPowerBrake"),
+    "hw_slowdown": _slow("hardware slowdown", 0.44, runbook="GpuThrottledHardware"),
+    "sw_thermal": _slow("software thermal throttling", 0.54, runbook="GpuThrottledThermal"),
+    "power_limit": Kind(
+        "throttle",
+        "power limit lowered",
+        0.94,
+        says=_power_limit,
+        title=_power_title,
+        of_place=True,
+        runbook="GpuLimitLowered",
+    ),
+    "clocks_setting": _held("clocks held down by a setting", 0.53, of_node=True, runbook="GpuLimitLowered"),
+    "power_cap": _held("held by the power cap", -0.2, of_node=True, runbook="GpuPowerCapOutlier"),
+    "board_limit": _held("held by the board's limit", 0.2, runbook="GpuPowerCapOutlier"),
+    "reliability": _held("held by the voltage limit", -0.5, runbook="A voltage limit"),
+    "clock_low": Kind(
+        "clock", "low SM clock", 0.3, says=_low_clock, extreme=min, of_place=True, runbook="GpuClockOutlier"
+    ),
     "celsius": Kind("context", "", -9.0, says=_celsius, extreme=max),
 }
 SUBJECT = Subject(

@@ -198,25 +198,37 @@ def _pressure_title(facts: Sequence[Fact]) -> str:
     return f"{facts[0].detail} pressure"
 
 
-_xid_kind = partial(Kind, "xid", "Xid", pause=3600.0, says=_xid, title=_xid_title, by_detail=True)
+_xid_kind = partial(
+    Kind, "xid", "Xid", pause=3600.0, says=_xid, title=_xid_title, by_detail=True, runbook="GpuXidCritical"
+)
 _KERNEL_EVENTS = {
-    "oom_kill": Kind("host", "the kernel killed a process for lack of memory", 0.66, 600.0),
-    "machine_check": Kind("host", "machine check (CPU or memory hardware)", 0.48, 600.0),
-    "pcie_aer": Kind("host", "PCIe errors", -0.2, 600.0),
-    "sxid": Kind("host", "NVSwitch error (SXid)", 0.96, 600.0),
-    "nvme": Kind("host", "NVMe errors", -0.4, 600.0),
-    "soft_lockup": Kind("host", "CPU soft lockup", 0.53, 600.0),
-    "hung_task": Kind("host", "a task blocked for minutes", 0.53, 600.0),
+    "oom_kill": Kind("host", "the kernel killed a process for lack of memory", 0.66, 600.0, runbook="HostOutOfMemory"),
+    "machine_check": Kind("host", "machine check (CPU or memory hardware)", 0.48, 600.0, runbook="HostMachineCheck"),
+    "pcie_aer": Kind("host", "PCIe errors", -0.2, 600.0, runbook="HostPcieErrors"),
+    "sxid": Kind("host", "NVSwitch error (SXid)", 0.96, 600.0, runbook="NvswitchFatalError"),
+    "nvme": Kind("host", "NVMe errors", -0.4, 600.0, runbook="HostDiskErrors"),
+    "soft_lockup": Kind("host", "CPU soft lockup", 0.53, 600.0, runbook="HostKernelErrors"),
+    "hung_task": Kind("host", "a task blocked for minutes", 0.53, 600.0, runbook="HostKernelErrors"),
 }
 SUBJECT = Subject(
     5,
     {
         "xid_fatal": _xid_kind(prior=1.49),
         "xid": _xid_kind(prior=-0.61),
-        "pcie_width": Kind("pcie", "PCIe link with fewer lanes than possible", 1.0, says=_pcie),
+        "pcie_width": Kind(
+            "pcie", "PCIe link with fewer lanes than possible", 1.0, says=_pcie, runbook="GpuPcieDegraded"
+        ),
         **_KERNEL_EVENTS,
-        "pressure": Kind("host", "pressure", -0.59, says=_pressure, title=_pressure_title, by_detail=True),
-        "maintenance": Kind("host", "in maintenance", -1.0),
+        "pressure": Kind(
+            "host",
+            "pressure",
+            -0.59,
+            says=_pressure,
+            title=_pressure_title,
+            by_detail=True,
+            runbook="Pressure on a host",
+        ),
+        "maintenance": Kind("host", "in maintenance", -1.0, runbook="A change of the run's own"),
     },
     (
         Query(xids, "Xids"),

@@ -123,10 +123,27 @@ def _planned_title(facts: Sequence[Fact]) -> str:
 SUBJECT = Subject(
     7,
     {
-        "config": Kind("config", "the configuration changed", 1.2, says=_changed, by_detail=True),
-        "restart": Kind("config", "the run was restarted", -0.5, says=_changed),
-        "tagged": Kind("config", "planned work", 0.8, says=_tagged, title=_planned_title, by_detail=True),
-        "node_silent": Kind("silent", "fell silent", -2.0, says=_node_silent, title=_silence_title),
+        "config": Kind(
+            "config",
+            "the configuration changed",
+            1.2,
+            says=_changed,
+            by_detail=True,
+            runbook="A change of the run's own",
+        ),
+        "restart": Kind("config", "the run was restarted", -0.5, says=_changed, runbook="A change of the run's own"),
+        "tagged": Kind(
+            "config",
+            "planned work",
+            0.8,
+            says=_tagged,
+            title=_planned_title,
+            by_detail=True,
+            runbook="A change of the run's own",
+        ),
+        "node_silent": Kind(
+            "silent", "fell silent", -2.0, says=_node_silent, title=_silence_title, runbook="NodeExporterDown"
+        ),
     },
     (Query(silence, first_look=7), Query(configuration, "configuration"), Query(planned)),
 )

@@ -154,9 +154,11 @@ def _flap_title(facts: Sequence[Fact]) -> str:
 SUBJECT = Subject(
     2,
     {
-        "link_flap": Kind("link", "link flapping", 0.91, 900.0, says=_link, title=_flap_title),
-        "link_down": Kind("link", "link down", 1.24, 0.0, says=_link),
-        "link_rate": Kind("link", "link below its rate", 0.58, says=_link),
+        "link_flap": Kind(
+            "link", "link flapping", 0.91, 900.0, says=_link, title=_flap_title, runbook="NicLinkFlapping"
+        ),
+        "link_down": Kind("link", "link down", 1.24, 0.0, says=_link, runbook="NicLinkDown"),
+        "link_rate": Kind("link", "link below its rate", 0.58, says=_link, runbook="NicLinkDegraded"),
     },
     (Query(losses, "links", first_look=2), Query(rates)),
 )

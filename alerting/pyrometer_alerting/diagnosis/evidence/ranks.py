@@ -240,8 +240,10 @@ def _rank_silent(fact: Fact) -> str:
 SUBJECT = Subject(
     3,
     {
-        "least_wait": Kind("rank", "the other ranks wait for it", -0.58, says=_least_wait, awaited=True),
-        "rank_silent": Kind("rank", "fell silent first", 1.12, says=_rank_silent, awaited=True),
+        "least_wait": Kind(
+            "rank", "the other ranks wait for it", -0.58, says=_least_wait, awaited=True, runbook="TrainStraggler"
+        ),
+        "rank_silent": Kind("rank", "fell silent first", 1.12, says=_rank_silent, awaited=True, runbook="TrainStalled"),
     },
     (Query(waits, "waits of the ranks", first_look=6), Query(silent_ranks)),
 )

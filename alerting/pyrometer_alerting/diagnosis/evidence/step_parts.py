@@ -117,10 +117,10 @@ def _part(fact: Fact) -> str:
 SUBJECT = Subject(
     4,
     {
-        "data": Kind("data", "data loading", 1.31, says=_part),
-        "gc": Kind("gc", "garbage collection", 1.13, says=_part),
-        "checkpoint": Kind("checkpoint", "saving a checkpoint", 0.75, says=_part),
-        "eval": Kind("checkpoint", "evaluation", 0.5, says=_part),
+        "data": Kind("data", "data loading", 1.31, says=_part, runbook="Data loading"),
+        "gc": Kind("gc", "garbage collection", 1.13, says=_part, runbook="TrainGarbageCollection"),
+        "checkpoint": Kind("checkpoint", "saving a checkpoint", 0.75, says=_part, runbook="Saving a checkpoint"),
+        "eval": Kind("checkpoint", "evaluation", 0.5, says=_part, runbook="A change of the run's own"),
     },
     (Query(parts, "parts of the steps"),),
 )

@@ -1,7 +1,8 @@
 """The outbox table: what must be posted to the channel, and how far each operation got.
 
 One `root` row per incident is its message: `wanted` counts the changes, `sent` the last one delivered, so any number of
-changes in between collapse into one call that shows the newest state. `reply` rows are thread replies with fixed text.
+changes in between collapse into one call that shows the newest state. `reply` rows are thread replies with fixed text;
+the one without a text is the thread's first, with the evidence, which follows the message and is edited as it is.
 Other outlets (a pager, e-mail) have roots of their own in the same table, requested in the same transaction; `outlet`
 is empty for Slack.
 
@@ -15,62 +16,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from pyrometer_alerting.incidents.storage.engine import Connection
+from pyrometer_alerting.incidents.storage.operation import COLUMNS, DuplicateCheck, Operation
 
 # A message and its thread get this many calls in ten minutes: more is noise. The last ones are kept for what must be
 # told at once: the trouble is worse or is back. Five seconds more, as one call may take longer to arrive than another.
 MOST_CALLS, CALLS_SECONDS = 6, 605.0
 KEPT_CALLS = 2
-
-_COLUMNS = (
-    "op_id, incident_id, kind, state, since, not_before, wanted, sent, attempts, lookups, sent_at, posted_at,"
-    " degrade, channel, ts, shown, body, error, target, outlet"
-)
-
-
-@dataclass(frozen=True)
-class Operation:
-    """One row. `shown` is the digest of what Slack shows, `degrade` how much was dropped to make Slack accept it."""
-
-    op_id: str
-    incident_id: str
-    kind: str
-    state: str
-    since: float
-    not_before: float
-    wanted: int
-    sent: int
-    attempts: int
-    lookups: int
-    sent_at: float | None
-    posted_at: float | None
-    degrade: int
-    channel: str | None
-    ts: str | None
-    shown: str | None
-    body: str | None
-    error: str | None
-    target: str
-    outlet: str = ""
-
-    @property
-    def metadata(self) -> dict[str, str]:
-        """The message metadata by which it can be found again."""
-        return {"op_id": self.op_id, "incident_id": self.incident_id}
-
-
-@dataclass(frozen=True)
-class DuplicateCheck:
-    """An operation that may have been posted twice: `ts` is the known post, `thread` a reply's root ts."""
-
-    op_id: str
-    channel: str
-    ts: str
-    thread: str | None
-    oldest: float
-    due: float
 
 
 class Outbox:
@@ -108,6 +61,22 @@ class Outbox:
         last = root.sent_at if root is not None and root.sent_at is not None else now - spacing
         free = now if root is None or root.ts is None else self.free_at(incident_id, now, 1 + KEPT_CALLS)
         self.request(incident_id, now, max(min(last, now) + spacing, free), target)
+
+    def follow(self, incident_id: str, now: float) -> None:
+        """Have the evidence in the thread posted, or compared with what it shows: the message was just delivered."""
+        root = self.root(incident_id)
+        if next(self._select("incident_id = ? AND kind = 'reply' AND body IS NULL", incident_id), None) is None:
+            target = "" if root is None else root.target
+            self._insert(incident_id, "reply", "ready", now, now, wanted=1, body=None, target=target)
+            return
+        self._db.execute(
+            "UPDATE outbox SET wanted = wanted + 1,"
+            " since = CASE WHEN state IN ('done', 'dead') THEN ? ELSE since END,"
+            " not_before = CASE WHEN state IN ('done', 'dead') THEN ? ELSE not_before END,"
+            " state = CASE WHEN state IN ('done', 'dead') THEN 'ready' ELSE state END"
+            " WHERE incident_id = ? AND kind = 'reply' AND body IS NULL AND outlet = ?",
+            (now, now, incident_id, self._outlet),
+        )
 
     def discard(self, incident_id: str) -> None:
         """Forget the message of an incident that nobody has seen."""
@@ -161,7 +130,8 @@ class Outbox:
         """
         self._db.execute(
             # `|| ''`: by the incident's index, not through all that is ready, of which there may be thousands.
-            "DELETE FROM outbox WHERE incident_id = ? AND kind = 'reply' AND state || '' = 'ready' AND attempts = 0",
+            "DELETE FROM outbox WHERE incident_id = ? AND kind = 'reply' AND state || '' = 'ready' AND attempts = 0"
+            " AND body IS NOT NULL",
             (incident_id,),
         )
         root = self.root(incident_id)
@@ -197,7 +167,8 @@ class Outbox:
             " WHERE root.incident_id = outbox.incident_id AND root.kind = 'root' AND root.outlet = outbox.outlet"
             " AND root.ts IS NOT NULL)"
             " AND NOT EXISTS (SELECT 1 FROM outbox AS older WHERE older.incident_id = outbox.incident_id"
-            " AND older.kind = 'reply' AND older.seq < outbox.seq AND older.state IN ('ready', 'sending', 'lookup'))))"
+            " AND older.kind = 'reply' AND older.body IS NOT NULL AND older.seq < outbox.seq"
+            " AND older.state IN ('ready', 'sending', 'lookup'))))"
             " ORDER BY not_before, seq LIMIT 500"
         )
         return list(rows)
@@ -242,7 +213,7 @@ class Outbox:
 
     def adopt(self, operation: Operation, channel: str, ts: str, now: float) -> None:
         """Record that our message was found in the channel; a root is edited once more, it may show an older state."""
-        done = operation.kind == "reply"
+        done = operation.kind == "reply" and not operation.is_evidence
         self._db.execute(
             "UPDATE outbox SET state = ?, channel = ?, ts = ?, posted_at = coalesce(posted_at, ?), shown = NULL,"
             " attempts = 0, lookups = 0, not_before = ?, error = NULL WHERE op_id = ?",
@@ -293,17 +264,23 @@ class Outbox:
         self._db.execute("UPDATE outbox SET state = 'dead', error = ?, degrade = 0 WHERE op_id = ?", (error, op_id))
 
     def renew(self, operation: Operation, now: float) -> None:
-        """Post the message again under a new id, since it was deleted in the channel."""
+        """Post the message again under a new id, since it was deleted in the channel; its thread is gone with it."""
         self._db.execute(
             "UPDATE outbox SET op_id = ?, state = 'ready', ts = NULL, shown = NULL, not_before = ?, lookups = 0"
             " WHERE op_id = ?",
             (uuid.uuid4().hex, now, operation.op_id),
         )
+        if operation.kind == "root":
+            self._db.execute(
+                "DELETE FROM outbox WHERE incident_id = ? AND kind = 'reply' AND body IS NULL AND outlet = ?",
+                (operation.incident_id, self._outlet),
+            )
 
     def drop_replies(self, incident_id: str) -> None:
         """Drop pending replies: the message is about to be posted with the newest state."""
         self._db.execute(
-            "UPDATE outbox SET state = 'done' WHERE incident_id = ? AND kind = 'reply' AND state || '' = 'ready'",
+            "UPDATE outbox SET state = 'done' WHERE incident_id = ? AND kind = 'reply' AND state || '' = 'ready'"
+            " AND body IS NOT NULL",
             (incident_id,),
         )
 
@@ -367,7 +344,7 @@ class Outbox:
 
     def dead(self) -> list[Operation]:
         """Return what Slack or another outlet refused for good, oldest first."""
-        rows = self._db.execute(f"SELECT {_COLUMNS} FROM outbox WHERE state = 'dead' ORDER BY seq")  # noqa: S608
+        rows = self._db.execute(f"SELECT {COLUMNS} FROM outbox WHERE state = 'dead' ORDER BY seq")  # noqa: S608
         return [Operation(*row) for row in rows]
 
     def replay(self, op_id: str, now: float) -> bool:
@@ -394,6 +371,6 @@ class Outbox:
         return int(count), oldest, int(dead)
 
     def _select(self, condition: str, *values: str | float) -> Iterator[Operation]:
-        query = f"SELECT {_COLUMNS} FROM outbox WHERE outlet = ? AND {condition}"  # noqa: S608 - our own text
+        query = f"SELECT {COLUMNS} FROM outbox WHERE outlet = ? AND {condition}"  # noqa: S608 - our own text
         rows = self._db.execute(query, (self._outlet, *values))
         return (Operation(*row) for row in rows)

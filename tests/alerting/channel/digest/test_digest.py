@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from pyrometer_alerting.app import main
 from pyrometer_alerting.channel import terminal
+from pyrometer_alerting.channel.blocks import Style
 from pyrometer_alerting.channel.digest import digest_page
 from pyrometer_alerting.channel.digest.data import (
     CauseCount,
@@ -31,7 +32,6 @@ from pyrometer_alerting.channel.digest.digest_pictures import DigestPictures
 from pyrometer_alerting.channel.digest.mtbf import mtbf
 from pyrometer_alerting.channel.digest.scheduler import DAY, Digests, DigestScheduler, Schedule
 from pyrometer_alerting.channel.incident_pictures import PictureUploader
-from pyrometer_alerting.channel.messages import Style
 from pyrometer_alerting.model.incident import Cause, Cost, Diagnosis, Incident
 from pyrometer_kit.prometheus import Series
 from pyrometer_simulator.slack_blocks import check_message

@@ -10,11 +10,11 @@ import pytest
 from alerting_fakes import START, Bench, FakePrometheus, training_incident
 
 from pyrometer_alerting.channel import judgement
+from pyrometer_alerting.channel.blocks import Style
 from pyrometer_alerting.channel.digest import digest_page
 from pyrometer_alerting.channel.digest.data import ClusterShare, DigestReport, gather
 from pyrometer_alerting.channel.digest.digest_message import build_digest, headline
 from pyrometer_alerting.channel.digest.scheduler import DAY, Digests, DigestScheduler, Schedule
-from pyrometer_alerting.channel.messages import Style
 from pyrometer_alerting.model.incident import Cause, Cost, Diagnosis, Incident
 from pyrometer_alerting.model.routing import Routing, Rules
 from pyrometer_kit.prometheus import Series

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pyrometer_alerting.channel.blocks import Style
 from pyrometer_alerting.channel.delivery_loop import Timing
-from pyrometer_alerting.channel.messages import Style
 from pyrometer_alerting.channel.outlets.courier import OutletCourier
 from pyrometer_alerting.channel.outlets.email import Email, Server
 from pyrometer_alerting.channel.outlets.http import Endpoint

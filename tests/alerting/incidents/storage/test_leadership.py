@@ -12,7 +12,7 @@ import pytest
 from alerting_fakes import START, training_incident, wait_until
 
 from pyrometer_alerting.incidents.inbox import SharedInbox
-from pyrometer_alerting.incidents.storage.outbox import Operation
+from pyrometer_alerting.incidents.storage.operation import Operation
 from pyrometer_alerting.incidents.storage.store import NotLeadingError, Store, StoreError
 from pyrometer_simulator.postgres import Pair
 

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 from alerting_fakes import START, alert, training_incident
 
-from pyrometer_alerting.incidents.storage.outbox import Operation, Outbox
+from pyrometer_alerting.incidents.storage.operation import Operation
+from pyrometer_alerting.incidents.storage.outbox import Outbox
 from pyrometer_alerting.incidents.storage.store import Store, Transaction
 
 PAGER, MAIL = "pager", "mail"

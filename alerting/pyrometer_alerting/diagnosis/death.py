@@ -1,0 +1,46 @@
+"""Describe a dead run to whoever may start it again: how often it died, and how old its last checkpoint is."""
+
+from __future__ import annotations
+
+from pyrometer_alerting.model.alert_names import DEATH
+from pyrometer_alerting.model.incident import Incident
+from pyrometer_alerting.model.text import amount
+from pyrometer_kit.prometheus import Prometheus, PrometheusError
+from pyrometer_kit.promql import quoted
+
+LOOK_BACK = "7d"  # attempts of this time count
+HOUR = 3600.0
+
+
+def restart_note(prometheus: Prometheus, incident: Incident, now: float) -> str:
+    """Return `first death, attempt 0, last checkpoint 0.7 h before`; empty for a run that has not died."""
+    died = [alert for alert in incident.members if alert.name == DEATH and alert.firing]
+    if not died:
+        return ""
+    where = f"{{cluster={quoted(incident.cluster)},run={quoted(incident.run)}}}"
+    attempt = _attempt(prometheus, f"last_over_time(pyrometer_train_run_info{where}[{LOOK_BACK}])", now)
+    checkpoints = f"pyrometer_run_last_checkpoint_timestamp_seconds{where}[{LOOK_BACK}]"
+    saved = _newest(prometheus, f"max_over_time({checkpoints})", now)
+    at = min(alert.starts_at for alert in died)
+    hours = f"{amount(max(at - saved, 0.0) / HOUR)} h before" if saved is not None else "unknown"
+    return f"{attempt}, last checkpoint {hours}"
+
+
+def _attempt(prometheus: Prometheus, query: str, now: float) -> str:
+    """Return `first death, attempt 0` where the run's series of a week have one attempt, `attempt 3` where more."""
+    try:
+        found = {series.labels.get("attempt", "") for series in prometheus.instant(query, now)}
+    except PrometheusError:
+        found = set()
+    numbers = sorted(int(attempt) for attempt in found if attempt.isdigit())
+    if not numbers:
+        return "attempt unknown"
+    return f"first death, attempt {numbers[-1]}" if len(numbers) == 1 else f"attempt {numbers[-1]}, died before"
+
+
+def _newest(prometheus: Prometheus, query: str, now: float) -> float | None:
+    try:
+        found = [series.points[-1][1] for series in prometheus.instant(query, now)]
+    except PrometheusError:
+        return None
+    return max(found, default=None)
