@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +19,18 @@ RULE = Rule("check", "hca_links", 300.0, "drain")
 
 
 class FileScheduler:
-    """Nodes of one or two partitions; `calls` are kept in the file, too. It refuses what real schedulers refuse."""
+    """Nodes of one partition; `calls` are kept in the file, too. It refuses what real schedulers refuse."""
 
     name = "Fake"
 
-    def __init__(
-        self, path: Path, count: int = 0, pools: Callable[[int], tuple[str, ...]] = lambda _n: ("all",)
-    ) -> None:
+    def __init__(self, path: Path, count: int = 0, names: Sequence[str] = ()) -> None:
         self._path = path
         self.silent = self.refuses = self.does_nothing = False
         self.point: Callable[[], None] = lambda: None
-        if count:
+        if count or names:
             blank = {"held": False, "why": "", "mark": "", "claim": "", "back": 0.0, "stops": False}
-            self._write({"nodes": {f"n{n}": {**blank, "pools": pools(n)} for n in range(count)}, "calls": []})
+            named = names or [f"n{n}" for n in range(count)]
+            self._write({"nodes": {node: {**blank, "pools": ["all"]} for node in named}, "calls": []})
 
     def nodes(self) -> Mapping[str, NodeState]:
         if self.silent:

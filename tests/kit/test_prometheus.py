@@ -41,6 +41,22 @@ def test_an_answer_is_read_with_its_own_times(server: StrangeServer) -> None:
     assert (form_of_range["start"], form_of_range["end"], form_of_range["step"]) == (["1.000"], ["2.000"], ["0.500"])
 
 
+@pytest.mark.parametrize("partial", [{"isPartial": True}, {"warnings": ["store-3 did not answer"]}])
+def test_a_partial_answer_is_none_to_who_needs_all_of_it(partial: dict[str, object]) -> None:
+    body = json.dumps(VECTOR | partial).encode()
+    assert len(answer(body)) == 1
+    with pytest.raises(PrometheusError) as caught:
+        answer(body, whole=True)
+    assert caught.value.reason == "partial"
+
+
+def test_it_says_what_time_it_is(server: StrangeServer) -> None:
+    prometheus = HttpPrometheus(f"http://{server.place}")
+    assert prometheus.now() == 3.0
+    prometheus.close()
+    assert "time" not in parse_qs(server.asked[0][":body"])
+
+
 def test_a_matrix_has_all_its_points() -> None:
     (series,) = answer(json.dumps(MATRIX).encode())
     assert [at for at, _ in series.points] == [1.0, 2.0, 3.0]

@@ -238,6 +238,7 @@ class PolicyWorker:
                 (asked.cluster, asked.node): asked for asked in tx.actions.in_state(ASKED) if asked.kind == ASK
             }
         held: Counter[tuple[str, str]] = Counter()
+        common: set[tuple[Topic, float]] = set()
         for finding in found.found:
             place = finding.cluster, finding.node
             if place in treated or (finding.cluster in policy.clusters and finding.cluster not in states):
@@ -246,10 +247,12 @@ class PolicyWorker:
             if asked is not None and not _is_worse(policy, finding, asked):
                 continue
             try:
-                limit = self._treat(finding, states, found, asked)
+                limit = MANY if (finding.topic, finding.since) in common else self._treat(finding, states, found, asked)
             except SchedulerError as error:
                 trouble.append(f"{finding.node} is not drained: {error}")
                 continue
+            if limit == MANY:
+                common.add((finding.topic, finding.since))
             if limit:
                 held[finding.cluster, limit] += 1
         self.held = held

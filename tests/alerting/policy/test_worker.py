@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from alerting_fakes import FakeClock
-from alerting_policy_fakes import CLUSTER, FileScheduler, Findings, policy, worker_of
+from alerting_policy_fakes import CLUSTER, RULE, FileScheduler, Findings, policy, worker_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +18,7 @@ from pyrometer_alerting.model.routing import Routing, Rules
 from pyrometer_alerting.policy.executor import SETTLE_SECONDS, holding
 from pyrometer_alerting.policy.policy_page import policy_page
 from pyrometer_alerting.policy.returns import AGAIN_SECONDS
-from pyrometer_alerting.policy.rules import Back, Limits
+from pyrometer_alerting.policy.rules import Back, Limits, Rule
 from pyrometer_alerting.policy.schedulers import NodeState
 from pyrometer_alerting.policy.worker import PolicyWorker
 from pyrometer_kit.prometheus import PrometheusError
@@ -229,13 +230,109 @@ def test_the_link_of_an_incident_is_not_looked_for_in_the_middle_of_a_reason(
     assert scheduler.nodes()["n3"].why.startswith(f"pyrometer: {what} http://p/#i7 [")
 
 
-def test_an_old_question_is_closed(worker: PolicyWorker, found: Findings, store: Store, clock: FakeClock) -> None:
+def test_a_scheduler_that_says_yes_and_does_nothing_is_told_once(
+    worker: PolicyWorker, scheduler: FileScheduler, store: Store, clock: FakeClock
+) -> None:
+    scheduler.does_nothing = True
+    for _ in range(8):
+        worker.step()
+        clock.advance(SETTLE_SECONDS)
+    assert (scheduler.calls(), states(store)) == (["n3"], [("drain", "n3", "refused")])
+    assert "the scheduler accepted it, and the node is as it was" in posted(store)
+
+
+def test_a_node_that_somebody_drains_in_the_last_moment_keeps_their_reason(
+    worker: PolicyWorker, scheduler: FileScheduler, store: Store
+) -> None:
+    scheduler.point = lambda: scheduler.by_hand("n3", held=True, why="RMA 123")
+    worker.step()
+    assert scheduler.nodes()["n3"].why == "RMA 123"
+    assert states(store) == [("drain", "n3", "refused")]
+
+
+def ask_and_press(worker: PolicyWorker, store: Store, change: Callable[[], None]) -> str:
+    """Let a question be asked, change something, press the button; return what that person is told."""
+    worker.step()
+    with store.snapshot() as tx:
+        (asked,) = tx.actions.in_state("asked")
+    change()
+    return worker.confirm(asked.id, "alice")
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda found, _scheduler: found.failing.clear(), ("check hca_links is over", "ended")),
+        (
+            lambda _found, scheduler: scheduler.by_hand("n3", held=True, why="RMA"),
+            ("somebody has drained it: RMA", "ended"),
+        ),
+        (lambda _found, scheduler: scheduler.stop("n9", on=True), ("drains are stopped", "asked")),
+        (lambda found, _scheduler: setattr(found, "failure", PrometheusError("partial")), ("partial", "asked")),
+    ],
+)
+def test_a_press_decides_again_on_todays_facts(
+    store: Store, scheduler: FileScheduler, clock: FakeClock, change: Callable[..., None], told: tuple[str, str]
+) -> None:
+    found, (said, left) = Findings(["n3"]), told
+    worker = worker_of(store, scheduler, found, clock, policy(do="ask"))
+    answer = ask_and_press(worker, store, lambda: change(found, scheduler))
+    assert answer.startswith(f"Nothing was done: {said}")
+    assert scheduler.calls() == []
+    assert states(store) == [("ask", "n3", left)]
+
+
+@pytest.mark.parametrize("why", ["RMA 123", "{} RMA 123"])
+def test_put_back_leaves_a_node_with_another_reason_alone(
+    why: str, scheduler: FileScheduler, store: Store, clock: FakeClock
+) -> None:
+    found = Findings(["n3"])
+    worker = worker_of(store, scheduler, found, clock, policy(back=Back(("nccl",))))
+    worker.step()
+    clock.advance(3600)
+    found.passed["n3"], found.failing = clock.time, []
+    said = ask_and_press(
+        worker, store, lambda: scheduler.by_hand("n3", held=True, why=why.format(scheduler.nodes()["n3"].why))
+    )
+    assert said.startswith("Nothing was done: somebody set another reason: ")
+    assert scheduler.nodes()["n3"].held
+
+
+def test_healed_questions_close_themselves_say_so_and_leave_room(
+    worker: PolicyWorker, found: Findings, store: Store, clock: FakeClock
+) -> None:
+    worker.executor.policy = policy(do="ask")
+    for round_ in range(3):
+        found.failing = [f"n{2 * round_}", f"n{2 * round_ + 1}"]
+        worker.step()
+        clock.advance(60)
+    assert sum(state == "asked" for _kind, _node, state in states(store)) == 2
+    assert posted(store).count("no longer needs an answer") == 2 * 4  # each as text and as a block
+    found.failing = ["n0"]  # it fails again: asked again
+    worker.step()
+    assert states(store)[-1] == ("ask", "n0", "asked")
+
+
+def test_a_worse_finding_replaces_an_open_question(
+    worker: PolicyWorker, scheduler: FileScheduler, found: Findings, store: Store
+) -> None:
+    found.since["n3"] = found.now() - 3600
+    later = Rule("check", "hca_.*", 0.0, "ask")
+    worker.executor.policy = replace(policy(), rules=(Rule("check", "hca_links", 7200.0, "drain"), later))
+    worker.step()
+    assert states(store) == [("ask", "n3", "asked")]
+    worker.executor.policy = replace(policy(), rules=(RULE, later))  # by now it has lasted
+    worker.step()
+    assert states(store) == [("ask", "n3", "ended"), ("drain", "n3", "done")]
+    assert scheduler.calls() == ["n3"]
+
+
+def test_an_old_question_is_closed_and_asked_anew(worker: PolicyWorker, store: Store, clock: FakeClock) -> None:
     worker.executor.policy = policy(do="ask")
     worker.step()
-    found.failing.clear()
     clock.advance(AGAIN_SECONDS + 1)
     worker.step()
-    assert states(store) == [("ask", "n3", "ended")]
+    assert states(store) == [("ask", "n3", "ended"), ("ask", "n3", "asked")]
 
 
 def test_a_person_is_held_by_the_limits_too(
