@@ -95,7 +95,7 @@ def read(text: str) -> Reading:
         raise NotMeasuredError("its table is cut off")
     gpus = {verdict.entity for verdict in measured if verdict.entity.startswith("GPU ")}
     told = "; ".join(dict.fromkeys([*(problem.words for problem in unable), *filter(None, [error])]))
-    return Reading(tuple(problems), gpus=len(gpus) or None, unable=short(told))
+    return Reading(tuple(problems), gpus=len(gpus) or None, unable=short(told), software=not hardware)
 
 
 def _of_json(body: Mapping[str, Any]) -> Iterator[_Verdict]:

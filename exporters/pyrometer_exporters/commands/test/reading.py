@@ -33,6 +33,7 @@ class Reading:
         gpus: the number of GPUs that were measured; None where the output does not say.
         unable: the tool's own words for what it could not do.
         partial: why its values are not to be compared with any other.
+        software: whether it is of software only, and measured no hardware.
     """
 
     problems: tuple[Problem, ...] = ()
@@ -41,6 +42,7 @@ class Reading:
     gpus: int | None = None
     unable: str = ""
     partial: str = ""
+    software: bool = False
 
 
 _COLOUR: Final = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\([AB0])")
@@ -52,6 +54,7 @@ _LAUNCHER: Final = re.compile(
     r"|\[[\w.@-]+[,:]\d+\](?:<\w+>)?:? ?|\[\d+\] | *\d+: )+",
     re.MULTILINE,
 )
+_BLANK: Final = re.compile(r"\n[ \t\n]*\n")
 # The same name before each line: pdsh, clush, docker compose.
 _NAME: Final = re.compile(r"(?!Error|Warning)[\w.-]+(?:: | +\| )")
 
@@ -110,12 +113,15 @@ _SAYS_WHY: Final = re.compile(
 # Lines of mpirun, NCCL and shells that are no reason.
 _NOISE: Final = re.compile(r"NCCL INFO|Authorization required|^[-=*+|#\s]*$|note: run with `RUST_BACKTRACE")
 MOST_CHARACTERS: Final = 240
+MOST_SEARCHED: Final = 1 << 16
+MOST_TRIES: Final = 100  # an output that is cut off in the middle has a few levels that are open
 _OBJECT: Final = re.compile(r"^[ \t]*\{", re.MULTILINE)
 
 
 def clean(text: str) -> str:
     """Return the text without colours and what launchers put before each line; a line that is written over is one."""
-    text = _LAUNCHER.sub("", _COLOUR.sub("", text).replace("\r\n", "\n").replace("\r", "\n"))
+    text = _BLANK.sub("\n", _COLOUR.sub("", text).replace("\r", "\n"))
+    text = _LAUNCHER.sub("", text)
     lines = [line for line in text.splitlines() if line.strip()]
     name = _NAME.match(lines[0]) if len(lines) > 2 else None
     if name and all(line.startswith(name[0].rstrip()) for line in lines):
@@ -147,7 +153,9 @@ def could_not_start(text: str) -> str:
 
 def sentence(errors: str, output: str) -> str:
     """Return the tool's own words for what went wrong: the first line with a reason, else the last one."""
-    texts = [[line.strip() for line in text.splitlines() if not _NOISE.search(line)] for text in (errors, output)]
+    ends = [text if len(text) < 2 * MOST_SEARCHED else text[:MOST_SEARCHED] + text[-MOST_SEARCHED:]
+            for text in (errors, output)]  # fmt: skip
+    texts = [[line.strip() for line in text.splitlines() if not _NOISE.search(line)] for text in ends]
     lines = [line for text in texts for line in text]
     for tells in (_COULD_NOT_START, _SAYS_WHY):
         for line in lines:
@@ -158,12 +166,12 @@ def sentence(errors: str, output: str) -> str:
 
 def json_objects(text: str) -> Iterator[Mapping[str, Any]]:
     """Yield the JSON objects in an output that begin a line; tools print other lines before, between and after them."""
-    at = 0
-    while (start := _OBJECT.search(text, at)) is not None:
+    at, left = 0, MOST_TRIES
+    while left and (start := _OBJECT.search(text, at)) is not None:
         try:
             content, at = json.JSONDecoder().raw_decode(text, start.end() - 1)
         except (json.JSONDecodeError, RecursionError):  # cut off, or the brace of another text
-            at = start.end()
+            at, left = start.end(), left - 1
         else:
             yield content
 

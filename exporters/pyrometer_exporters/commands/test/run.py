@@ -194,7 +194,7 @@ def tried(
             problems += judge.problems(
                 reading, models=models, gpus=gpus, nvls=_nvls(ran.log), limits=limits, sysfs=sysfs
             )
-        state, words = _coverage(reading, asked.gpus)
+        state, words = _coverage(reading, asked)
     except NotMeasuredError as error:
         state, words = NOT_MEASURED, str(error)
     except (ValueError, KeyError, TypeError, IndexError) as error:
@@ -212,11 +212,13 @@ def tried(
     return Tried(state, words, wall(), reading.results, tool=Path(program).name, part=part)
 
 
-def _coverage(reading: Reading, gpus: int) -> tuple[str, str]:
+def _coverage(reading: Reading, asked: Asked) -> tuple[str, str]:
     if reading.partial:
         return NOT_MEASURED, reading.partial
-    if reading.gpus is not None and gpus and reading.gpus < gpus:
-        return NOT_MEASURED, f"it covers {reading.gpus} of {gpus} GPUs"
+    if reading.software and asked.level > 1:
+        return NOT_MEASURED, f"it has no test of hardware, which level {asked.level} is to run"
+    if reading.gpus is not None and asked.gpus and reading.gpus < asked.gpus:
+        return NOT_MEASURED, f"it covers {reading.gpus} of {asked.gpus} GPUs"
     zero = [part for parts in reading.parts.values() for part, value in parts.items() if not value]
     if zero or any(not result.value for result in reading.results):
         return NOT_MEASURED, f"it measured 0{' of ' if zero else ''}{joined(list(dict.fromkeys(zero)))}"

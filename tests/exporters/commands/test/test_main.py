@@ -253,13 +253,25 @@ def test_a_failure_stands_until_a_test_measures_again(install: Install, run: Any
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(("rate", "status"), [("400 Gb/sec (4X NDR)", 2), ("100 Gb/sec (4X EDR)", 0)])
+NDR, EDR, SDR = "400 Gb/sec (4X NDR)", "100 Gb/sec (4X EDR)", "10 Gb/sec (4X SDR)"
+
+
+@pytest.mark.parametrize(
+    ("ports", "status"),
+    [
+        ([(NDR, "4: ACTIVE")], 2), ([(EDR, "4: ACTIVE")], 0), ([(NDR, "4: ACTIVE"), (SDR, "1: DOWN")], 2),
+        ([(NDR, "4: ACTIVE"), (EDR, "4: ACTIVE")], 0),  # perftest does not say which port it used
+        ([], 0),
+    ],
+)  # fmt: skip
 def test_a_link_is_compared_with_the_rate_of_its_port(
-    install: Install, run: Any, tmp_path: Path, rate: str, status: int
+    install: Install, run: Any, tmp_path: Path, ports: list[tuple[str, str]], status: int
 ) -> None:
-    port = tmp_path / "sys/class/infiniband/mlx5_0/ports/1"
-    port.mkdir(parents=True)
-    (port / "rate").write_text(f"{rate}\n")
+    for number, (rate, state) in enumerate(ports, 1):
+        port = tmp_path / f"sys/class/infiniband/mlx5_0/ports/{number}"
+        port.mkdir(parents=True)
+        (port / "rate").write_text(f"{rate}\n")
+        (port / "state").write_text(f"{state}\n")
     table = (
         " Dual-port : OFF\t\tDevice         : mlx5_0\n #bytes #iterations BW peak[Gb/sec] BW average[Gb/sec] MsgRate\n"
     )

@@ -78,6 +78,8 @@ ROWS = (
         "SageMaker Training Jobs Cluster Health Checks, README", "FAILED", "GPU 1", gpus="4 NVIDIA A10G", status=226),
     Row("dcgmi", "dcgm-4.4.2-table.txt", "4.4.2, table", "all passed", "NVIDIA/DCGM, issues", "OK",
         gpus="1 NVIDIA A10G"),
+    Row("dcgmi", "dcgm-4.4-software.txt", "4.4, table", "level 2 without its plugins: only `software`", DIAG,
+        "NOT MEASURED", gpus="1 NVIDIA A10G"),
     Row("dcgmi", "dcgm-4.4.2-skipped.txt", "4.4.2, table", "tests of hardware `Skip`", DIAG, "NOT MEASURED",
         gpus="1 NVIDIA GB10"),
     Row("dcgmi", "dcgm-4.5.0-persistence.json", "4.5, JSON", "`Persistence mode for GPU 0 is disabled`",
