@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parents[1]
 CHART = ROOT / "compose/helm/pyrometer"
 # Boards and rules are those of the tree: dashboards/json/kustomization.yaml, `pyrometer-dashboards rules`.
 DEFAULTS = ("node-daemonset", "node-service", "cluster-exporter", "alerting", "monitors", "networkpolicy")
-# What nobody has unless they ask for it, and the value that asks.
+# Rendered on demand only, each with the value that asks for it.
 ON_DEMAND = {
     "node-condition": "nodeCondition.enabled=true",
     "policy-rbac": "alerting.policy.clusters.cluster.kubernetes.pool=",

@@ -1,4 +1,4 @@
-"""What the chart adds for those who ask: proxies, the policy with its account, the node condition.
+"""Parts of the chart on demand: proxies, the policy with its account, the node condition.
 
 Where Helm is missing, all is skipped: `make chart-programs` builds it.
 """

@@ -38,49 +38,7 @@ pytest.importorskip("torch")
 pytestmark = [pytest.mark.integrations, pytest.mark.timeout(3600)]
 
 RANKS, VICTIM, STEPS = 4, 3, 12
-SCRIPT = """
-import datetime, os, sys, time, torch, pyrometer
-from pathlib import Path
-from torch.nn.parallel import DistributedDataParallel
-pyrometer.auto(os.environ["RUN"], tokens_per_step=4)
-limit = datetime.timedelta(seconds=float(os.environ["LIMIT"]))
-torch.distributed.init_process_group("gloo", timeout=limit)
-orders = Path(os.environ["ORDERS"])
-
-def told(what):
-    return torch.distributed.get_rank() == int(os.environ["VICTIM"]) and (orders / what).exists()
-
-class Rows(torch.utils.data.Dataset):
-    def __len__(self):
-        return 1000000
-    def __getitem__(self, index):
-        if told("stick"):
-            time.sleep(1e6)
-        return torch.randn(8)
-
-def main():
-    model = DistributedDataParallel(torch.nn.Linear(8, 1))
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
-    for batch in torch.utils.data.DataLoader(Rows(), batch_size=1, num_workers=int(os.environ["WORKERS"])):
-        loss = model(batch).square().mean()
-        time.sleep(0.6 if told("slow") else 0.3)
-        if told("raise"):
-            raise ValueError("no such token")
-        if told("lose_gpu"):
-            raise torch.AcceleratorError("CUDA error: unspecified launch failure")
-        if told("return"):
-            return
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-try:
-    main()
-except RuntimeError:
-    if os.environ.get("ABORT"):  # as NCCL's watchdog does after its time-out
-        os.abort()
-    raise
-"""
+SCRIPT = Path(__file__).parent / "deaths_script.py"
 
 
 @dataclass(frozen=True)
@@ -123,7 +81,7 @@ class Job:
         self.place, self.run, self.number, self.death = place, run, number, death
         self.orders = place.folder / run
         self.orders.mkdir()
-        (self.orders / "train.py").write_text(SCRIPT)
+        (self.orders / "train.py").write_bytes(SCRIPT.read_bytes())
         self.struck_at = 0.0
         port = free_port()
         self.agents = [self._start(index, port) for index in range(RANKS // RANKS_PER_NODE)]
@@ -182,7 +140,7 @@ class Job:
                     os.kill(pid, number)
 
     def alerts(self) -> dict[tuple[str, str, str, str], tuple[float, str]]:
-        """Return the run's alerts by name, severity, node and rank: when each was first seen, and what it says."""
+        """Return the run's alerts by name, severity, node and rank: when each was first seen, and its summary."""
         return self.place.seen.get(self.run, {})
 
     def posts(self) -> list[tuple[float, str]]:
@@ -252,7 +210,7 @@ class Place:
         )
 
     def look(self) -> None:
-        """Note the alerts that fire now, with when they were first seen and what they say."""
+        """Note the alerts that fire now, with the time of their first sight and their summaries."""
         with contextlib.suppress(OSError, ValueError):
             for alert in get_json(f"{self.monitoring.prometheus.url}/api/v1/alerts")["data"]["alerts"]:
                 labels, text = alert["labels"], alert["annotations"]
@@ -393,7 +351,7 @@ def played() -> Iterator[dict[str, Job]]:
 
 
 def row(job: Job) -> str:
-    """Return a row of the table: what was done, each alert with what it says and after how many seconds, each post."""
+    """Return a row of the table: what was done, each alert with its summary and after how many seconds, each post."""
     alerts = [
         f"{name} {severity} {at - (job.ended_at if name == 'TrainRunDied' else job.struck_at):.0f} s: {said}"
         for (name, severity, _node, _rank), (at, said) in job.alerts().items()

@@ -53,7 +53,7 @@ class ApiServer:
 
 
 def _message(text: bytes) -> str:
-    """Return why the server refused, in its own words; empty where it says nothing."""
+    """Return why the server refused, in its own words; empty where it gave no reason."""
     try:
         message = json.loads(text)["message"]
     except (ValueError, KeyError, TypeError, RecursionError):
