@@ -104,6 +104,8 @@ class Service:
         self._intake = Intake(
             store, replies=replies, clock=clock, metrics=self.metrics, diagnoses=self.diagnostician is not None
         )
+        if self.diagnostician is not None:
+            self.diagnostician.topology = lambda: self._intake.topology
         self._inbox = post_of(store)
         self.deliveries = Deliveries(
             self._inbox, self._intake, clock=clock, metrics=self.metrics, changed=self._changed

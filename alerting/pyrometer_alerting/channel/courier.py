@@ -251,7 +251,8 @@ class Courier(DeliveryLoop):
     def _finish(self, operation: Operation, channel: str, ts: str, digest: str) -> None:
         with self._store.transaction() as tx:
             tx.outbox.finish(operation, channel, ts, digest, self._clock.wall())
-            if not operation.is_evidence:
+            # Edits ping nobody, nor does the evidence, in a thread that nobody follows yet.
+            if slack_method(operation) == "chat.postMessage" and not operation.is_evidence:
                 tx.outbox.note_call(operation.incident_id, self._clock.wall())
             incident = tx.incident(operation.incident_id) if operation.kind == "root" else None
             if incident is not None and has_evidence(incident):

@@ -20,7 +20,7 @@ from pyrometer_alerting.channel.blocks import (
 )
 from pyrometer_alerting.channel.card import card_of, lasted, lost, sign, summary_of, times
 from pyrometer_alerting.model import text
-from pyrometer_alerting.model.alert_names import DEATH
+from pyrometer_alerting.model.alert_names import AT_ONCE
 from pyrometer_alerting.model.culprits import culprits
 from pyrometer_alerting.model.harm import urgency
 from pyrometer_alerting.model.incident import NO_SINGLE_PART, Incident, part_of
@@ -82,8 +82,11 @@ def has_chart(message: Message) -> bool:
 
 def build_reply(incident: Incident, event: str, style: Style) -> Message:
     """Build the thread's reply on an event: an edit pings nobody, a reply does."""
-    deaths = [alert for alert in incident.members if alert.firing and alert.name == DEATH]
-    alert = deaths[-1] if event == "died" and deaths else incident.newest()
+    grave = [alert for alert in incident.members if alert.firing and alert.name in AT_ONCE]
+    alert = incident.newest()
+    if event in ("news", "worse") and grave:
+        alert = max(reversed(grave), key=lambda one: one.starts_at)
+    struck = text.mrkdwn(alert.annotations.get("summary", alert.name), 300)
     revision = incident.diagnosis.revision if incident.diagnosis is not None else ""
     joined, cost = text.mrkdwn(", ".join(incident.alertnames()[1:4]), 300), lost(incident)
     summary = {
@@ -91,14 +94,16 @@ def build_reply(incident: Incident, event: str, style: Style) -> Message:
         "reopened": f"{sign(incident)} Firing again, {times(incident)}",
         "resumed": f"{sign(incident)} Still firing; Alertmanager had stopped reporting it for a while",
         "again": f"{sign(incident)} The run is slow again: {text.mrkdwn(incident.alertname, 100)}",
-        "worse": f"{sign(incident)} Worse: now {urgency(incident)}",
+        "worse": f"{sign(incident)} Worse: now {urgency(incident)}{f'. {struck}' if grave else ''}",
         "revised": f"{sign(incident)} Revised: {text.mrkdwn(revision, PARAGRAPH)}",
         "joined": f"{sign(incident)} One incident with {joined}",
-        "died": f"{sign(incident)} {text.mrkdwn(alert.annotations.get('summary', 'The run died'), 300)}",
+        "news": f"{sign(incident)} {struck}",
     }[event]
     brief = event in ("resolved", "revised")
     detail = "" if brief else text.mrkdwn(alert.annotations.get("description", ""), PARAGRAPH)
-    part = "" if brief or event == "died" else text.mrkdwn(part_of(alert.labels), FIELD)
+    if event == "resolved" and incident.diagnosis is not None and incident.diagnosis.names_cause:
+        detail = text.mrkdwn(f"It was {cause_line(incident.diagnosis.causes[0])}", PARAGRAPH)
+    part = "" if brief or event == "news" else text.mrkdwn(part_of(alert.labels), FIELD)
     notice = f"[{text.mrkdwn(style.notice, 75)}]" if style.notice else ""
     line = " ".join(piece for piece in (summary, part and f"({part})", notice) if piece)
     content = f"{line}\n{detail}" if detail else line

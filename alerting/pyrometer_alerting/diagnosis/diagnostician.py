@@ -19,6 +19,7 @@ from pyrometer_alerting.incidents.storage.store import Store, StoreError, Transa
 from pyrometer_alerting.model.harm import asks_for_use, rank, urgency
 from pyrometer_alerting.model.incident import Diagnosis, Incident
 from pyrometer_alerting.model.message import Replies
+from pyrometer_alerting.model.places import Topology, is_within, place_of
 from pyrometer_alerting.model.routing import Routing
 from pyrometer_kit.clock import Clock
 from pyrometer_kit.prometheus import Prometheus
@@ -64,6 +65,8 @@ class Diagnostician:
         self._store, self._prometheus, self._clock, self._replies = store, prometheus, clock, replies
         self._metrics, self._changed = metrics, changed
         self.routing = Routing()
+        self.topology: Callable[[], Topology] = Topology
+        """Returns the wiring that is known now."""
         self._due: dict[str, float] = {}  # incident -> when to diagnose it again
         self._unrelated_since: dict[
             tuple[str, str], float
@@ -193,11 +196,12 @@ class Diagnostician:
             if incident is None or not incident.firing:
                 return incident_id
             combined = replace(merge_diagnoses(incident.diagnosis, result), strangers=())
-            if keys := unrelated_keys(incident, self._unrelated(incident_id, result, now)):
+            strangers = self._unrelated(incident_id, result, now) - self._inside(incident, combined)
+            if keys := unrelated_keys(incident, strangers):
                 split_off(tx, replace(incident, diagnosis=combined), keys, self._replies, self.routing, now=now)
                 self._changed()
                 return incident_id
-            causes = explained_by(incident, combined, tx.recent_incidents(float("inf")))
+            causes = explained_by(incident, combined, tx.recent_incidents(float("inf")), self.topology())
             if causes:
                 change = merge_incidents(tx, [replace(incident, diagnosis=combined), *causes], "", now)
                 tx.save_incident(change.incident, now)
@@ -219,8 +223,15 @@ class Diagnostician:
         revised = diagnosis.revision and (before is None or before.revision != diagnosis.revision)
         if revised and incident.is_posted and tx.outbox.is_posted(incident.id):
             message = self._replies.event(self.routing.redacted(saved), "revised")
-            tx.outbox.reply(incident.id, json.dumps(vars(message)), now, tx.outbox.free_at(incident.id, now, 2))
+            tx.outbox.reply(incident.id, json.dumps(vars(replace(message, broadcast=True, kept=True))), now)
         self._reply_if_worse(tx, incident, saved, now)
+
+    def _inside(self, incident: Incident, diagnosis: Diagnosis) -> set[str]:
+        """Return the alerts inside the place of the first cause: a hot rack's, also where the run has no GPU."""
+        first = next((cause.labels for cause in diagnosis.causes if cause.labels), None)
+        roster = diagnosis.roster
+        located = [(one, self.topology().located(one.labels, incident.cluster, roster)) for one in incident.members]
+        return {one.fingerprint for one, labels in located if first and is_within(labels, place_of(first))}
 
     def _unrelated(self, incident_id: str, result: Diagnosis, now: float) -> set[str]:
         """Return the alerts that have been unrelated to the run for long enough."""

@@ -8,14 +8,15 @@ still make one message: at one bring-up 10,000 temperature alarms came in (Imbue
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from pyrometer_alerting.incidents.lifecycle import MAX_EPISODES
 from pyrometer_alerting.model.alert_names import MASS_EVENT
 from pyrometer_alerting.model.harm import rank
 from pyrometer_alerting.model.incident import NO_SINGLE_PART, Alert, Cause, Diagnosis, Incident, part_of
+from pyrometer_alerting.model.places import Topology, touches
 
 DOMAIN_PARTS = 3  # ports of one switch, nodes of one rack
 DOMAIN_SECONDS = 300.0
@@ -26,14 +27,6 @@ SAME_EVIDENCE = 0.9  # another part with the same trouble and a score this close
 LINK_SECONDS = 8.0  # a scrape of 5 s and its evaluation: by then throttling has been seen
 
 _Bucket: TypeAlias = tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Topology:
-    """The known wiring: (cluster, node) -> rack, (cluster, node, device, port) -> (switch, rail)."""
-
-    racks: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    ports: Mapping[tuple[str, str, str, str], tuple[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -67,7 +60,7 @@ def groups(opened: Sequence[Incident], current: Sequence[Incident], topology: To
     return [Group(tuple(members), union.domain(root)) for root, members in by_root.items() if len(members) > 1]
 
 
-_ORDER = ("part", "host", "switch", "rail", "rack", "storm", "flood")
+_ORDER = ("part", "node", "host", "switch", "rail", "rack", "storm", "flood")
 
 
 def _buckets(incidents: Iterable[Incident], topology: Topology) -> dict[_Bucket, list[_BucketEntry]]:
@@ -90,23 +83,19 @@ def _places(incident: Incident, alert: Alert, topology: Topology) -> Iterator[_B
     node = labels.get("node", "")
     if node and (labels.get("gpu") or labels.get("device")):
         yield ("part", part_of(labels))
+    if node:
+        yield ("node", node)
     if node and incident.component == "nic":
         yield ("host", node)
-    switch, rail = _wiring(incident.cluster, labels, topology)
-    if switch:
+    located = topology.located(labels, incident.cluster)
+    if switch := located.get("switch"):
         yield ("switch", switch)
-    elif rail:
+    elif rail := located.get("rail"):
         yield ("rail", rail)
-    if node and (rack := labels.get("rack") or topology.racks.get((incident.cluster, node), "")):
+    if node and (rack := located.get("rack")):
         yield ("rack", alert.name, rack)
     if node:
         yield ("storm", alert.name)
-
-
-def _wiring(cluster: str, labels: Mapping[str, str], topology: Topology) -> tuple[str, str]:
-    port = (cluster, labels.get("node", ""), labels.get("device", ""), labels.get("port", ""))
-    switch, rail = topology.ports.get(port, ("", ""))
-    return labels.get("switch") or switch, labels.get("rail") or rail
 
 
 def _together(bucket: _Bucket, entries: Sequence[_BucketEntry], union: _Union) -> list[Incident]:
@@ -118,6 +107,8 @@ def _together(bucket: _Bucket, entries: Sequence[_BucketEntry], union: _Union) -
     incidents = list({entry.incident.id: entry.incident for entry in near}.values())
     if kind == "part":
         return list({entry.incident.id: entry.incident for entry in entries}.values())
+    if kind == "node":  # an incident that is named after its node takes in what begins inside of it, and no other does
+        return incidents if any(incident.domain == bucket[-1] for incident in incidents) else []
     nodes = {entry.alert.labels.get("node", "") for entry in near}
     separate = len({union.root(incident.id) for incident in incidents})
     if kind in ("host", "switch", "rail") and any(entry.alert.name == MASS_EVENT for entry in near):
@@ -139,7 +130,7 @@ def _belongs(entry: _BucketEntry, since: float, domain: str) -> bool:
 
 def _domain(bucket: _Bucket) -> str:
     kind = bucket[0]
-    if kind in ("part", "host"):
+    if kind in ("part", "node", "host"):
         return "" if kind == "part" else bucket[-1]
     return f"{kind} {bucket[-1]}" if kind in ("switch", "rail", "rack") else NO_SINGLE_PART
 
@@ -178,9 +169,13 @@ def widened_to_node(incident: Incident) -> Incident:
     return replace(incident, domain=next(iter(nodes))) if alone and len(parts) >= DOMAIN_PARTS else incident
 
 
-def explained_by(incident: Incident, diagnosis: Diagnosis, others: Iterable[Incident]) -> list[Incident]:
+def explained_by(
+    incident: Incident, diagnosis: Diagnosis, others: Iterable[Incident], topology: Topology | None = None
+) -> list[Incident]:
     """Return the firing incidents that cause this run's trouble, as far as the diagnosis is convinced.
 
+    An incident on a GPU, port or rank inside the blamed node, rack or switch is one of them, and so is one whose place
+    contains the blamed part.
     Only those that explain it as well as the first cause: a link that flapped before keeps its own incident. An
     incident that already explains another run stays there, where that run's people read it. A link counts the moment it
     goes down, heat only while it lasts: right after a drop, a link that flapped shortly before may look like the better
@@ -188,7 +183,12 @@ def explained_by(incident: Incident, diagnosis: Diagnosis, others: Iterable[Inci
     """
     before = incident.diagnosis
     led = _leading(before) if before is not None and diagnosis.at - before.at >= LINK_SECONDS else {}
-    parts = {part for part, cause in _leading(diagnosis).items() if not _is_link(cause) or part in led}
+    wiring, roster = topology or Topology(), diagnosis.roster
+    parts = [
+        wiring.located(cause.labels or {}, incident.cluster, roster)
+        for part, cause in _leading(diagnosis).items()
+        if not _is_link(cause) or part in led
+    ]
     return [
         other
         for other in others
@@ -196,7 +196,7 @@ def explained_by(incident: Incident, diagnosis: Diagnosis, others: Iterable[Inci
         and other.firing
         and other.run in ("", incident.run)
         and (other.cluster, other.channel) == (incident.cluster, incident.channel)
-        and any(alert.firing and part_of(alert.labels) in parts for alert in other.members)
+        and touches(other, parts, wiring, roster)
     ]
 
 
@@ -213,7 +213,8 @@ def _leading(diagnosis: Diagnosis) -> dict[str, Cause]:
 
 
 def _is_link(cause: Cause) -> bool:
-    return "device" in (cause.labels or {})
+    labels = cause.labels or {}
+    return "device" in labels or (cause.family == "link" and "node" in labels)
 
 
 def merged_incident(incidents: Sequence[Incident], domain: str) -> Incident:

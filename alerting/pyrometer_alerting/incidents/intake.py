@@ -1,6 +1,6 @@
 """Store deliveries, one transaction each, and decide when the change of an incident is posted.
 
-Important changes are posted at once, the rest within the incident's limit of calls.
+Important changes are told at once; replies of no urgency keep within the incident's limit of what pings.
 """
 
 from __future__ import annotations
@@ -11,23 +11,24 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from pyrometer_alerting.incidents.alertmanager_payload import Delivery
-from pyrometer_alerting.incidents.correlation import Topology, groups, widened_to_node
+from pyrometer_alerting.incidents.correlation import groups, widened_to_node
 from pyrometer_alerting.incidents.lifecycle import Change, fold, is_stale, key_of
 from pyrometer_alerting.incidents.membership import merge_incidents, separate_keys, without_keys
 from pyrometer_alerting.incidents.metrics import Metrics
-from pyrometer_alerting.incidents.storage.outbox import KEPT_CALLS
 from pyrometer_alerting.incidents.storage.store import Store, Transaction
 from pyrometer_alerting.model.alert_names import RUN_SYMPTOMS, WATCHDOG, is_cause
 from pyrometer_alerting.model.harm import asks_for_use, urgency
 from pyrometer_alerting.model.incident import Alert, Incident
 from pyrometer_alerting.model.message import Replies
+from pyrometer_alerting.model.places import Topology
 from pyrometer_alerting.model.routing import Routing
 from pyrometer_kit.clock import Clock
 
 # Effect and cause arrive in different groups, mostly within 100 ms of each other, and so do most first diagnoses. A
 # message that pings once should name the culprit when it does.
 SETTLE_SECONDS = 0.5
-# While a possible cause is open, a run's first message waits longer to find out whether they belong together.
+# While a possible cause is open, a run's first message waits longer to find out whether they belong together; a
+# possible cause waits as long while a run is in trouble. Nothing is posted and turned into a pointer a moment later.
 JOIN_SECONDS = 2.0
 WATCHDOG_FACT = "watchdog_last_seen"
 CLUSTER_WATCHDOG = "watchdog:"  # followed by the cluster: each Prometheus has its own heartbeat
@@ -85,9 +86,9 @@ class Intake:
         changes = self._joined(tx, changes, now)
         for change in changes:
             tx.save_incident(change.incident, now)
-        causes = _Causes(tx)
+        opened = _Opened(tx)
         for change in changes:
-            not_before = now + self._first_wait(tx, change.incident, causes)
+            not_before = now + self._first_wait(tx, change.incident, opened)
             announce(tx, change, self._replies, self.routing, now=now, not_before=not_before)
             if (change.incident.firing and change.incident.wants_diagnosis) or asks_for_use(change.incident):
                 outcome.diagnose.append(change.incident.id)
@@ -184,28 +185,38 @@ class Intake:
         remaining = [change for change in changes if change.incident.id not in absorbed]
         return remaining + [merge_incidents(tx, group.incidents, group.domain, now) for group in mergers]
 
-    def _first_wait(self, tx: Transaction, incident: Incident, causes: _Causes) -> float:
-        """Return how long the first post may wait for more of the same, and for its cause."""
+    def _first_wait(self, tx: Transaction, incident: Incident, opened: _Opened) -> float:
+        """Return how long the first post may wait for more of the same, and for its cause or its effect."""
         if tx.outbox.is_posted(incident.id) or not incident.firing:
             return 0.0
         if self._diagnoses and asks_for_use(incident) and not incident.use:
             return JOIN_SECONDS
         if incident.wants_diagnosis and incident.diagnosis is None and self._diagnoses:
-            return JOIN_SECONDS if incident.cluster in causes.clusters else SETTLE_SECONDS
+            return JOIN_SECONDS if incident.cluster in opened.with_causes else SETTLE_SECONDS
+        if self._diagnoses and incident.cluster in opened.with_runs and any(map(is_cause, incident.members)):
+            return JOIN_SECONDS  # the run's diagnosis, which now runs again, may find that it is part of its message
         return SETTLE_SECONDS
 
 
-class _Causes:
-    """The clusters in which a possible cause of a run's slowdown is open, read at most once per delivery."""
+class _Opened:
+    """What is open in which cluster, read at most once per delivery."""
 
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
 
     @cached_property
-    def clusters(self) -> set[str]:
-        """Their names."""
-        opened = self._tx.recent_incidents(float("inf"))
-        return {one.cluster for one in opened if any(is_cause(alert) for alert in one.members)}
+    def _incidents(self) -> list[Incident]:
+        return self._tx.recent_incidents(float("inf"))
+
+    @cached_property
+    def with_causes(self) -> set[str]:
+        """The clusters in which a possible cause of a run's slowdown is open."""
+        return {one.cluster for one in self._incidents if any(is_cause(alert) for alert in one.members)}
+
+    @cached_property
+    def with_runs(self) -> set[str]:
+        """The clusters in which a run is in trouble."""
+        return {one.cluster for one in self._incidents if one.wants_diagnosis}
 
 
 def _of_key(tx: Transaction, key: str, cache: dict[str, Incident | None]) -> Incident | None:
@@ -220,16 +231,16 @@ def _read(tx: Transaction, home: str, cache: dict[str, Incident | None]) -> Inci
     return cache[home]
 
 
-_REPLY_EVENTS = frozenset(
-    {"reopened", "resumed", "again", "worse", "joined", "died", "resolved"}
-)  # events that get a reply; all others only edit
 _BACK = frozenset({"reopened", "resumed"})
-_AT_ONCE = _BACK | {"worse", "worse_again"}  # the message would show that it is over, or less severe than it is
-# Seconds between the last call on a message and a non-urgent edit: alerts come and go while a fault lasts,
-# and more than six calls in ten minutes are noise. Alerts that join a young incident edit its message sooner: after 5,
-# 15, 45 s and so on; the cause of a run's incident is edited in at once, by the diagnosis.
+# Replies that the channel sees, and that no limit of ours holds back. `worse` also mentions people.
+_SEEN = frozenset({"worse", "news"})
+# All other events only edit. An edit pings nobody: these are edited in at once, whatever was edited before.
+_TOLD = _BACK | _SEEN | {"worse_again", "again", "joined", "resolved"}
+_REPLIED = _TOLD - {"worse_again"}
+# Seconds between the last call on a message and any other edit: alerts come and go while a fault lasts. Alerts that
+# join a young incident edit its message sooner: after 5, 15, 45 s and so on; the cause of a run's incident is edited in
+# at once, by the diagnosis.
 MEMBERS_SECONDS, LEAST_GROWN_SECONDS = 300.0, 5.0
-RETURN_CALLS = 1  # reserved when an end is posted: its return must be posted at once
 # The cause of a slow run fires before the run's own alert does: when both are back they are posted together.
 RUN_FOLLOWS_SECONDS = 30.0
 
@@ -243,15 +254,8 @@ def announce(
         return
     if "opened" in events or not tx.outbox.is_posted(incident.id):
         tx.outbox.request(incident.id, now, not_before, incident.channel)
-    elif _BACK & events and tx.outbox.is_held(incident.id, now):
-        tx.outbox.drop_replies(incident.id)  # its end was not posted: there is nothing to take back
-        return
-    elif "resolved" in events:
-        tx.outbox.request(incident.id, now, tx.outbox.free_at(incident.id, now, 1 + RETURN_CALLS), incident.channel)
-    elif _AT_ONCE & events:
+    elif _TOLD & events:
         tx.outbox.request(incident.id, now, max(not_before, _with_its_run(change, now)), incident.channel)
-    elif _REPLY_EVENTS & events:
-        tx.outbox.request(incident.id, now, max(not_before, tx.outbox.free_at(incident.id, now, 1)), incident.channel)
     else:
         spreads = "grown" in events and not incident.wants_diagnosis
         age = 2 * max(now - incident.received_at, 0.0)
@@ -263,30 +267,32 @@ def announce(
 def _reply(tx: Transaction, change: Change, replies: Replies, routing: Routing, now: float) -> None:
     """Add the reply for the last event that deserves one; only a reply, not an edit, pings people when it worsened."""
     incident = change.incident
-    told = [event for event in change.events if event in _REPLY_EVENTS]
+    told = [event for event in change.events if event in _REPLIED]
     if urgency(incident) != incident.severity:  # a worse alert is no news where it does no more harm
         told = [event for event in told if event != "worse"]
     if not told:
         return
-    message = replies.event(routing.redacted(incident), told[-1])
-    if {"worse", "died"} & set(told):
+    if _BACK & set(told) and tx.outbox.drop_waiting(incident.id):
+        return  # its end was not told: there is nothing to take back
+    message = replies.event(routing.redacted(incident), "worse" if "worse" in told else told[-1])
+    if _SEEN & set(told):
         message = routing.with_mentions(message, incident) if "worse" in told else message
-        message = replace(message, broadcast=True)
-        at = now
-    else:
-        at = tx.outbox.free_at(incident.id, now, 2 + _kept_calls(incident, told[-1]))
-    tx.outbox.reply(incident.id, json.dumps(vars(message)), now, max(at, _with_its_run(change, now)))
+        tx.outbox.reply(incident.id, json.dumps(vars(replace(message, broadcast=True, kept=True))), now)
+        return
+    # The thread keeps the diagnosis of each episode, which the message shows only until the next one.
+    message = replace(message, kept="resolved" in told and _is_judged(incident))
+    at = max(tx.outbox.free_at(incident.id, now), _with_its_run(change, now))
+    tx.outbox.reply(incident.id, json.dumps(vars(message)), now, at)
 
 
-def _kept_calls(incident: Incident, event: str) -> int:
-    """Return how many calls a reply leaves for urgent posts: a return, or a rise to critical."""
-    if event == "resolved":
-        return RETURN_CALLS
-    return 0 if incident.severity == "critical" else KEPT_CALLS
+def _is_judged(incident: Incident) -> bool:
+    """Return whether a diagnosis names a cause."""
+    return incident.diagnosis is not None and incident.diagnosis.names_cause
 
 
 def _with_its_run(change: Change, now: float) -> float:
     """Return when to report it: later where a run's incident is back and its run is not yet slow again."""
     incident: Incident = change.incident
     slow = any(alert.firing and alert.name in RUN_SYMPTOMS for alert in incident.members)
-    return now + RUN_FOLLOWS_SECONDS if "reopened" in change.events and incident.run and not slow else now
+    waits = "reopened" in change.events and incident.run and not slow and not _SEEN & set(change.events)
+    return now + RUN_FOLLOWS_SECONDS if waits else now

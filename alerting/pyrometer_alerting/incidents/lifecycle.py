@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from pyrometer_alerting.model.alert_names import DEATH, RUN_SYMPTOMS
+from pyrometer_alerting.model.alert_names import AT_ONCE, RUN_SYMPTOMS
 from pyrometer_alerting.model.harm import rank, severity_of
 from pyrometer_alerting.model.incident import Alert, Diagnosis, Incident
 
@@ -27,8 +27,8 @@ class Change:
     """Hold the result of a delivery for an incident.
 
     The events are opened, reopened, resumed, worse, worse_again (as bad as it was in an earlier episode), grown (by an
-    alert that it did not have), refired (one that it had), died (the run has), again (a run is slow once more) and
-    resolved.
+    alert that it did not have), refired (one that it had), news (a death, a hang or a loss), again (a run is slow once
+    more) and resolved.
     """
 
     incident: Incident
@@ -131,8 +131,8 @@ def _continue(latest: Incident, members: tuple[Alert, ...], truncated: int, now:
     if len(firing) > sum(alert.firing for alert in latest.members):
         known = {alert.fingerprint for alert in latest.members}
         events.append("refired" if all(alert.fingerprint in known for alert in firing) else "grown")
-    if _has_died(firing) and not _has_died(alert for alert in latest.members if alert.firing):
-        events.append("died")
+    if tells_at_once(firing, latest.members):
+        events.append("news")
     if _drops_again(latest, firing):
         over = max((alert.ends_at or now for alert in _symptoms(latest).values()), default=now)
         incident = replace(incident, diagnosis=_carried_on(latest.diagnosis, over))
@@ -175,8 +175,10 @@ def _drops_again(latest: Incident, firing: Iterable[Alert]) -> bool:
     )
 
 
-def _has_died(firing: Iterable[Alert]) -> bool:
-    return any(alert.name == DEATH for alert in firing)
+def tells_at_once(now: Iterable[Alert], before: Iterable[Alert]) -> bool:
+    """Return whether a death, a hang or a loss fires of a kind that did not fire before."""
+    kinds, known = ({AT_ONCE.get(alert.name, "") for alert in some if alert.firing} for some in (now, before))
+    return bool(kinds - known - {""})
 
 
 def _symptoms(incident: Incident) -> dict[str, Alert]:

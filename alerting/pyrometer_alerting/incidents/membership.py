@@ -14,12 +14,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from pyrometer_alerting.incidents.correlation import merged_incident
-from pyrometer_alerting.incidents.lifecycle import REOPEN_SECONDS, Change, key_of, worst
+from pyrometer_alerting.incidents.lifecycle import REOPEN_SECONDS, Change, key_of, tells_at_once, worst
 from pyrometer_alerting.incidents.storage.store import Transaction
 from pyrometer_alerting.model.alert_names import RUN_SYMPTOMS
-from pyrometer_alerting.model.culprits import culprits
+from pyrometer_alerting.model.culprits import blames
 from pyrometer_alerting.model.harm import rank
-from pyrometer_alerting.model.incident import Alert, Incident, part_of
+from pyrometer_alerting.model.incident import Alert, Incident
 from pyrometer_alerting.model.message import Replies
 from pyrometer_alerting.model.routing import Routing
 
@@ -80,7 +80,7 @@ def split_off(
     for one in (rest, parted):
         tx.save_incident(one, now)
         if one.is_posted:
-            tx.outbox.request(one.id, now, tx.outbox.free_at(one.id, now, 1), one.channel)
+            tx.outbox.request(one.id, now, now, one.channel)
     for member in left:
         tx.move_alert(member.fingerprint, parted.id)
     for pointer in tx.pointers(incident.id):
@@ -89,7 +89,7 @@ def split_off(
             tx.outbox.request(pointer.id, now, now)
     if rest.is_posted:
         message = replies.split(routing.redacted(rest), routing.redacted(parted))
-        tx.outbox.reply(rest.id, json.dumps(vars(message)), now, tx.outbox.free_at(rest.id, now, 2))
+        tx.outbox.reply(rest.id, json.dumps(vars(message)), now, tx.outbox.free_at(rest.id, now))
 
 
 def _incident_of(incident: Incident, members: Sequence[Alert]) -> Incident:
@@ -118,8 +118,9 @@ def _incident_of(incident: Incident, members: Sequence[Alert]) -> Incident:
 def merge_incidents(tx: Transaction, incidents: Sequence[Incident], domain: str, now: float) -> Change:
     """Merge incidents; the caller saves the result. Unposted ones disappear, posted ones become pointers to it.
 
-    The events are those of the surviving message: `worse` pings, `joined` becomes a reply. An alert that nobody was
-    told of, on a part that the message blames already, is `grown`: its readers know.
+    The events are those of the surviving message: `worse` pings, `news` (a death, a hang or a loss that the channel has
+    not seen) is told at once, `joined` becomes a reply. An alert that nobody was told of, on a part that the message
+    blames already, is `grown`: its readers know.
     """
     ordered = sorted(incidents, key=lambda incident: (not tx.outbox.is_posted(incident.id), incident.received_at))
     survivor, *others = ordered
@@ -129,12 +130,13 @@ def merge_incidents(tx: Transaction, incidents: Sequence[Incident], domain: str,
         _absorb(tx, other, result, now)
     if not tx.outbox.is_posted(survivor.id):
         return Change(result, ("opened",))
+    seen = [survivor, *(other for other in others if tx.outbox.is_posted(other.id))]
+    events = ("news",) if tells_at_once(result.members, [alert for one in seen for alert in one.members]) else ()
     if rank(result.severity) > rank(survivor.severity):
-        return Change(result, ("worse",))
-    news = _firing(result) - _firing(survivor)
-    known = set(culprits(survivor)) if survivor.wants_diagnosis else set()
-    known_parts = all(part_of(alert.labels) in known for other in others for alert in other.members)
-    return Change(result, ("joined",) if news and (told or not known_parts) else ("grown",))
+        return Change(result, ("worse", *events))
+    names = _firing(result) - _firing(survivor)
+    known = survivor.wants_diagnosis and all(blames(survivor, one.labels) for other in others for one in other.members)
+    return Change(result, (*events, "joined" if names and (told or not known) else "grown"))
 
 
 def _firing(incident: Incident) -> set[str]:

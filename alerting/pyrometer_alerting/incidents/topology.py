@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pyrometer_alerting.incidents.correlation import Topology
 from pyrometer_alerting.model.alert_names import WIDE
+from pyrometer_alerting.model.places import Topology
 from pyrometer_kit.prometheus import Prometheus, Series
 from pyrometer_kit.promql import matching, quoted
 

@@ -65,7 +65,12 @@ WIDE = ("switch", "rail", "rack")
 FELL = "TrainMfuDropped"  # fires when a run becomes slower; the other symptoms detect a run that is slow or has stopped
 LOW = "TrainMfuLow"  # the run was slow from its start
 STALLS = "TrainStalls"  # the run is as fast as before between its stalls
-DEATH = "TrainRunDied"  # where it follows a hang, it is the news that the channel sees
+DEATH = "TrainRunDied"
+# What the channel sees at once, also in a message that it has: the first of each kind. A death may follow a hang.
+AT_ONCE: Mapping[str, str] = {
+    DEATH: "death", "TrainStalled": "hang", "NcclHang": "hang", "NcclRankMissing": "loss", "TrainLossNotFinite": "ruin",
+    "GpuLost": "loss", "NicLost": "loss", "NodeExporterDown": "loss",
+}  # fmt: skip
 # The alerts that one slow or stopped run raises one after the other: they form one incident whose cause is diagnosed.
 RUN_SYMPTOMS = frozenset({
     FELL, LOW, STALLS, "TrainMfuUneven", "TrainStalled", "TrainStraggler", "TrainGarbageCollection", DEATH,

@@ -19,6 +19,7 @@ class Message:
     text: str
     blocks: list[Block] = field(default_factory=list)
     broadcast: bool = False  # a reply that is also shown in the channel
+    kept: bool = False  # a reply that is told even if a newer one follows before it could be
 
     def digest(self) -> str:
         """Return a hash that is equal for messages that look the same."""

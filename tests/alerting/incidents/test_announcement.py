@@ -1,4 +1,4 @@
-"""When a change of an incident is told: at once what matters, the rest within the calls that a message gets."""
+"""When a change of an incident is told: at once what matters; replies of no urgency within the limit of pings."""
 
 from __future__ import annotations
 
@@ -18,31 +18,32 @@ from pyrometer_alerting.model import routing
 
 
 @pytest.mark.parametrize(
-    ("severity", "event", "told"),
+    ("event", "pings", "edited", "replied"),
     [
-        ("warning", "reopened", START + CALLS_SECONDS),  # the edit is the fourth call; two are left for "worse"
-        ("critical", "reopened", START + 60),
-        ("critical", "worse", START + 60),
-        ("critical", "died", START + 60),
-        ("critical", "resolved", START + 60),
+        ("resolved", 3, START + 60, START + CALLS_SECONDS),
+        ("reopened", 3, START + 60, START + CALLS_SECONDS),
+        ("joined", 3, START + 60, START + CALLS_SECONDS),
+        ("joined", 2, START + 60, START + 60),
+        ("worse", 9, START + 60, START + 60),
+        ("news", 9, START + 60, START + 60),
     ],
 )
-def test_a_reply_on_a_warning_leaves_two_calls_for_becoming_critical(
-    store: Store, severity: str, event: str, told: float
+def test_no_edit_waits_and_no_reply_that_the_channel_must_see(
+    store: Store, event: str, pings: int, edited: float, replied: float
 ) -> None:
-    incident, now = training_incident(severity=severity, run=""), START + 60
+    incident, now = training_incident(severity="warning", run=""), START + 60
     with store.transaction() as tx:
         tx.outbox.request(incident.id, START, START)
         root = tx.outbox.root(incident.id)
         assert root is not None
         tx.outbox.start(root.op_id, START, "C1")
         tx.outbox.finish(root, "C1", "1.0", "", START)
-        for at in (START, START + 30, START + 30):
-            tx.outbox.note_call(incident.id, at)
+        for at in range(pings):
+            tx.outbox.note_call(incident.id, START + at)
         routes = routing.load(None, "#gpu")
         announce(tx, Change(incident, (event,)), ThreadReplies(Style()), routes, now=now, not_before=now)
-        (when,) = tx._db.execute("SELECT not_before FROM outbox WHERE kind = 'reply'").fetchone()
-    assert when == told
+        when = dict(tx._db.execute("SELECT kind, not_before FROM outbox").fetchall())
+    assert when == {"root": edited, "reply": replied}
 
 
 def test_a_death_joins_its_hang_as_a_reply_that_the_channel_sees_and_that_pings_nobody(store: Store) -> None:
@@ -59,7 +60,7 @@ def test_a_death_joins_its_hang_as_a_reply_that_the_channel_sees_and_that_pings_
     assert opened is not None
     joined = fold(opened.incident, [died], 0, START + 60)
     assert joined is not None
-    assert (joined.events, joined.incident.severity) == (("grown", "died"), "critical")
+    assert (joined.events, joined.incident.severity) == (("grown", "news"), "critical")
     assert joined.incident.id == opened.incident.id
     again = fold(joined.incident, [died, stalled], 0, START + 75)
     assert again is not None

@@ -5,15 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from alerting_fakes import START, alert, training_incident
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pyrometer_alerting.channel.card import headline
-from pyrometer_alerting.incidents.correlation import Topology, explained_by, groups, merged_incident, widened_to_node
+from pyrometer_alerting.incidents.correlation import explained_by, groups, merged_incident, widened_to_node
 from pyrometer_alerting.incidents.lifecycle import fold
 from pyrometer_alerting.model.culprits import culprits
+from pyrometer_alerting.model.fact import Roster
 from pyrometer_alerting.model.incident import Cause, Diagnosis, Incident
+from pyrometer_alerting.model.places import Topology
 
 
 def opened(name: str = "NicLinkFlapping", *, at: float = START, **labels: str) -> Incident:
@@ -152,6 +155,59 @@ def test_a_drop_is_explained_by_its_first_cause_only() -> None:
     assert explained_by(run, Diagnosis(START, (HEAT,)), [replace(hot, cluster="c2")]) == []
     assert explained_by(run, Diagnosis(START, (HEAT,)), [replace(hot, run="another")]) == []
     assert explained_by(run, Diagnosis(START, (HEAT,)), [replace(hot, resolved_at=START)]) == []
+
+
+PORT = {"node": "n2", "device": "mlx5_0", "port": "1"}
+WIRED = Topology({("c1", "n1"): "r07", ("c1", "n9"): "r08"}, {("c1", "n2", "mlx5_0", "1"): ("leaf-12", "0")})
+
+
+@pytest.mark.parametrize(
+    ("cause", "alert_labels", "joins"),
+    [
+        ({"node": "n1"}, {"node": "n1", "gpu": "5"}, True),
+        ({"node": "n1"}, {"node": "n1", "device": "mlx5_3", "port": "1"}, True),
+        ({"node": "n1"}, {"node": "n1", "rank": "7"}, True),
+        ({"node": "n1"}, {"node": "n10", "gpu": "5"}, False),
+        ({"node": "n1", "gpu": "3"}, {"node": "n1"}, True),
+        ({"node": "n1", "gpu": "3"}, {"node": "n1", "gpu": "4"}, False),
+        ({"node": "n1", "gpu": "3"}, {"rack": "r07"}, True),
+        ({"node": "n1", "gpu": "3"}, {"rack": "r08"}, False),
+        ({"rack": "r07"}, {"node": "n1", "gpu": "0"}, True),
+        ({"rack": "r07"}, {"node": "n9", "gpu": "0"}, False),
+        ({"rack": "r07"}, {"node": "n8", "gpu": "0", "rack": "r07"}, True),
+        ({"pdu": "p1"}, {"node": "n1", "gpu": "0", "pdu": "p1"}, True),
+        ({"switch": "leaf-12"}, PORT, True),
+        ({"switch": "leaf-12"}, {**PORT, "port": "2"}, False),
+        ({"rail": "0"}, PORT, True),
+        ({"node": "n1"}, {}, False),
+    ],
+)
+def test_places_are_compared_by_containment(cause: dict[str, str], alert_labels: dict[str, str], joins: bool) -> None:
+    found = Diagnosis(START, (Cause("x", "trouble", score=100.0, labels=cause),))
+    hot = opened("GpuThrottledThermal", **alert_labels)
+    assert bool(explained_by(training_incident(), found, [hot], WIRED)) is joins
+
+
+@pytest.mark.parametrize(("domain", "joins"), [("n1", True), ("rack r07", True), ("rack r08", False), ("n2", False)])
+def test_an_incident_joins_whose_domain_contains_the_blamed_part(domain: str, joins: bool) -> None:
+    far = replace(opened("GpuThrottledThermal", node="n5", gpu="0"), domain=domain)
+    assert bool(explained_by(training_incident(), Diagnosis(START, (HEAT,)), [far], WIRED)) is joins
+
+
+def test_a_runs_roster_knows_the_racks_of_its_nodes() -> None:
+    roster = Roster(places={"n1": {"rack": "r07"}})
+    rack = Diagnosis(START, (Cause("rack r07", "heat", score=100.0, labels={"rack": "r07"}),), roster=roster)
+    hot = [opened("GpuThrottledThermal", node="n1", gpu=str(gpu)) for gpu in range(3)]
+    assert explained_by(training_incident(), rack, hot) == hot
+    run = training_incident(diagnosis=rack)
+    assert culprits(replace(run, members=(*run.members, *hot[0].members))) == ["rack r07"]
+
+
+def test_what_begins_inside_a_node_that_an_incident_is_named_after_is_part_of_it() -> None:
+    node = replace(opened("GpuThrottledThermal", node="n1", gpu="0"), domain="n1")
+    inside, beside = opened(node="n1", device="mlx5_0", port="1"), opened(node="n2", device="mlx5_0", port="1")
+    (group,) = groups([inside, beside], [node], Topology())
+    assert ({incident.id for incident in group.incidents}, group.domain) == ({node.id, inside.id}, "n1")
 
 
 LINK = Cause("n2 mlx5_0/1", "link flapping", score=105.0, labels={"node": "n2", "device": "mlx5_0", "port": "1"})

@@ -9,9 +9,9 @@ import alerting_fakes
 import pytest
 from alerting_fakes import Bench, raw_alert
 
-from pyrometer_alerting.incidents.correlation import Topology
 from pyrometer_alerting.incidents.intake import JOIN_SECONDS
 from pyrometer_alerting.model.incident import Cause, Diagnosis, Incident
+from pyrometer_alerting.model.places import Topology
 
 HEAT = Cause("n1 GPU 3", "hardware thermal throttling", score=100.0, labels={"node": "n1", "gpu": "3"})
 

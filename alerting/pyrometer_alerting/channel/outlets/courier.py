@@ -123,7 +123,7 @@ class OutletCourier(DeliveryLoop):
         if not event:
             box.skip(operation)
             return None
-        free = box.free_at(incident.id, now, 1)
+        free = box.free_at(incident.id, now)
         if free > now:
             box.postpone(operation.op_id, free)
             return None

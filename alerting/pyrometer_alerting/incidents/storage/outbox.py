@@ -20,10 +20,10 @@ from collections.abc import Iterable, Iterator
 from pyrometer_alerting.incidents.storage.engine import Connection
 from pyrometer_alerting.incidents.storage.operation import COLUMNS, DuplicateCheck, Operation
 
-# A message and its thread get this many calls in ten minutes: more is noise. The last ones are kept for what must be
-# told at once: the trouble is worse or is back. Five seconds more, as one call may take longer to arrive than another.
-MOST_CALLS, CALLS_SECONDS = 6, 605.0
-KEPT_CALLS = 2
+# A message and the replies in its thread ping people: this many of them in ten minutes, what comes beyond waits. Edits
+# ping nobody and don't count, and what must be told at once never waits. Five seconds more, as one call may take longer
+# to arrive than another. An outlet's notices all ping, and it gets MOST_NOTICES.
+MOST_PINGS, MOST_NOTICES, CALLS_SECONDS = 3, 6, 605.0
 
 
 class Outbox:
@@ -59,8 +59,7 @@ class Outbox:
         """Request an edit that nobody waits for: so many seconds after the last call on the message at the earliest."""
         root = self.root(incident_id)
         last = root.sent_at if root is not None and root.sent_at is not None else now - spacing
-        free = now if root is None or root.ts is None else self.free_at(incident_id, now, 1 + KEPT_CALLS)
-        self.request(incident_id, now, max(min(last, now) + spacing, free), target)
+        self.request(incident_id, now, max(min(last, now) + spacing, now), target)
 
     def follow(self, incident_id: str, now: float) -> None:
         """Have the evidence in the thread posted, or compared with what it shows: the message was just delivered."""
@@ -82,28 +81,23 @@ class Outbox:
         """Forget the message of an incident that nobody has seen."""
         self._db.execute("DELETE FROM outbox WHERE incident_id = ? AND outlet = ?", (incident_id, self._outlet))
 
-    def free_at(self, incident_id: str, now: float, calls: int) -> float:
-        """Return when so many more calls on an incident's message and thread are within MOST_CALLS in CALLS_SECONDS."""
+    def free_at(self, incident_id: str, now: float) -> float:
+        """Return when one more ping about an incident is within the limit of CALLS_SECONDS."""
+        most = MOST_NOTICES if self._outlet else MOST_PINGS
         rows = self._db.execute(
             "SELECT at FROM slack_call WHERE incident_id = ? AND at > ? AND at <= ? ORDER BY at DESC LIMIT ?",
-            (self._budget(incident_id), now - CALLS_SECONDS, now, MOST_CALLS),
+            (self._budget(incident_id), now - CALLS_SECONDS, now, most),
         )
         made = [float(at) for (at,) in rows]
-        spare = MOST_CALLS - calls
-        return now if len(made) <= spare else made[spare] + CALLS_SECONDS
+        return now if len(made) < most else made[-1] + CALLS_SECONDS
 
     def note_call(self, incident_id: str, now: float) -> None:
-        """Record a call on an incident's message or thread."""
+        """Record a call that pings people: a post, a reply, or a notice of an outlet."""
         self._db.execute("DELETE FROM slack_call WHERE at <= ?", (now - CALLS_SECONDS,))
         self._db.execute("INSERT INTO slack_call (incident_id, at) VALUES (?, ?)", (self._budget(incident_id), now))
 
     def _budget(self, incident_id: str) -> str:
         return f"{self._outlet}/{incident_id}" if self._outlet else incident_id
-
-    def is_held(self, incident_id: str, now: float) -> bool:
-        """Return whether the posted message's next edit waits: what was last requested has not been shown."""
-        root = self.root(incident_id)
-        return root is not None and root.ts is not None and root.state == "ready" and root.not_before > now
 
     def post_once(self, name: str, body: str, now: float, target: str = "") -> None:
         """Post a standalone message with fixed text, in `target`; a name that was used before is ignored."""
@@ -126,18 +120,23 @@ class Outbox:
     def reply(self, incident_id: str, body: str, now: float, not_before: float = 0.0) -> None:
         """Add a reply to the thread, now or at a later time; until then it does not count as waiting for Slack.
 
-        It replaces a reply that no attempt was made to send yet (last write wins).
+        It replaces a reply that no attempt was made to send yet (last write wins), but none that must be told.
         """
-        self._db.execute(
-            # `|| ''`: by the incident's index, not through all that is ready, of which there may be thousands.
-            "DELETE FROM outbox WHERE incident_id = ? AND kind = 'reply' AND state || '' = 'ready' AND attempts = 0"
-            " AND body IS NOT NULL",
-            (incident_id,),
-        )
+        self.drop_waiting(incident_id)
         root = self.root(incident_id)
         target = "" if root is None else root.target
         at = max(now, not_before)
         self._insert(incident_id, "reply", "ready", at, at, wanted=1, body=body, target=target)
+
+    def drop_waiting(self, incident_id: str) -> bool:
+        """Drop a reply that need not be kept and that no attempt was made to send; return whether there was one."""
+        dropped = self._db.execute(
+            # `|| ''`: by the incident's index, not through all that is ready, of which there may be thousands.
+            "DELETE FROM outbox WHERE incident_id = ? AND kind = 'reply' AND state || '' = 'ready' AND attempts = 0"
+            " AND body NOT LIKE '%\"kept\": true%'",
+            (incident_id,),
+        )
+        return dropped.rowcount > 0
 
     def _insert(
         self,

@@ -1,4 +1,4 @@
-"""The calls that a message and its thread get: six in ten minutes, counted for each incident alone."""
+"""The pings that an incident gets: a post and two replies in ten minutes, and never an edit."""
 
 from __future__ import annotations
 
@@ -31,42 +31,33 @@ def called(outbox: Outbox, *times: float, name: str = "i") -> None:
         outbox.note_call(name, at)
 
 
-@pytest.mark.parametrize(("calls", "oldest"), [(1, 1), (2, 2), (3, 3), (6, 6)])
-def test_one_more_call_is_free_when_the_seventh_last_is_ten_minutes_old(
-    outbox: Outbox, calls: int, oldest: int
-) -> None:
-    called(outbox, *(START + second for second in (1, 2, 3, 4, 5, 6)))
-    assert outbox.free_at("i", START + 10, calls) == START + oldest + CALLS_SECONDS
+def test_the_fourth_ping_waits_until_the_first_is_ten_minutes_old(outbox: Outbox) -> None:
+    called(outbox, START + 1, START + 2)
+    assert outbox.free_at("i", START + 10) == START + 10
+    called(outbox, START + 3)
+    assert outbox.free_at("i", START + 10) == START + 1 + CALLS_SECONDS
 
 
-def test_only_what_goes_beyond_six_waits(outbox: Outbox) -> None:
-    called(outbox, START + 1, START + 2, START + 3, START + 4)
-    assert [outbox.free_at("i", START + 10, calls) for calls in (1, 2, 3)] == [
-        START + 10,
-        START + 10,
-        START + 1 + CALLS_SECONDS,
-    ]
-
-
-def test_more_than_six_are_counted_from_the_newest(outbox: Outbox) -> None:
+def test_more_than_the_limit_are_counted_from_the_newest(outbox: Outbox) -> None:
     called(outbox, *(START + second for second in range(1, 10)))
-    assert outbox.free_at("i", START + 10, 1) == START + 4 + CALLS_SECONDS
+    assert outbox.free_at("i", START + 10) == START + 7 + CALLS_SECONDS
 
 
-def test_calls_of_others_of_long_ago_and_of_a_clock_that_was_ahead_do_not_count(outbox: Outbox) -> None:
+def test_pings_of_others_of_long_ago_and_of_a_clock_that_was_ahead_do_not_count(outbox: Outbox) -> None:
     now = START + 1000
     called(outbox, *(START + second for second in range(300, 306)))
-    called(outbox, *(now - second for second in range(1, 7)), name="other")
+    called(outbox, *(now - second for second in range(1, 4)), name="other")
     called(outbox, *(now + second for second in range(1, 7)))
-    assert outbox.free_at("i", now, 1) == now
-    assert outbox.free_at("other", now, 1) == now - 6 + CALLS_SECONDS
+    assert outbox.free_at("i", now) == now
+    assert outbox.free_at("other", now) == now - 3 + CALLS_SECONDS
 
 
-def test_a_call_as_old_as_the_window_is_over_and_one_of_now_counts(outbox: Outbox) -> None:
+def test_a_ping_as_old_as_the_window_is_over_and_one_of_now_counts(outbox: Outbox) -> None:
     now = START + CALLS_SECONDS
-    called(outbox, START, *(now - second for second in (4, 3, 2, 1)), now)
-    assert outbox.free_at("i", now, 1) == now
-    assert outbox.free_at("i", now, 2) == now - 4 + CALLS_SECONDS
+    called(outbox, START, now - 4, now)
+    assert outbox.free_at("i", now) == now
+    called(outbox, now - 2)
+    assert outbox.free_at("i", now) == now - 4 + CALLS_SECONDS
 
 
 def test_calls_of_long_ago_are_removed(outbox: Outbox) -> None:
@@ -91,15 +82,11 @@ def test_of_a_message_that_was_never_sent_it_is_at_once(outbox: Outbox) -> None:
     assert not_before(outbox) == START
 
 
-def test_an_edit_that_nobody_waits_for_leaves_calls_for_the_end(outbox: Outbox) -> None:
+def test_pings_delay_no_edit(outbox: Outbox) -> None:
     posted(outbox)
-    called(outbox, START + 290, START + 291, START + 292)
+    called(outbox, *(START + 290 + second for second in range(6)))
     outbox.refresh("i", START + 295, 300.0)
-    assert not_before(outbox) == START + 300, "three calls, this one, and two for the end"
-    posted(outbox, "j")
-    called(outbox, START + 290, START + 291, START + 292, START + 293, name="j")
-    outbox.refresh("j", START + 295, 300.0)
-    assert not_before(outbox, "j") == START + 290 + CALLS_SECONDS
+    assert not_before(outbox) == START + 300
 
 
 def test_calls_before_a_message_was_posted_delay_nothing(outbox: Outbox) -> None:
@@ -110,19 +97,15 @@ def test_calls_before_a_message_was_posted_delay_nothing(outbox: Outbox) -> None
     assert not_before(outbox) == START
 
 
-def test_a_message_is_held_while_its_edit_waits(outbox: Outbox) -> None:
-    assert not outbox.is_held("nobody", START)
-    outbox.request("new", START, START + 10)
-    assert not outbox.is_held("new", START), "it is not in the channel"
+def test_a_reply_that_waits_is_replaced_unless_it_must_be_told(outbox: Outbox) -> None:
     posted(outbox)
-    assert not outbox.is_held("i", START), "nothing waits"
-    outbox.request("i", START, START + 10)
-    assert outbox.is_held("i", START)
-    assert not outbox.is_held("i", START + 10), "its time has come"
-    root = outbox.root("i")
-    assert root is not None
-    outbox.start(root.op_id, START, "C1")
-    assert not outbox.is_held("i", START), "it is being sent"
+    outbox.reply("i", '{"text": "resolved", "kept": false}', START, START + 300)
+    outbox.reply("i", '{"text": "died", "broadcast": true, "kept": true}', START)
+    outbox.reply("i", '{"text": "joined", "kept": false}', START, START + 300)
+    assert outbox.drop_waiting("i")
+    assert not outbox.drop_waiting("i")
+    (waiting,) = outbox._select("kind = 'reply'")
+    assert "died" in str(waiting.body)
 
 
 def test_a_reply_waits_no_longer_than_it_was_told(store: Store) -> None:

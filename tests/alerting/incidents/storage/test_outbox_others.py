@@ -63,10 +63,10 @@ def test_discarding_removes_one_incidents_message_in_one_outlet(tx: Transaction)
 def test_each_outlet_has_its_own_calls(tx: Transaction) -> None:
     for n in range(6):
         tx.outbox_of(PAGER).note_call("a", 100.0 + n)
-    assert tx.outbox.free_at("a", 200.0, 1) == 200.0
-    assert tx.outbox_of(MAIL).free_at("a", 200.0, 1) == 200.0
-    assert tx.outbox_of(PAGER).free_at("a", 200.0, 1) == 100.0 + 605.0, "ten minutes, and five seconds more"
-    assert tx.outbox_of(PAGER).free_at("b", 200.0, 1) == 200.0
+    assert tx.outbox.free_at("a", 200.0) == 200.0
+    assert tx.outbox_of(MAIL).free_at("a", 200.0) == 200.0
+    assert tx.outbox_of(PAGER).free_at("a", 200.0) == 100.0 + 605.0, "ten minutes, and five seconds more"
+    assert tx.outbox_of(PAGER).free_at("b", 200.0) == 200.0
 
 
 def test_what_an_outlet_need_not_be_sent_is_done_until_it_changes(tx: Transaction) -> None:
