@@ -91,14 +91,15 @@ class HttpClient:
 
     def _send(self, method: str, url: str, body: bytes | None, headers: Mapping[str, str] | None) -> Answer:
         proxies = get_environ_proxies(url) if self._use_proxies else {}
+        via = _via(proxies, url)
         timeout: Any = Timeout(total=self._seconds)  # requests takes it, though its types don't say so
         try:
             response = self._session.request(
                 method, url, data=body, headers=headers, proxies=proxies, timeout=timeout, stream=True
             )
         except (requests.RequestException, HTTPError, OSError, ValueError) as error:
-            raise _failure(error, url) from None
-        return Answer(response, url)
+            raise _failure(error, url, via) from None
+        return Answer(response, url, via)
 
     def close(self) -> None:
         """Close the connections that were kept open."""
@@ -108,8 +109,10 @@ class HttpClient:
 class Answer:
     """An answer, whatever its status, whose body may still be on its way."""
 
-    def __init__(self, response: requests.Response, url: str) -> None:
+    def __init__(self, response: requests.Response, url: str, via: str = "") -> None:
         self._response, self.url = response, url
+        self.via = via
+        """The proxy that was asked, and how to leave it out, as words that end a message; empty without one."""
         self.status, self.phrase = response.status_code, http.client.responses.get(response.status_code, "")
         self.headers: Mapping[str, str] = response.headers
 
@@ -128,7 +131,7 @@ class Answer:
         except HttpError:
             raise
         except (HTTPError, OSError) as error:
-            raise _failure(error, self.url) from None
+            raise _failure(error, self.url, self.via) from None
         return bytes(body)
 
     def __enter__(self) -> Self:
@@ -150,7 +153,7 @@ def get(url: str, path: str = "", *, token: str = "", seconds: float = SECONDS) 
     with closing(HttpClient(url, seconds)) as client, client.ask("GET", path, headers=headers) as answer:
         if answer.status >= 300:
             remedy = _elsewhere(answer.headers.get("Location", "")) if answer.status in _REDIRECTS else ""
-            message = f"{answer.url} answers {answer.status} {answer.phrase}".rstrip() + remedy
+            message = f"{answer.url} answers {answer.status} {answer.phrase}".rstrip() + answer.via + remedy
             raise HttpError(message, f"http_{answer.status}", status=answer.status)
         return answer.read()
 
@@ -195,15 +198,25 @@ def _authorities() -> str | bool:
     return next(filter(None, (*map(os.environ.get, _BUNDLES), paths.cafile, folder)), True)
 
 
-def _failure(error: Exception, url: str) -> HttpError:
+def _via(proxies: Mapping[str, str], url: str) -> str:
+    """Return the proxy of the environment that is asked for this address, and what leaves it out."""
+    parts = urlsplit(url)
+    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    if not proxy:
+        return ""
+    where = urlsplit(proxy if "://" in proxy else f"//{proxy}")
+    return f" through the proxy {place(where)} ({parts.scheme.upper()}_PROXY; NO_PROXY={parts.hostname} leaves it out)"
+
+
+def _failure(error: Exception, url: str, via: str = "") -> HttpError:
     """Translate an error of requests or urllib3 by its cause: their own texts have the whole address."""
     causes = list(_causes(error))
     cause = causes[-1]
     unsent = (requests.ConnectTimeout, ssl.SSLError, NewConnectionError, ValueError)
     sent = not any(isinstance(error, unsent) for error in causes)
     if isinstance(cause, TimeoutError):
-        return HttpError(f"{_origin(url)}: no answer in time", "deadline", sent=sent)
-    return HttpError(f"{_origin(url)}: {str(cause) or type(cause).__name__}", _reason(cause), sent=sent)
+        return HttpError(f"{_origin(url)}: no answer in time{via}", "deadline", sent=sent)
+    return HttpError(f"{_origin(url)}: {str(cause) or type(cause).__name__}{via}", _reason(cause), sent=sent)
 
 
 def _origin(url: str) -> str:

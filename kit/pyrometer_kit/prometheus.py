@@ -89,7 +89,11 @@ class HttpPrometheus:
         body = urlencode({**form, "timeout": self._timeout}).encode()
         try:
             with self._client.ask("POST", path, body, _FORM) as reply:
-                return answer(reply.read(), reply.status, whole=self._whole)
+                content, via = reply.read(), reply.via
+                try:
+                    return answer(content, reply.status, whole=self._whole)
+                except PrometheusError as error:
+                    raise PrometheusError(f"{error}{via}", error.reason) from None
         except HttpError as error:
             raise PrometheusError(f"Prometheus at {error}", error.reason) from None
 

@@ -27,7 +27,7 @@ from urllib.parse import parse_qs
 from pyrometer_simulator.http_server import HttpServer, Request, Response, json_response
 from pyrometer_simulator.slack_app import APP_METHODS, SlackApp
 from pyrometer_simulator.slack_blocks import SlackError
-from pyrometer_simulator.slack_channel import BOT_USER, Channel, RateLimiter, RateLimits, page_of
+from pyrometer_simulator.slack_channel import BOT_USER, TEAM, Channel, RateLimiter, RateLimits, page_of
 from pyrometer_simulator.slack_files import Files
 from pyrometer_simulator.slack_page import render_page
 from pyrometer_simulator.slack_scopes import ALL, check_scope
@@ -230,6 +230,7 @@ class FakeSlack:
             return {
                 "url": self.page_url,
                 "team": "Fake",
+                "team_id": TEAM,
                 "user": "pyrometer",
                 "user_id": BOT_USER,
                 "bot_id": "B0PYROMETER",

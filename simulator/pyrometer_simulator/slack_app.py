@@ -7,12 +7,12 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pyrometer_simulator.slack_blocks import SlackError, check_message
+from pyrometer_simulator.slack_blocks import SlackError, check_message, check_view
+from pyrometer_simulator.slack_channel import TEAM
 from pyrometer_simulator.slack_socket import Ack, SocketServer
 
 APP_METHODS = ("apps.connections.open", "views.open", "chat.postEphemeral")
 _TRIGGER_SECONDS = 3.0  # lifetime of a trigger id
-_MAX_VIEW_BLOCKS, _MAX_TITLE, _MAX_METADATA = 100, 24, 3000  # docs.slack.dev/reference/views
 
 
 class SlackApp:
@@ -39,7 +39,9 @@ class SlackApp:
         }
         return handlers[method](args)
 
-    def press(self, message: Mapping[str, Any], action_id: str, user: str, channel: str = "C000000001") -> Ack:
+    def press(
+        self, message: Mapping[str, Any], action_id: str, user: str, channel: str = "C000000001", team: str = TEAM
+    ) -> Ack:
         """Press a button of a message and wait for the app's ack.
 
         Raises:
@@ -60,7 +62,8 @@ class SlackApp:
         return self._interact(
             {
                 "type": "block_actions",
-                "user": {"id": user, "username": user.lower()},
+                "user": {"id": user, "username": user.lower(), "team_id": team},
+                "team": {"id": team, "domain": "fake"},
                 "actions": [action],
                 "channel": {"id": channel},
                 "message": {"ts": message["ts"]},
@@ -76,7 +79,12 @@ class SlackApp:
         """
         shown = dict(view) | {"state": {"values": dict(values or {})}}
         return self._interact(
-            {"type": "view_submission", "user": {"id": user, "username": user.lower()}, "view": shown}
+            {
+                "type": "view_submission",
+                "user": {"id": user, "username": user.lower(), "team_id": TEAM},
+                "team": {"id": TEAM, "domain": "fake"},
+                "view": shown,
+            }
         )
 
     def command(self, text: str, user: str) -> Ack:
@@ -86,7 +94,7 @@ class SlackApp:
             TimeoutError: the app does not answer.
             ConnectionError: no app is connected.
         """
-        payload = {"command": "/pyrometer", "text": text, "user_id": user, "user_name": user.lower()}
+        payload = {"command": "/pyrometer", "text": text, "user_id": user, "user_name": user.lower(), "team_id": TEAM}
         return self._wait(self.socket.send("slash_commands", payload | {"channel_id": "C000000001"}))
 
     def _interact(self, payload: dict[str, Any]) -> Ack:
@@ -107,11 +115,8 @@ class SlackApp:
         if time.monotonic() - made > _TRIGGER_SECONDS:
             raise SlackError("expired_trigger_id")
         view = args.get("view")
-        if not isinstance(view, Mapping) or view.get("type") != "modal" or len(view["blocks"]) > _MAX_VIEW_BLOCKS:
-            raise SlackError("invalid_arguments")
-        if len(view["title"]["text"]) > _MAX_TITLE or len(view.get("private_metadata", "")) > _MAX_METADATA:
-            raise SlackError("invalid_arguments")
-        check_message({"text": "", "blocks": [block for block in view["blocks"] if block["type"] != "input"]})
+        check_view(view)
+        assert isinstance(view, Mapping)  # noqa: S101 - checked
         self.views.append(dict(view) | {"id": f"V{len(self.views) + 1}"})
         return {"view": self.views[-1]}
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from pyrometer_simulator.slack_blocks import SlackError, check_message
 
-BOT_USER = "U0PYROMETER"
+BOT_USER, TEAM = "U0PYROMETER", "T0FAKE"
 
 
 @dataclass
@@ -88,7 +88,7 @@ class Channel:
         """
         self._check_open()
         message = self.find(str(args.get("ts", "")))
-        check_message(args)
+        check_message(args, edits=True)
         message.versions.append({"text": message.text, "blocks": message.blocks, "until": time.time()})
         message.text, message.blocks = str(args.get("text") or ""), list(args.get("blocks") or [])
         message.metadata = args.get("metadata", message.metadata)
@@ -144,12 +144,29 @@ class Channel:
         return f"{self._last_ts:.6f}"
 
 
+# Calls per minute of each method by its tier (docs.slack.dev/apis/web-api/rate-limits; the tier is on the method's own
+# page). conversations.history and .replies: tier 3 for an app that its own workspace made. auth.test allows hundreds.
+TIERS: Mapping[str, float] = {
+    "chat.update": 50.0,
+    "chat.delete": 50.0,
+    "chat.postEphemeral": 100.0,
+    "conversations.history": 50.0,
+    "conversations.replies": 50.0,
+    "conversations.info": 50.0,
+    "conversations.list": 20.0,
+    "files.getUploadURLExternal": 100.0,
+    "files.completeUploadExternal": 100.0,
+    "files.info": 100.0,
+    "views.open": 100.0,
+    "apps.connections.open": 1.0,
+    "auth.test": 300.0,
+}
+TIER_3 = 50.0
+
+
 @dataclass(frozen=True)
 class RateLimits:
-    """Calls per second and burst, per method; chat.postMessage counts per channel.
-
-    Source: docs.slack.dev/apis/web-api/rate-limits.
-    """
+    """Calls per second and burst, per method; chat.postMessage counts per channel. `tier3_*` scale all tiers."""
 
     post_per_second: float = 1.0
     post_burst: int = 10
@@ -160,7 +177,8 @@ class RateLimits:
         """Return (calls per second, burst) of a method."""
         if method == "chat.postMessage":
             return self.post_per_second, self.post_burst
-        return self.tier3_per_minute / 60, self.tier3_burst
+        share = TIERS.get(method, TIER_3) / TIER_3
+        return share * self.tier3_per_minute / 60, max(round(share * self.tier3_burst), 10)
 
 
 class RateLimiter:

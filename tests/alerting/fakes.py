@@ -102,7 +102,13 @@ class FakeAlertmanager:
     def expire(self, silence_id: str) -> None:
         self.ended.append(silence_id)
 
-    def knows(self, *raw: Mapping[str, Any], muted: bool = False, receiver: str = "pyrometer") -> None:
+    def knows(
+        self,
+        *raw: Mapping[str, Any],
+        muted: bool = False,
+        receiver: str = "pyrometer",
+        intervals: Mapping[str, tuple[str, ...]] | None = None,
+    ) -> None:
         self.known = [
             ActiveAlert(
                 str(each["fingerprint"]),
@@ -111,6 +117,7 @@ class FakeAlertmanager:
                 datetime.fromisoformat(each["startsAt"].replace("Z", "+00:00")).timestamp(),
                 muted=muted,
                 receivers=(receiver,),
+                intervals=intervals or {},
             )
             for each in raw
         ]

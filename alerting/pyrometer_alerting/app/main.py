@@ -118,7 +118,9 @@ def _replica(chosen: Settings, configuration: _Configuration) -> Replica:
 
 def _service(chosen: Settings, configuration: _Configuration, store: Store | None = None) -> Service:
     slack: Slack = (
-        WebSlack(chosen.slack_token, chosen.slack_api_url) if chosen.slack_token else TerminalSlack(sys.stdout)
+        WebSlack(chosen.slack_token, chosen.slack_api_url, chosen.read_slack_token)
+        if chosen.slack_token
+        else TerminalSlack(sys.stdout)
     )
     return Service(
         Store(chosen.storage_path) if store is None else store,
@@ -132,6 +134,7 @@ def _service(chosen: Settings, configuration: _Configuration, store: Store | Non
         reload=configuration.read,
         outlets=lambda: outlet_settings.load(chosen.config_file),
         app_token=chosen.slack_app_token,
+        read_app_token=chosen.read_app_token,
         digests=Digests(chosen.schedules, chosen.zone, _prometheus(chosen, DIGEST_SECONDS)),
         page_url=_page_url(chosen, encrypted=configuration.web.tls is not None),
         policy=lambda: configuration.policy,

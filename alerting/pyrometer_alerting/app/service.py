@@ -75,6 +75,7 @@ class Service:
         reload: Callable[[], tuple[Routing, frozenset[str]]] = lambda: (Routing(), frozenset()),
         outlets: Callable[[], Sequence[Entry]] = tuple,
         app_token: str = "",
+        read_app_token: Callable[[], str] = str,
         digests: Digests | None = None,
         page_url: str = "",
         policy: Callable[[], Policy] = Policy,
@@ -138,10 +139,17 @@ class Service:
                 store, slack, alertmanagers, style=style, clock=clock, metrics=self.metrics, changed=self._acted
             )
             self._interactions.confirm = self.policy.confirm
+            self._interactions.read_workspace = slack.workspaces
             self._clicks = Clicks(post_of(store, BOX), self._interactions, clock)
             breaker = self.courier.limits.breaker
             self._listener = Listener(
-                app_token, slack.client, self._interactions, self._clicks, breaker=breaker, clock=clock
+                app_token,
+                slack.client,
+                self._interactions,
+                self._clicks,
+                breaker=breaker,
+                clock=clock,
+                read_token=read_app_token,
             )
             self.courier.composer.buttons = True
         self._reload, self._read_outlets, self._load_policy = reload, outlets, policy

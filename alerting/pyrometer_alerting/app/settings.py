@@ -16,9 +16,10 @@ import argparse
 import os
 import re
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timezone, tzinfo
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -155,6 +156,9 @@ class Settings:
     config_file: Path | None = None
     storage_url: str = ""
     storage_password: str = ""
+    read_slack_token: Callable[[], str] = str
+    read_app_token: Callable[[], str] = str
+    """Return the token that is in the file now; empty if it cannot be used."""
 
     def __repr__(self) -> str:
         """Return a text without secrets."""
@@ -250,6 +254,8 @@ def _settings(values: Mapping[str, str], environment: Mapping[str, str]) -> Sett
         policy_file=Path(values["policy.file"]) if values["policy.file"] else None,
         storage_url=values["storage.url"],
         storage_password=storage_password(values["storage.url"], values["storage.password-file"]),
+        read_slack_token=partial(_new_token, "slack.bot-token-file", values, environment, TOKEN_VARIABLE, "xoxb-"),
+        read_app_token=partial(_new_token, "slack.app-token-file", values, environment, APP_TOKEN_VARIABLE, "xapp-"),
     )
 
 
@@ -319,6 +325,14 @@ def _token(name: str, values: Mapping[str, str], environment: Mapping[str, str],
         )
         raise UsageError(f"{where}: not {kind}: it must start with {prefix} (Slack app, {page})")
     return token
+
+
+def _new_token(name: str, values: Mapping[str, str], environment: Mapping[str, str], variable: str, prefix: str) -> str:
+    """Return the token that is in the file now; empty while it cannot be used: it may be half written."""
+    try:
+        return _token(name, values, environment, variable, prefix)
+    except UsageError:
+        return ""
 
 
 def storage_password(url: str, file: str) -> str:

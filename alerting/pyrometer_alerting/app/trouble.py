@@ -10,6 +10,7 @@ from pyrometer_alerting.channel.courier import Courier
 from pyrometer_alerting.channel.outlets.courier import OutletCouriers
 from pyrometer_alerting.incidents.deliveries import Deliveries
 from pyrometer_alerting.incidents.intake import WATCHDOG_FACT
+from pyrometer_alerting.incidents.own_alerts import WATCHDOG_RARE
 from pyrometer_alerting.incidents.storage.store import Store, StoreError, Transaction
 from pyrometer_alerting.model import text
 from pyrometer_alerting.model.incident import Incident, part_of
@@ -60,7 +61,9 @@ def trouble_lines(
     depth, oldest, _dead = tx.outbox.depth()
     heartbeat = tx.fact(WATCHDOG_FACT)
     lines = []
-    if heartbeat is not None and now - float(heartbeat) > _WATCHDOG_SECONDS:
+    if tx.facts(f"{WATCHDOG_RARE}:"):
+        lines.append("Alertmanager repeats the Watchdog too rarely: give it a route with repeat_interval: 1m.")
+    elif heartbeat is not None and now - float(heartbeat) > _WATCHDOG_SECONDS:
         lines.append(
             f"No Watchdog alert for {duration(now - float(heartbeat))}: Prometheus, Alertmanager or the path "
             "from them is"

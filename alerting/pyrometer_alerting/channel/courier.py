@@ -206,7 +206,8 @@ class Courier(DeliveryLoop):
     ) -> tuple[str, str, str]:
         if place is None:
             where, thread = self._place(operation)
-            channel, ts = self._slack.post(where, message, operation.metadata, thread)
+            # By its id once that is known: a channel that was renamed is followed.
+            channel, ts = self._slack.post(self._known_id(where), message, operation.metadata, thread)
         else:
             channel, ts = place
             self._slack.update(channel, ts, message, operation.metadata)
@@ -281,6 +282,8 @@ class Courier(DeliveryLoop):
         self.limits.record_failure(operation, failure, now)
         with self._store.transaction() as tx:
             outbox, op_id = tx.outbox, operation.op_id
+            if failure.code == "channel_not_found":  # deleted: there may be another one of that name
+                tx.forget_fact(f"channel:{self.limits.target(operation)}")
             edits = operation.edits
             if failure.trouble in (Trouble.RATE, Trouble.AUTH, Trouble.CHANNEL):
                 outbox.retry_at(op_id, now + failure.retry_after, failure.code, refund=True)
@@ -369,9 +372,12 @@ class Courier(DeliveryLoop):
         return wait
 
     def _channel_id(self, name: str) -> str:
+        known = self._known_id(name)
+        return known if known != name else self._slack.channel_id(name)
+
+    def _known_id(self, name: str) -> str:
         with self._store.transaction() as tx:
-            channel_id = tx.fact(f"channel:{name}")
-        return channel_id or self._slack.channel_id(name)
+            return tx.fact(f"channel:{name}") or name
 
     def _delete(self, channel: str, ts: str) -> None:
         try:

@@ -50,7 +50,7 @@ _log = logging.getLogger(__name__)
 EVERYONE = "*"
 _HOURS = {SILENCE_1H: 1, SILENCE_4H: 4}
 _JUDGEMENTS = {JUDGE_RIGHT: True, JUDGE_WRONG: False}
-_NOT_LISTED = "You are not on the list of users who may do this (slack-users)."
+_NOT_LISTED = "You are not on the list of users who may do this (slack-users), or not a member of this workspace."
 _ENVELOPE = "envelope:"
 _MAX_ENVELOPES = 500  # Slack repeats within an hour
 _SAME_CLICK_SECONDS = 600.0  # a click that is done again after a crash, by this or the next leader
@@ -62,6 +62,7 @@ class Person:
 
     id: str
     name: str
+    team: str = ""
 
     def __str__(self) -> str:
         return f"{self.name} ({self.id})" if self.name else self.id
@@ -85,19 +86,29 @@ class Interactions:
         self._style, self._clock, self._metrics, self._changed = style, clock, metrics, changed
         self.confirm: Callable[[str, str], str] | None = None
         """Does what the policy asked for: set by the service, as the policy may be in force or not."""
+        self.read_workspace: Callable[[], frozenset[str]] = frozenset
+        """Asks for the ids of the workspace and organization whose members may act; none is any."""
+        self._workspace: frozenset[str] = frozenset()
         self.users: frozenset[str] = frozenset()
         self.routing = Routing()
 
-    def may(self, user: str) -> bool:
-        """Return whether this user is on the list."""
-        return user in self.users or EVERYONE in self.users
+    def may(self, person: Person) -> bool:
+        """Return whether this person is on the list, and of this workspace: a channel may be shared with others.
+
+        Raises:
+            SlackFailure: Slack does not say which workspace this is.
+        """
+        if person.id not in self.users and EVERYONE not in self.users:
+            return False
+        self._workspace = self._workspace or self.read_workspace()
+        return not self._workspace or person.team in self._workspace
 
     def command(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         """Answer a `/pyrometer ...` command; only its user sees the answer."""
         words = payloads.text(payload, "text").split(maxsplit=1)
-        person = payloads.text(payload, "user_id")
+        person = Person(payloads.text(payload, "user_id"), "", payloads.text(payload, "team_id"))
         if self.users and not self.may(person):
-            self._audit(_person({"user": {"id": person}}), "refused", "", "command", aside=True)
+            self._audit(person, "refused", "", "command", aside=True)
             return {"response_type": "ephemeral", "text": _NOT_LISTED}
         return {"response_type": "ephemeral", "text": self._asked(words)}
 
@@ -145,7 +156,7 @@ class Interactions:
         actions = payload.get("actions")
         for action in actions if isinstance(actions, list) else ():
             name, incident_id = payloads.text(action, "action_id"), payloads.text(action, "value")
-            if not self.may(person.id):
+            if not self.may(person):
                 self._refuse(person, channel, incident_id, name)
                 continue
             if name in (CONFIRM_DRAIN, CONFIRM_RETURN):  # its value is a question of the policy
@@ -239,7 +250,7 @@ class Interactions:
 
     def _explain(self, incident_id: str, channel: str, person: Person, said: str) -> None:
         """Record a person's own words on the cause of an incident."""
-        if not self.may(person.id):
+        if not self.may(person):
             self._refuse(person, channel, incident_id, judgement.JUDGED_CAUSE)
             return
         if not said:
@@ -262,7 +273,7 @@ class Interactions:
             metadata.get("hours"),
             payloads.text(metadata, "channel"),
         )
-        if not self.may(person.id) or not isinstance(hours, int) or hours not in _HOURS.values():
+        if not self.may(person) or not isinstance(hours, int) or hours not in _HOURS.values():
             self._refuse(person, channel, incident_id, "silence")
             return
         self._replies.post_ephemeral(channel, person.id, self._silence(incident_id, hours, person, reason))
@@ -373,7 +384,9 @@ class Interactions:
 
 def _person(payload: Mapping[str, Any]) -> Person:
     user = payloads.mapping(payload, "user")
-    return Person(text.plain(payloads.text(user, "id"), 40), text.plain(payloads.text(user, "username"), 60))
+    # The user's own workspace; `team` is that of the channel where the button was pressed.
+    team = payloads.text(user, "team_id") or payloads.text(payloads.mapping(payload, "team"), "id")
+    return Person(text.plain(payloads.text(user, "id"), 40), text.plain(payloads.text(user, "username"), 60), team)
 
 
 def _fact(incident: Incident) -> str:

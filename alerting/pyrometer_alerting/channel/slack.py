@@ -44,11 +44,12 @@ EVENT_TYPE = "pyrometer_incident"
 
 
 class Identity(NamedTuple):
-    """The token's owner and its scopes."""
+    """The token's owner, its scopes, and the ids of its workspace and organization."""
 
     bot: str
     workspace: str
     scopes: frozenset[str]
+    ids: frozenset[str] = frozenset()
 
 
 class ChannelInfo(NamedTuple):
@@ -154,7 +155,8 @@ class _OurClient(BaseHandler):
 class WebSlack:
     """Slack's Web API through slack_sdk; `base_url` ends in `/api/`, every method raises SlackFailure."""
 
-    def __init__(self, token: str, base_url: str) -> None:
+    def __init__(self, token: str, base_url: str, read_token: Callable[[], str] | None = None) -> None:
+        """Use this token, and the one that `read_token` returns as soon as Slack refuses it."""
         opener = OpenerDirector()
         for handler in (_OurClient(), HTTPErrorProcessor(), HTTPDefaultErrorHandler()):
             opener.add_handler(handler)
@@ -165,6 +167,7 @@ class WebSlack:
             token=token, base_url=base_url, timeout=TIMEOUT_SECONDS, retry_handlers=[], logger=quiet
         )
         self._client.proxy = None  # with one, it would not use the opener
+        self._read_token = read_token or (lambda: token)
 
     def post(
         self, channel: str, message: Message, metadata: Mapping[str, str], thread_ts: str | None
@@ -280,7 +283,12 @@ class WebSlack:
         answer = self._call(self._client.auth_test)
         headers = {name.lower(): str(value) for name, value in answer.headers.items()}
         scopes = frozenset(scope.strip() for scope in headers.get("x-oauth-scopes", "").split(",") if scope.strip())
-        return Identity(str(answer.get("user")), str(answer.get("team")), scopes)
+        ids = frozenset(str(answer[name]) for name in ("team_id", "enterprise_id") if answer.get(name))
+        return Identity(str(answer.get("user")), str(answer.get("team")), scopes, ids)
+
+    def workspaces(self) -> frozenset[str]:
+        """Return the ids of the token's workspace and organization."""
+        return self.identity().ids
 
     def channel_info(self, channel_id: str) -> ChannelInfo:
         """Return conversations.info of a channel; needs channels:read (groups:read for a private one)."""
@@ -320,6 +328,18 @@ class WebSlack:
             raise SlackFailure(Trouble.SAFE, f"upload_http_{status}")
 
     def _call(self, call: Callable[[], SlackResponse]) -> SlackResponse:
+        """Make the call, once more with a new token where there is one."""
+        try:
+            return self._once(call)
+        except SlackFailure as failure:
+            token = self._read_token() if failure.trouble is Trouble.AUTH else ""
+            if not token or token == self._client.token:
+                raise
+            self._client.token = token
+            return self._once(call)
+
+    @staticmethod
+    def _once(call: Callable[[], SlackResponse]) -> SlackResponse:
         try:
             return call()
         except SlackApiError as error:

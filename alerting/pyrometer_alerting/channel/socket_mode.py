@@ -6,7 +6,7 @@ import contextlib
 import logging
 import socket
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -34,6 +34,7 @@ class _Client(SocketModeClient):
 
     breaker: Breaker
     clock: Clock
+    read_token: Callable[[], str] = str
 
     def issue_new_wss_url(self) -> str:
         """Call apps.connections.open.
@@ -44,6 +45,7 @@ class _Client(SocketModeClient):
         now = self.clock.wall()
         if now < self.breaker.open_until:
             raise SlackClientError(f"Slack is unreachable, next attempt in {self.breaker.open_until - now:.0f} s")
+        self.app_token = self.read_token() or self.app_token  # it may have been replaced meanwhile
         try:
             address = super().issue_new_wss_url()
         except SlackApiError:
@@ -67,7 +69,9 @@ class Listener:
         *,
         breaker: Breaker,
         clock: Clock,
+        read_token: Callable[[], str] = str,
     ) -> None:
+        self._read_token = read_token
         self._app_token, self._web, self._interactions, self._clicks = app_token, web, interactions, clicks
         self._breaker, self._clock = breaker, clock
         self._client: SocketModeClient | None = None
@@ -82,7 +86,7 @@ class Listener:
         """Connect, retrying until it works; after that the client reconnects on its own."""
         quiet = logging.getLogger("pyrometer_alerting.slack_sdk")
         client = _Client(self._app_token, logger=quiet, web_client=self._web, concurrency=4)
-        client.breaker, client.clock = self._breaker, self._clock
+        client.breaker, client.clock, client.read_token = self._breaker, self._clock, self._read_token
         if urlsplit(self._web.base_url).hostname in LOOPBACK:
             client.proxy = None  # a proxy from the environment cannot reach our loopback
         client.socket_mode_request_listeners.append(self._on_request)

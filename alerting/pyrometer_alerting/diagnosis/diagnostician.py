@@ -181,7 +181,7 @@ class Diagnostician:
         """Reply in the thread that the harm has risen: an edit pings nobody."""
         if rank(urgency(now_is)) > rank(urgency(before)) and tx.outbox.is_posted(now_is.id):
             message = self._replies.event(self.routing.redacted(now_is), "worse")
-            message = replace(self.routing.with_mentions(message, now_is), broadcast=True)
+            message = replace(self.routing.with_mentions(message, now_is), broadcast=True, kept=True)
             tx.outbox.reply(now_is.id, json.dumps(vars(message)), now)
 
     def _keep(self, incident_id: str, result: Diagnosis) -> str:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 from urllib.parse import quote
@@ -19,6 +19,7 @@ from pyrometer_kit.errors import HttpError
 from pyrometer_kit.http_client import HttpClient
 
 ANSWER_SECONDS = 5.0
+_GROUPS = "/api/v2/alerts/groups?active=true&silenced=true&inhibited=true&muted=true"
 
 
 class AlertmanagerError(Exception):
@@ -29,7 +30,7 @@ class AlertmanagerError(Exception):
 class ActiveAlert:
     """An alert that Alertmanager has now (ended ones are not reported); `muted` if it is silenced or inhibited.
 
-    `receivers` are the names that its routes lead to.
+    `receivers` are the names that its routes lead to, `intervals` the time intervals that mute it for each of them.
     """
 
     fingerprint: str
@@ -40,6 +41,12 @@ class ActiveAlert:
     silenced_by: tuple[str, ...] = ()
     inhibited_by: tuple[str, ...] = ()
     receivers: tuple[str, ...] = ()
+    intervals: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def muted_by(self, receivers: Collection[str]) -> tuple[str, ...]:
+        """Return the time intervals that mute it on all ways to these receivers; to any, if it takes none to them."""
+        mine = {name: muting for name, muting in self.intervals.items() if name in receivers} or self.intervals
+        return tuple(dict.fromkeys(name for muting in mine.values() for name in muting)) if all(mine.values()) else ()
 
 
 @dataclass(frozen=True)
@@ -73,7 +80,7 @@ class Alertmanager:
         self._client = HttpClient(url, ANSWER_SECONDS)
 
     def alerts(self, matchers: Sequence[Matcher] = ()) -> list[ActiveAlert]:
-        """Call GET /api/v2/alerts.
+        """Call GET /api/v2/alerts; without matchers also GET /api/v2/alerts/groups, which alone knows time intervals.
 
         Raises:
             AlertmanagerError: there was no usable answer.
@@ -81,7 +88,8 @@ class Alertmanager:
         filters = "&".join(f"filter={quote(str(matcher), safe='')}" for matcher in matchers)
         items = self._ask("GET", f"/api/v2/alerts?active=true&silenced=true&inhibited=true&unprocessed=true&{filters}")
         try:
-            return [_active_alert(item) for item in items]
+            intervals = {} if matchers else _intervals(self._ask("GET", _GROUPS))
+            return [_active_alert(item, intervals.get(str(item["fingerprint"]), {})) for item in items]
         except (KeyError, TypeError, AttributeError):
             raise AlertmanagerError("Alertmanager's answer could not be read") from None
 
@@ -134,15 +142,27 @@ class Alertmanager:
             with self._client.ask(method, path, body, {"Content-Type": "application/json"}) as answer:
                 content = answer.read()
             if answer.status >= 300:
-                raise AlertmanagerError(f"Alertmanager refused: HTTP {answer.status}")
+                raise AlertmanagerError(f"Alertmanager refused: HTTP {answer.status}{answer.via}")
             return json.loads(content) if content else None
         except HttpError as error:
-            raise AlertmanagerError(f"Alertmanager did not answer ({error.reason})") from None
+            raise AlertmanagerError(f"Alertmanager did not answer ({error.reason}): {error}") from None
         except ValueError:
             raise AlertmanagerError("Alertmanager's answer could not be read") from None
 
 
-def _active_alert(item: Mapping[str, Any]) -> ActiveAlert:
+def _intervals(groups: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, tuple[str, ...]]]:
+    """Return by fingerprint and receiver the intervals that mute it there: none if one of several routes does not."""
+    found: dict[str, dict[str, tuple[str, ...]]] = {}
+    for group in groups:
+        receiver = str(group["receiver"]["name"])
+        for item in group["alerts"]:
+            muting = tuple(map(str, item["status"].get("mutedBy") or ()))
+            ways = found.setdefault(str(item["fingerprint"]), {})
+            ways[receiver] = muting if ways.get(receiver, muting) else ()
+    return found
+
+
+def _active_alert(item: Mapping[str, Any], intervals: Mapping[str, tuple[str, ...]]) -> ActiveAlert:
     status = item["status"]
     return ActiveAlert(
         fingerprint=str(item["fingerprint"]),
@@ -153,6 +173,7 @@ def _active_alert(item: Mapping[str, Any]) -> ActiveAlert:
         silenced_by=tuple(map(str, status.get("silencedBy") or ())),
         inhibited_by=tuple(map(str, status.get("inhibitedBy") or ())),
         receivers=tuple(str(receiver["name"]) for receiver in item.get("receivers") or ()),
+        intervals=intervals,
     )
 
 

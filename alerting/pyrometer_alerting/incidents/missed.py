@@ -34,11 +34,19 @@ class MissedAlertScan:
     def __init__(self, started_at: float, *, late: float = 360.0, every: float = 60.0, away: float = 120.0) -> None:
         self._started_at, self._late, self._every, self._away = started_at, late, every, away
         self._outages: list[tuple[float, float, str]] = []
+        self._muted: dict[str, tuple[Mapping[str, str], float]] = {}
         self._looked = False
 
     def missed(self, store: Store, prometheus: Prometheus | None, upstream: Upstream, now: float) -> Alert | None:
         """Return one alert that lists the alerts missed in the period that is due; None if there are none."""
         self._note_outages(store, upstream, now)
+        self._muted |= {
+            fingerprint: (alert.labels, now)
+            for view in upstream.views
+            for fingerprint, alert in view.items()
+            if alert.muted_by(())
+        }
+        self._muted = {name: seen for name, seen in self._muted.items() if now - seen[1] < MOST_SECONDS}
         until = now - self._late
         with store.transaction() as tx:
             since = max(float(tx.fact(SWEPT_FACT) or until), now - MOST_SECONDS)
@@ -55,7 +63,7 @@ class MissedAlertScan:
             incidents = tx.recent_incidents(since - SLACK_SECONDS)
             names = set(tx.facts(OUR_ALERT))
             tx.save_fact(SWEPT_FACT, repr(until))
-        ours = [spans for spans in series if is_ours(spans.labels, names)]
+        ours = [spans for spans in series if is_ours(spans.labels, names) and not self._was_muted(spans.labels)]
         spans = dict(_undelivered(ours, incidents, until))
         return missed(spans, since, until, outage=self._outage(since, until)) if spans else None
 
@@ -69,6 +77,10 @@ class MissedAlertScan:
         if any(name.startswith("Alertmanager") for name in upstream.silent):
             self._outages.append((alive, now, "Alertmanager did not answer"))
         self._outages = [outage for outage in self._outages if outage[1] > now - MOST_SECONDS]
+
+    def _was_muted(self, labels: Mapping[str, str]) -> bool:
+        """Return whether a time interval of Alertmanager's muted it: people wanted to hear nothing of it."""
+        return any(is_subset(without_state(labels), muted) for muted, _at in self._muted.values())
 
     def _outage(self, since: float, until: float) -> str:
         return next((why for start, end, why in self._outages if start <= until and end >= since - SLACK_SECONDS), "")

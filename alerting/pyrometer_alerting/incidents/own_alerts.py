@@ -9,6 +9,7 @@ from pyrometer_alerting.model.text import utc
 
 _PREFIX = "pyrometer-"
 PATH_DEAD = "AlertPathDead"
+WATCHDOG_RARE = "WatchdogRare"
 MISSED = "AlertsMissed"
 OVERSIZED = "DeliveryOversized"
 LOST = "StateLost"
@@ -38,6 +39,24 @@ def own_alert(
         annotations={"summary": summary, "description": description, "runbook": f"docs/alertmanager.md#{name.lower()}"},
         starts_at=starts_at,
         ends_at=ends_at,
+    )
+
+
+def rare_watchdog(
+    cluster: str, last_seen: float, now: float, *, muted: bool = False, ends_at: float | None = None
+) -> Alert:
+    """Build the alert for a heartbeat that Alertmanager has and repeats too rarely to show that the path works."""
+    why = "it is silenced, inhibited or muted there" if muted else "its route repeats it too rarely"
+    return own_alert(
+        WATCHDOG_RARE,
+        f"Alertmanager has the Watchdog{f' of {cluster}' if cluster else ''} and repeats it too rarely",
+        f"The Watchdog alert last arrived {now - last_seen:.0f} s ago, and Alertmanager has it: {why}. Give it a route"
+        " of its own with repeat_interval: 1m and group_interval: 1m. Until then a broken path would be noticed only by"
+        " asking Alertmanager, every half minute.",
+        severity="warning",
+        starts_at=last_seen,
+        ends_at=ends_at,
+        **({"cluster": cluster} if cluster else {}),
     )
 
 

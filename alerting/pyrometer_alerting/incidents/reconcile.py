@@ -11,13 +11,14 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from pyrometer_alerting.incidents.alertmanager import ActiveAlert, Alertmanager
 from pyrometer_alerting.incidents.intake import CLUSTER_WATCHDOG, OUR_ALERT, OUR_RECEIVER, Intake, Outcome
 from pyrometer_alerting.incidents.lifecycle import LAGGING_SECONDS
 from pyrometer_alerting.incidents.metrics import Metrics
 from pyrometer_alerting.incidents.missed import MissedAlertScan, due_loss, is_ours, is_refill_due, refilled
-from pyrometer_alerting.incidents.own_alerts import PATH_DEAD, is_own, path_dead
+from pyrometer_alerting.incidents.own_alerts import PATH_DEAD, WATCHDOG_RARE, is_own, path_dead, rare_watchdog
 from pyrometer_alerting.incidents.storage.store import Store, StoreError, Transaction
 from pyrometer_alerting.incidents.topology import topology
 from pyrometer_alerting.incidents.upstream import Upstream, ask_upstream, muted_note
@@ -67,6 +68,7 @@ class Reconciler:
         self._started_at = clock.wall()
         self._gone_since: dict[str, float] = {}
         self._wired_at = 0.0
+        self._undelivered_at = 0.0
         self._missed_scan = MissedAlertScan(clock.wall())
         self._wake = threading.Event()
         self._stopped = False
@@ -136,19 +138,33 @@ class Reconciler:
             _log.warning("reconciliation: topology: %s", error)
 
     def _check_watchdog(self, tx: Transaction, upstream: Upstream, now: float, outcome: Outcome) -> None:
-        """Open an incident when a heartbeat stops and end it when it returns; nothing is expected before the first."""
+        """Open an incident when a heartbeat stops and end it when it returns; nothing is expected before the first.
+
+        Where Alertmanager has the heartbeat and delivers what else there is, it only repeats it too rarely.
+        """
         for cluster, fact in tx.facts(CLUSTER_WATCHDOG).items():
-            heard, open_name = float(fact), f"{PATH_DEAD}:{cluster}"
-            open_since = tx.fact(open_name)
-            if open_since is None and now - max(heard, self._started_at) > self._pace.watchdog:
-                tx.save_fact(open_name, repr(heard))
-                self._correct(tx, "watchdog", [path_dead(cluster, heard, now, upstream.silent)], now, outcome)
-            elif open_since is not None and (heard > float(open_since) or now - heard > self._pace.abandoned):
-                tx.forget_fact(open_name)
-                if heard <= float(open_since):
-                    tx.forget_fact(CLUSTER_WATCHDOG + cluster)  # the cluster was removed
-                over = path_dead(cluster, float(open_since), now, (), ends_at=now)
-                self._correct(tx, "watchdog", [over], now, outcome)
+            heard, removed = float(fact), now - float(fact) > self._pace.abandoned
+            late = not removed and now - max(heard, self._started_at) > self._pace.watchdog
+            active = upstream.watchdog(cluster)
+            rare = late and active is not None and self._undelivered_at <= heard
+            muted = active is not None and bool(active.muted or active.muted_by(set(tx.facts(OUR_RECEIVER))))
+            if removed:
+                tx.forget_fact(CLUSTER_WATCHDOG + cluster)
+            for name, wanted, build in (
+                (PATH_DEAD, late and not rare, partial(path_dead, silent=upstream.silent)),
+                (WATCHDOG_RARE, rare, partial(rare_watchdog, muted=muted)),
+            ):
+                fact_name = f"{name}:{cluster}"
+                since = tx.fact(fact_name)
+                if since is None and wanted:
+                    tx.save_fact(fact_name, repr(heard))
+                    self._correct(tx, "watchdog", [build(cluster, heard, now)], now, outcome)
+                elif since is not None and not wanted and (late or removed or heard > float(since)):
+                    if name == WATCHDOG_RARE and not removed and heard - float(since) > self._pace.watchdog:
+                        tx.save_fact(fact_name, repr(heard))  # once more, as rarely as before
+                        continue
+                    tx.forget_fact(fact_name)
+                    self._correct(tx, "watchdog", [build(cluster, float(since), now, ends_at=now)], now, outcome)
 
     def _decide_parked(self, tx: Transaction, upstream: Upstream, now: float, outcome: Outcome) -> None:
         """Decide whether parked alerts are true or repeated by a lagging peer. Without any source they are true."""
@@ -168,6 +184,7 @@ class Reconciler:
             late = now - max(alert.starts_at, heard) > self._pace.undelivered
             if late and receivers & set(active.receivers):
                 self._correct(tx, "undelivered", [alert], now, outcome)
+                self._undelivered_at = now
 
     def _refill(self, tx: Transaction, upstream: Upstream, now: float, outcome: Outcome) -> None:
         """After the database was lost or damaged, read all firing alerts, and report the loss to the channel once."""
@@ -191,9 +208,11 @@ class Reconciler:
     @staticmethod
     def _active_elsewhere(tx: Transaction, upstream: Upstream) -> Iterator[tuple[Alert, ActiveAlert]]:
         """Yield alerts that are active and not muted in every Alertmanager but not firing here."""
+        receivers = set(tx.facts(OUR_RECEIVER))
         for fingerprint, active in upstream.views[0].items() if upstream.asked_all else ():
             known, _heard = tx.known_alert(fingerprint)
-            if (known is not None and known.firing) or active.labels.get("alertname") == WATCHDOG or active.muted:
+            muted = active.muted or active.muted_by(receivers)
+            if (known is not None and known.firing) or active.labels.get("alertname") == WATCHDOG or muted:
                 continue
             if len(upstream.known(fingerprint)) == len(upstream.views):
                 alert = Alert(fingerprint, True, active.labels, active.annotations, active.starts_at)  # noqa: FBT003
@@ -225,7 +244,8 @@ class Reconciler:
     def _note_muted(self, tx: Transaction, incident: Incident, upstream: Upstream, now: float) -> None:
         if not upstream.views:
             return
-        note = muted_note((alert for alert in incident.members if alert.firing), upstream)
+        receivers = set(tx.facts(OUR_RECEIVER))
+        note = muted_note((alert for alert in incident.members if alert.firing), upstream, receivers)
         if note != incident.note:
             tx.save_incident(replace(incident, note=note), now)
             if incident.is_posted:

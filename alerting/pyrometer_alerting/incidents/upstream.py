@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pyrometer_alerting.incidents.alertmanager import ActiveAlert, Alertmanager, AlertmanagerError, Silence
+from pyrometer_alerting.model.alert_names import WATCHDOG
 from pyrometer_alerting.model.incident import Alert
 from pyrometer_alerting.model.text import utc
 from pyrometer_kit.prometheus import Prometheus, PrometheusError
@@ -37,6 +38,11 @@ class Upstream:
     def known(self, fingerprint: str) -> list[ActiveAlert]:
         """Return the alert as reported by each Alertmanager that has it."""
         return [view[fingerprint] for view in self.views if fingerprint in view]
+
+    def watchdog(self, cluster: str) -> ActiveAlert | None:
+        """Return a cluster's heartbeat as an Alertmanager has it."""
+        found = (alert for view in self.views for alert in view.values() if alert.labels.get("alertname") == WATCHDOG)
+        return next((alert for alert in found if alert.labels.get("cluster", "") == cluster), None)
 
     def is_gone(self, alert: Alert) -> bool:
         """Return whether this alert has certainly stopped firing."""
@@ -91,15 +97,15 @@ def is_subset(labels: Mapping[str, str], of: Mapping[str, str]) -> bool:
     return labels.items() <= of.items()
 
 
-def muted_note(alerts: Iterable[Alert], upstream: Upstream) -> str:
-    """Return `silenced by alice until ...` for an incident's firing alerts; empty if none is muted."""
+def muted_note(alerts: Iterable[Alert], upstream: Upstream, receivers: Collection[str]) -> str:
+    """Return `silenced by alice until ...` or `muted by weekends` for firing alerts on their way to us; else empty."""
     notes: dict[str, int] = defaultdict(int)
     total = 0
     for alert in alerts:
         reports = upstream.known(alert.fingerprint)
         total += 1
-        if reports and all(report.muted for report in reports):
-            notes[_why(reports[0], upstream)] += 1
+        if reports and all(report.muted or report.muted_by(receivers) for report in reports):
+            notes[_why(reports[0], upstream, receivers)] += 1
     count = sum(notes.values())
     if not count:
         return ""
@@ -107,7 +113,9 @@ def muted_note(alerts: Iterable[Alert], upstream: Upstream) -> str:
     return share + "; ".join(sorted(notes)[:2])
 
 
-def _why(report: ActiveAlert, upstream: Upstream) -> str:
+def _why(report: ActiveAlert, upstream: Upstream, receivers: Collection[str]) -> str:
+    if not report.muted:
+        return f"muted by {' and '.join(report.muted_by(receivers)) or 'a time interval'}"
     if report.silenced_by:
         silence = upstream.silences.get(report.silenced_by[0])
         if silence is None:

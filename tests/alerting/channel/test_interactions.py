@@ -252,3 +252,14 @@ def test_an_envelope_that_comes_again_does_nothing_again(talking: Talking) -> No
     assert not interactions.is_done("e1")
     with interactions._store.transaction() as tx:
         assert len(tx.facts("envelope:")) == 500
+
+
+def test_a_guest_from_another_workspace_may_press_nothing(talking: Talking) -> None:
+    talking.service._interactions.users = frozenset({"*"})  # type: ignore[union-attr]
+    talking.receive(raw_alert(node="gpu-042", gpu="3"))
+    talking.slack.app.press(talking.message, "pyrometer_acknowledge", "U0STRANGER", team="T0OTHERS")
+    wait_until(talking.whispers)
+    assert "member of this workspace" in talking.whispers()[0]
+    assert not any(action == "acknowledge" for action, _user in talking.audit())
+    talking.press("acknowledge", BOB)
+    wait_until(lambda: any(action == "acknowledge" for action, _user in talking.audit()))

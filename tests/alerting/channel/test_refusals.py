@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from alerting_fakes import Bench, alert, raw_alert, training_incident
@@ -12,7 +13,7 @@ from pyrometer_alerting.channel.breaker import Trouble
 from pyrometer_alerting.channel.evidence import build_evidence
 from pyrometer_alerting.channel.messages import DEGRADE_LEVELS, TEXT_BYTES, Style, build
 from pyrometer_alerting.channel.outlets.http import _failure
-from pyrometer_alerting.channel.slack import MOST_TEXT_BYTES, classify
+from pyrometer_alerting.channel.slack import MOST_TEXT_BYTES, WebSlack, classify
 from pyrometer_alerting.model.text import fit
 
 FIRING = raw_alert(node="gpu-042", gpu="3")
@@ -130,3 +131,30 @@ def test_every_step_of_degrading_is_shorter_and_an_edit_takes_the_longest(word: 
 def test_text_is_cut_between_lines_else_outside_of_links_and_escapes(value: str, limit: int, shown: str) -> None:
     assert fit(value, limit) == shown
     assert len(fit(value, limit).encode()) <= limit
+
+
+def test_a_new_token_in_the_file_is_used_as_soon_as_the_old_one_is_refused(bench: Bench) -> None:
+    slack = WebSlack("xoxb-test", bench.slack.url, lambda: "xoxb-second")
+    slack.check()
+    bench.slack._token = "xoxb-second"
+    slack.check()
+    assert [call.outcome for call in bench.slack.calls] == ["ok", "invalid_auth", "ok"]
+
+
+def test_a_channel_that_was_renamed_is_followed_by_its_id(bench: Bench) -> None:
+    bench.receive(FIRING)
+    bench.deliver()
+    bench.slack.channels["C000000001"].name = "gpu-incidents"
+    bench.receive(raw_alert("NicLinkDown", node="gpu-007"))
+    bench.deliver()
+    assert len(bench.slack.messages("gpu-incidents")) == 2
+    assert bench.courier.blocked == ""
+
+
+def test_a_channel_that_was_deleted_is_sought_by_its_name_again(bench: Bench) -> None:
+    bench.receive(FIRING)
+    bench.deliver()
+    bench.slack.channels["C000000002"] = replace(bench.slack.channels.pop("C000000001"), id="C000000002", messages={})
+    bench.receive(raw_alert("NicLinkDown", node="gpu-007"))
+    bench.deliver()
+    assert len(bench.slack.messages("gpu-alerts")) == 1

@@ -198,6 +198,60 @@ def test_a_watchdog_that_stops_is_told_in_the_channel_and_so_is_its_return(upstr
     assert "Resolved" in upstream.bench.messages[0]["text"]
 
 
+def test_a_watchdog_that_alertmanager_has_is_repeated_too_rarely_and_no_broken_path(upstream: Upstream) -> None:
+    heartbeat = raw_alert("Watchdog", severity="info")
+    upstream.bench.receive(heartbeat)
+    for alertmanager in (upstream.first, upstream.second):
+        alertmanager.knows(heartbeat)
+    upstream.steps(300)
+    (message,) = upstream.bench.messages
+    assert "Alertmanager has the Watchdog of c1 and repeats it too rarely" in message["text"]
+    assert "repeat_interval: 1m" in message["text"]
+    assert message["text"].startswith("\U0001f7e0"), "nobody is woken"
+    upstream.bench.receive(heartbeat, groupKey="four hours later")
+    upstream.steps(60)
+    assert "Resolved" not in upstream.bench.messages[0]["text"], "once more, as rarely as before"
+    upstream.bench.receive(heartbeat, groupKey="a minute later")
+    upstream.steps(60)
+    assert "Resolved" in upstream.bench.messages[0]["text"]
+    assert len(upstream.bench.messages) == 1
+
+
+def test_where_alertmanager_delivers_nothing_the_path_is_broken_although_it_has_the_watchdog(
+    upstream: Upstream,
+) -> None:
+    heartbeat = raw_alert("Watchdog", severity="info")
+    upstream.bench.receive(heartbeat, receiver="pyrometer")
+    for alertmanager in (upstream.first, upstream.second):
+        alertmanager.knows(heartbeat, fault(upstream))
+    upstream.steps(480)
+    told = " ".join(message["text"] for message in upstream.bench.messages)
+    assert "the Watchdog heartbeat has stopped" in told
+
+
+@pytest.mark.parametrize(
+    ("intervals", "muted"),
+    [
+        ({"pyrometer": ("weekends",)}, True),
+        ({"pyrometer": ()}, False),
+        ({"pyrometer": ("weekends",), "database-team": ()}, True),
+        ({"database-team": ("weekends",)}, True),
+        ({}, False),
+    ],
+)
+def test_a_time_interval_that_mutes_an_alert_is_obeyed_and_shown(
+    upstream: Upstream, intervals: dict[str, tuple[str, ...]], muted: bool
+) -> None:
+    upstream.bench.receive(raw_alert("Other", severity="info"), receiver="pyrometer")
+    for alertmanager in (upstream.first, upstream.second):
+        alertmanager.knows(fault(upstream), intervals=intervals)
+    upstream.steps(450)
+    assert (upstream.bench.messages == []) is muted
+    upstream.bench.receive(fault(upstream), receiver="pyrometer")
+    upstream.steps(60)
+    assert ("muted by weekends" in upstream.text()) is muted
+
+
 def test_our_own_absence_is_not_the_watchdogs(upstream: Upstream) -> None:
     upstream.bench.receive(raw_alert("Watchdog", severity="info"))
     upstream.bench.clock.advance(7200)
