@@ -199,7 +199,7 @@ class Intake:
 
 
 class _Opened:
-    """What is open in which cluster, read at most once per delivery."""
+    """Knows what is open in which cluster, read at most once per delivery."""
 
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx

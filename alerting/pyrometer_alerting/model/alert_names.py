@@ -66,7 +66,7 @@ FELL = "TrainMfuDropped"  # fires when a run becomes slower; the other symptoms 
 LOW = "TrainMfuLow"  # the run was slow from its start
 STALLS = "TrainStalls"  # the run is as fast as before between its stalls
 DEATH = "TrainRunDied"
-# What the channel sees at once, also in a message that it has: the first of each kind. A death may follow a hang.
+# The channel sees these at once, also in a message that it has: the first of each kind. A death may follow a hang.
 AT_ONCE: Mapping[str, str] = {
     DEATH: "death", "TrainStalled": "hang", "NcclHang": "hang", "NcclRankMissing": "loss", "TrainLossNotFinite": "ruin",
     "GpuLost": "loss", "NicLost": "loss", "NodeExporterDown": "loss",
