@@ -19,6 +19,7 @@ from pyrometer_alerting.channel.blocks import (
     section,
 )
 from pyrometer_alerting.channel.card import card_of, lasted, lost, sign, summary_of, times
+from pyrometer_alerting.channel.evidence import cause_line
 from pyrometer_alerting.model import text
 from pyrometer_alerting.model.alert_names import AT_ONCE
 from pyrometer_alerting.model.culprits import culprits
