@@ -27,6 +27,7 @@ from pyrometer_simulator.nccl.ras_server import RasJob, RasServer
 from pyrometer_simulator.nvml import SimulatedGpus, installed
 from pyrometer_simulator.nvml.features.events import report_xid
 from pyrometer_simulator.nvml.gpus import SimulatedGpu
+from pyrometer_simulator.overrides import override
 
 PEAK = 989.4e12
 BANDWIDTH = 5120 * 2619e6 * 2 / 8
@@ -48,6 +49,7 @@ class StandIn(Place):
 
     @classmethod
     @contextlib.contextmanager
+    @override
     def made(cls, out: Path, scale: float) -> Iterator[StandIn]:
         """Make the files of a node with one idle GPU for the length of a run."""
         files = Path(tempfile.mkdtemp(prefix="gpu-check-stand-in-"))
@@ -66,25 +68,30 @@ class StandIn(Place):
         """Return the simulated GPU."""
         return SimulatedGpus(self.gpus, create=False)[0]
 
+    @override
     def exporter_module(self) -> list[str]:
         """Return how Python starts the node exporter here."""
         return ["-m", "pyrometer_simulator.node", "--gpus", str(self.gpus), "--"]
 
+    @override
     def doctor_module(self) -> list[str]:
         """Return how Python starts the doctor here."""
         return ["-m", "pyrometer_simulator.doctor", "--gpus", str(self.gpus), "--"]
 
+    @override
     def node_paths(self) -> list[str]:
         """Return the flags of the simulated node's files."""
         return [f"--path.sysfs={self.files}/sys", f"--path.kmsg={self.files}/kmsg"]
 
     @contextlib.contextmanager
+    @override
     def library(self) -> Iterator[None]:
         """Have pynvml use the simulated driver."""
         with installed(self.gpus):
             yield
 
     @contextlib.contextmanager
+    @override
     def nvidia_smi(self) -> Iterator[None]:
         """Put an nvidia-smi on the path for the length of the block, which asks the simulated driver."""
         with scratch() as folder:
@@ -100,17 +107,20 @@ class StandIn(Place):
                 os.environ["PATH"] = before
 
     @contextlib.contextmanager
+    @override
     def ras(self, address: tuple[str, int]) -> Iterator[None]:
         """Answer as NCCL's RAS does."""
         with RasServer(RasJob(Job(Layout("one rank"))), address[0], address[1]):
             yield
 
+    @override
     def show_tensor_work(self, share: float) -> None:
         """Have the simulated GPU at its highest clock report this tensor activity, 0 to 1."""
         gpu = self.gpu()
         gpu.load()
         gpu.set(gpm={"2": 100.0, "5": 100 * share, "10": 30.0})
 
+    @override
     def show_rest(self) -> None:
         """Have the simulated GPU idle again."""
         gpu = self.gpu()

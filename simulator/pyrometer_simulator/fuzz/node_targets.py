@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pyrometer_simulator.fuzz.target import Check, Target
+from pyrometer_simulator.overrides import override
 
 _NOW = 1000.0
 _META = {
@@ -137,15 +138,18 @@ def sysfs_tree(folder: Path, at_end: ExitStack) -> Check:
             self.paths: dict[int, str] = {}
             self.replaced, self.text = "", b""
 
+        @override
         def open(self, path: str) -> int:
             descriptor = super().open(path)
             self.paths[descriptor] = path
             return descriptor
 
+        @override
         def close(self, descriptor: int) -> None:
             del self.paths[descriptor]
             super().close(descriptor)
 
+        @override
         def pread(self, descriptor: int, size: int, offset: int, /) -> bytes:
             if self.replaced and self.paths[descriptor].endswith(self.replaced):
                 return self.text[offset : offset + size]

@@ -16,6 +16,7 @@ from pyrometer_exporters.node.checks.look import Looker
 from pyrometer_exporters.node.checks.node import Paths
 from pyrometer_exporters.node.checks.workers import run_here
 from pyrometer_simulator.host_files import FileSystems
+from pyrometer_simulator.overrides import override
 
 
 class SteppedChecksCollector(ChecksCollector):
@@ -39,6 +40,7 @@ class SteppedChecksCollector(ChecksCollector):
 
         super().__init__(context, ask)
 
+    @override
     def collect(self, until: float) -> Iterable[Sample | Down]:
         """Look if it is time, and yield the latest answers."""
         if self._clock.monotonic() >= self._due:
@@ -46,6 +48,7 @@ class SteppedChecksCollector(ChecksCollector):
             self.look()
         return super().collect(until)
 
+    @override
     def _start(self) -> None:
         """Start no thread."""
 

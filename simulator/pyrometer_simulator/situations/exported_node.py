@@ -32,6 +32,7 @@ from pyrometer_simulator.nccl.ras_server import RasJob
 from pyrometer_simulator.nic_kernel import SimulatedKernel
 from pyrometer_simulator.nvml import FakeLibrary
 from pyrometer_simulator.nvml.library import put_under_pynvml
+from pyrometer_simulator.overrides import override
 from pyrometer_simulator.situations.ras import AskedByScrapes, connection_to
 
 # A real node's scrape may take as long; on a virtual clock nothing should.
@@ -75,6 +76,7 @@ class SteppedFollower(Follower):
 
     _file: FileIO | None = None
 
+    @override
     def start(self) -> None:
         """Read the whole log."""
         self._file = self._path.open("rb", buffering=0)
@@ -83,12 +85,14 @@ class SteppedFollower(Follower):
             pass
         self.live = True
 
+    @override
     def wait_settled(self, seconds: float) -> bool:  # noqa: ARG002  there is nothing to wait for
         """Read what has come since the last scrape."""
         while self._file is not None and not self._drain(self._file.fileno()):
             pass
         return True
 
+    @override
     def close(self) -> None:
         """Close the log."""
         super().close()
@@ -99,6 +103,7 @@ class SteppedFollower(Follower):
 class ForbiddenFollower(SteppedFollower):
     """Finds that its user may not read the kernel's log; root, who runs tests, could read any file."""
 
+    @override
     def start(self) -> None:
         """Fail as an ordinary user does."""
         self.error = _why(PermissionError(errno.EACCES, "Permission denied", str(self._path)))
@@ -107,6 +112,7 @@ class ForbiddenFollower(SteppedFollower):
 class SteppedTrainCollector(TrainCollector):
     """Looks at the rings when it is scraped or told to, instead of in a thread that waits in real time."""
 
+    @override
     def _repeat(self, *_: object, **__: object) -> None:
         """End the thread at once."""
 
@@ -119,6 +125,7 @@ class SteppedSampler(Sampler):
         for turn in self._crew:
             self._round(turn)
 
+    @override
     def _hire(self) -> None:
         self._crew = (_Turn(),)
 

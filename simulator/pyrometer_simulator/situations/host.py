@@ -15,6 +15,7 @@ from pyrometer_simulator.kmsg import KernelLog
 from pyrometer_simulator.nccl.ras_server import RasJob
 from pyrometer_simulator.nvml import FakeLibrary, SimulatedGpus
 from pyrometer_simulator.nvml.installation import Installation
+from pyrometer_simulator.overrides import override
 from pyrometer_simulator.situations.checks import checks_on
 from pyrometer_simulator.situations.clock import HostClock, VirtualTime
 from pyrometer_simulator.situations.exported_node import ExportedNode, Hardware, listed_at_once
@@ -172,11 +173,14 @@ class Host(ExportedNode):
         for nic in self.tree.nics:
             self.tree.reload_driver(nic.name)
 
+    @override
     def _build_checks(self) -> Callable[[Context], Collector]:
         return checks_on(self._folder / "checks.yaml", self._files.disks)
 
+    @override
     def _new_library(self) -> FakeLibrary | None:
         return FakeLibrary(self._folder / "gpus", self._time.since_creation) if self.gpus is not None else None
 
+    @override
     def _before_scrape(self) -> None:
         write_value(self.tree.procfs / "uptime", f"{self.clock.monotonic():.2f} 1000.00")
