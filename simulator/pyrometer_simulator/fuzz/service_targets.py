@@ -28,6 +28,7 @@ class _Clock:
 def webhook(folder: Path, at_end: ExitStack) -> Check:
     """Build the check of a delivery, from the body to the store, the message and the page."""
     from pyrometer_alerting.channel.blocks import Style  # noqa: PLC0415
+    from pyrometer_alerting.channel.evidence import build_evidence  # noqa: PLC0415
     from pyrometer_alerting.channel.incident_page import Banner, Card, render  # noqa: PLC0415
     from pyrometer_alerting.channel.messages import ThreadReplies, build  # noqa: PLC0415
     from pyrometer_alerting.incidents.alertmanager_payload import BadDelivery, parse  # noqa: PLC0415
@@ -55,8 +56,14 @@ def webhook(folder: Path, at_end: ExitStack) -> Check:
         Intake(store, replies=replies, clock=_Clock(), metrics=Metrics(), diagnoses=False).apply(delivery)
         with store.transaction() as tx:
             incidents = tx.recent_incidents(_NOW)[-20:]
-        cards = [Card(incident, build(incident, style, 0, native=False), "posted") for incident in incidents]
-        assert all(len(card.message.text) <= 4000 and len(card.message.blocks) <= 50 for card in cards)
+        cards = [
+            Card(
+                incident, build(incident, style, linked=False), build_evidence(incident, style, native=False), "posted"
+            )
+            for incident in incidents
+        ]
+        messages = [message for card in cards for message in (card.message, card.evidence)]
+        assert all(len(message.text) <= 4000 and len(message.blocks) <= 50 for message in messages)
         page = render(cards, Banner(), _NOW)
         assert "<script" not in page
         page.encode("utf-8")
