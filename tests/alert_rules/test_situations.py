@@ -43,6 +43,7 @@ def rules() -> Rules:
     return Rules()
 
 
+@pytest.mark.timeout(1200)  # half a minute of CPU, which takes long beside other work
 @pytest.mark.parametrize(("situations", "interval"), PLAYED, ids=_id)
 def test_a_situation_wakes_whom_it_should(
     stack: Stack, rules: Rules, situations: Sequence[Situation], interval: int

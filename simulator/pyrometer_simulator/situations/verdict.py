@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pyrometer_simulator.situations.site import CLUSTER, Series
-from pyrometer_simulator.stack.promtool import groups_of, objections
+from pyrometer_simulator.stack.promtool import groups_of, objections, that_answer
 
 RULES = Path(__file__).resolve().parents[3] / "alert_rules"
 # Anything in a rule that can be a metric's name.
@@ -57,16 +57,13 @@ class Case(NamedTuple):
 
 
 class Rules:
-    """All groups of rules that alerts need: those with alerts, and those whose recordings these use."""
+    """The alerts, without their texts, and the recordings that these use, in their groups."""
 
     def __init__(self, folder: Path = RULES) -> None:
-        every = [group for path in sorted(folder.glob("*.rules.yaml")) for group in groups_of(path)]
-        needed = [group for group in every if _has_alert(group)]
-        while more := [group for group in every if group not in needed and _records(group) & _used(needed)]:
-            needed += more
+        every = [_without_texts(group) for path in sorted(folder.glob("*.rules.yaml")) for group in groups_of(path)]
         # Recordings that others use come first, as they do after a minute in a Prometheus that runs.
-        self._groups = sorted(needed, key=_has_alert)
-        self.metrics = frozenset(_used(self._groups))
+        self._groups = sorted(that_answer(every, ["ALERTS"]), key=_has_alert)
+        self.metrics = frozenset(name for group in self._groups for rule in group["rules"] for name in _names(rule))
         """Every word of the rules: the names of the metrics that they use are among them."""
 
     def that_use(self, metrics: Collection[str]) -> list[dict[str, Any]]:
@@ -173,17 +170,13 @@ def _fired(answer: dict[str, dict[str, float]]) -> list[Fired]:
     return sorted(found, key=lambda each: (each.first, each))
 
 
+def _without_texts(group: dict[str, Any]) -> dict[str, Any]:
+    """Return a group without annotations: promtool would fill them in at each evaluation, and nobody reads them."""
+    return group | {"rules": [{key: rule[key] for key in rule if key != "annotations"} for rule in group["rules"]]}
+
+
 def _names(rule: dict[str, Any]) -> set[str]:
-    texts = (rule["expr"], *rule.get("annotations", {}).values())
-    return {name for text in texts for name in _NAME.findall(text)}
-
-
-def _used(groups: Iterable[dict[str, Any]]) -> set[str]:
-    return {name for group in groups for rule in group["rules"] for name in _names(rule)}
-
-
-def _records(group: dict[str, Any]) -> set[str]:
-    return {rule["record"] for rule in group["rules"] if "record" in rule}
+    return set(_NAME.findall(rule["expr"]))
 
 
 def _can_answer(rule: dict[str, Any], metrics: Collection[str]) -> bool:
