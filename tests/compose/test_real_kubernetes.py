@@ -17,7 +17,7 @@ from tests.compose.api_server import SERVER, Api, missing
 
 from pyrometer_alerting.policy.kubernetes import TAINT, Kubernetes
 from pyrometer_alerting.policy.rules import KubernetesSettings
-from pyrometer_alerting.policy.schedulers import RefusedError, SchedulerError
+from pyrometer_alerting.policy.schedulers import Claim, RefusedError, SchedulerError
 from pyrometer_simulator.ports import free_port
 
 RIGHTS = Path(__file__).resolve().parents[2] / "compose/kubernetes/policy-rbac.yaml"
@@ -105,6 +105,25 @@ def test_a_node_is_cordoned_tainted_and_put_back_and_the_taints_of_others_stay(
     state = kubernetes.nodes()["n1"]
     assert (state.in_service, state.held, state.why, state.marks) == (True, False, "", MARKS[1])
     assert taints(api, "n1") == before
+
+
+def test_claims_returns_and_the_switch_are_annotations_that_the_account_may_write(kubernetes: Kubernetes) -> None:
+    why = f"pyrometer: check gpu_count failed [{MARKS[0]}]"
+    kubernetes.drain("n1", "pyrometer: check gpu_count failed", MARKS[0], Claim(("gpu_count",), 1_795_300_000.0))
+    state = kubernetes.nodes()["n1"]
+    assert (state.is_ours, state.why, state.claim and state.claim.topics) == (True, why, ("gpu_count",))
+    for refused in (
+        lambda: kubernetes.drain("n1", "pyrometer: again", MARKS[1]),
+        lambda: kubernetes.resume("n1", MARKS[1], "pyrometer: another reason"),
+    ):
+        with pytest.raises(RefusedError):
+            refused()
+    kubernetes.stop("n0", on=True)
+    assert [state.name for state in kubernetes.nodes().values() if state.stops] == ["n0"]
+    kubernetes.stop("n0", on=False)
+    kubernetes.resume("n1", MARKS[1], why, 1_795_300_100.0)
+    state = kubernetes.nodes()["n1"]
+    assert (state.in_service, state.claim, state.returned_at, state.stops) == (True, None, 1_795_300_100.0, False)
 
 
 def test_a_cordon_by_a_person_is_not_ours(api: Api, kubernetes: Kubernetes) -> None:

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from pyrometer_alerting.policy.schedulers import Claim
+
 SCRIPTS = Path(__file__).resolve().parents[2] / "compose/slurm"
 GPU = "gpu_count: 7 of 8 GPUs are on the bus"
 MOUNT = "network_mounts: /data does not answer"
@@ -169,6 +171,24 @@ def test_a_repaired_node_comes_back_and_those_of_others_do_not(fleet: Fleet) -> 
     fleet.minute()
     assert fleet.drained() == ["n01", "n02", "n03"]
     assert fleet.read("n00", "comment").startswith("rack 7, ask Ann pyrometer-back=")
+
+
+def test_drains_by_the_policy_count_and_are_not_taken_back(fleet: Fleet) -> None:
+    reason = "pyrometer: check gpu_count failed [pyrometer:0123456789ab]"
+    words = Claim(("gpu_count",), time.time() - 60).of_reason(reason)
+    for name in fleet.names[1:4]:
+        fleet.write(name, "state", "IDLE+DRAIN")
+        fleet.write(name, "reason", reason)
+        fleet.write(name, "comment", f"pyrometer-unfit={words} pyrometer:0123456789ab")
+    fleet.minute()
+    assert fleet.drained() == fleet.names[1:4]
+    fleet.say(["n00"], GPU)
+    ran = fleet.run("n00")
+    assert (ran.returncode, "n00" in fleet.drained()) == (0, False)
+    assert "a common cause (on 4 of 64 nodes within 15 minutes)" in ran.stderr
+    fleet.write("n01", "state", "IDLE")  # a person has resumed it: the scripts clear the claim, not the policy's mark
+    fleet.run("n01")
+    assert fleet.read("n01", "comment") == "pyrometer:0123456789ab"
 
 
 def test_a_node_that_fails_again_within_a_day_stays_drained(fleet: Fleet) -> None:
