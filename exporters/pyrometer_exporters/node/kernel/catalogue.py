@@ -74,7 +74,8 @@ class Line(NamedTuple):
         uncorrected: whether it always reports something not corrected.
         step: its place in the lines of one event; 0 for events whose lines come in any order.
         repeats: whether a second such line is a second event.
-        needle: for lines that begin with a name that others choose: a text that they hold.
+        needle: for lines that begin with a name that others choose, or with any driver's: a text that they hold.
+        begins: for lines that begin with one of several words, or not with a word of the pattern: those words.
     """
 
     kind: str
@@ -85,6 +86,20 @@ class Line(NamedTuple):
     step: int = 0
     repeats: bool = False
     needle: str = ""
+    begins: tuple[str, ...] = ()
+
+    @property
+    def starts(self) -> frozenset[str]:
+        """Return the first three characters of each of its wordings; none for lines that are found by their needle."""
+        if self.needle:
+            return frozenset()
+        short = next((begins for name, begins in _BEGINS.items() if self.pattern.startswith(f"{{{name}}}")), ())
+        return frozenset(word[:START] for word in self.begins or short or (self.expression.replace("\\", ""),))
+
+    @property
+    def of_function(self) -> bool:
+        """Return whether it begins with any driver's name and a PCI address."""
+        return self.pattern.startswith(r"[\w-]+ ")
 
     @property
     def expression(self) -> str:
@@ -95,6 +110,7 @@ class Line(NamedTuple):
         return pattern
 
 
+START = 3  # so many characters at a line's beginning say which lines it may be
 PCI = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
 _SHORT = {
     "mlx5": r"mlx5_core (?P<part>{pci})(?: [\w.-]+)?: (?:\w+:\d+:\(pid \d+\): )?",
@@ -108,13 +124,15 @@ _SHORT = {
     "pci": PCI,
 }
 
+_BEGINS = {"mce": ("mce: ", "[Hardware"), "supported": ("blk_", "print_", "end_", "I/O", "critical")}
+
 # fmt: off
 LINES = (
     Line("oom_kill", "mm/oom_kill.c",
          r"(?:Memory cgroup )?[Oo]ut of memory(?: \([^)]*\))?: Kill(?:ed)? process (?P<number>\d+) "
          r"\((?P<part>[^)]*)\)",
          "Memory cgroup out of memory: Killed process 4711 (python) total-vm:1kB, anon-rss:1kB, UID:1000",
-         repeats=True),
+         repeats=True, begins=("Memory", "Out of", "out of")),
 
     # Memory and CPU: a notice, what the decoder says, and what became of the page are one event.
     Line("machine_check", "arch/x86/kernel/cpu/mce/core.c",
@@ -137,7 +155,7 @@ LINES = (
     Line("machine_check", "drivers/edac/edac_mc.c, edac_device.c",
          r"(?P<part>EDAC (?:MC|DEVICE)\d+): (?:\d+ )?(?:C|(?P<ue>U))E[ :](?![^\n]*APEI location)",
          "EDAC MC1: 1 CE memory scrubbing error on CPU_SrcID#1_Ha#0_Chan#0_DIMM#0 (channel:0 slot:0 page:0xee30a0 "
-         "offset:0x0 grain:32)", step=4, repeats=True),
+         "offset:0x0 grain:32)", step=4, repeats=True, begins=("EDAC",)),
     Line("machine_check", "arch/x86/kernel/cpu/mce/core.c",
          "{mce}Machine check: ",
          "mce: [Hardware Error]: Machine check: Processor context corrupt", uncorrected=True, step=5),
@@ -148,7 +166,7 @@ LINES = (
          "(?:Memory failure:|MCE) (?P<part>0x[0-9a-f]+): (?:Sending SIGBUS to|Killing|recovery action for"
          "|already hardware poisoned|corrupted page was)",
          "Memory failure: 0x7c7a37f: Sending SIGBUS to python:12345 due to hardware memory corruption",
-         uncorrected=True, step=7),
+         uncorrected=True, step=7, begins=("Memory", "MCE")),
     Line("machine_check", "drivers/ras/cec.c",
          "RAS: Soft-offlining pfn: (?P<part>0x[0-9a-f]+)",
          "RAS: Soft-offlining pfn: 0x7c7a37f", step=7),
@@ -158,23 +176,29 @@ LINES = (
 
     # PCIe: the port's line and the device's are one event. Firmware's records (APEI) are read by events.py.
     Line("pcie_aer", "drivers/pci/pcie/dpc.c",
-         "pcieport (?P<part>{pci}): DPC: containment event",
+         r"[\w-]+ (?P<part>{pci}): DPC: containment event",
          "pcieport 10000:e0:06.0: DPC: containment event, status:0x1f01 source:0x0000",
-         uncorrected=True, step=1, repeats=True),
+         uncorrected=True, step=1, repeats=True, needle="DPC: containment"),
     Line("pcie_aer", "drivers/pci/pcie/aer.c",
          r"[\w-]+ {pci}: AER: (?:Multiple )?(?:C|(?P<ue>Unc))orrect[^:\n]* error (?:message )?received(?:(?: from"
          "|:)* (?P<part>{pci}))?",
-         "pcieport 0000:3a:00.0: AER: Multiple Corrected error received: 0000:3b:00.0", step=2, repeats=True),
+         "pcieport 0000:3a:00.0: AER: Multiple Corrected error received: 0000:3b:00.0", step=2, repeats=True,
+         needle="AER: "),
     Line("pcie_aer", "drivers/pci/pcie/aer.c",
          r"[\w-]+ (?P<part>{pci}): (?:AER: )?PCIe Bus Error: severity=(?:Corr|(?P<ue>Unc))",
          "nvme 0000:3b:00.0: PCIe Bus Error: severity=Corrected, type=Physical Layer, (Receiver ID)",
-         step=3, repeats=True),
+         step=3, repeats=True, needle="PCIe Bus Error: "),
     Line("pcie_aer", "drivers/pci/pcie/aer.c",
          r"[\w-]+ (?P<part>{pci}): (?:AER: )?aer_status: 0x",
-         "pcieport 0000:16:01.0: AER: aer_status: 0x00000001, aer_mask: 0x00002000", step=4, repeats=True),
+         "pcieport 0000:16:01.0: AER: aer_status: 0x00000001, aer_mask: 0x00002000", step=4, repeats=True,
+         needle="aer_status: 0x"),
     Line("pcie_aer", "drivers/pci/pcie/err.c",
-         r"[\w-]+ (?P<part>{pci}): (?:AER: )?(?:aer_uncor_severity: 0x|(?:subordinate )?device recovery failed)",
-         "pcieport 0000:3a:00.0: AER: device recovery failed", uncorrected=True, step=5),
+         r"[\w-]+ (?P<part>{pci}): (?:AER: )?(?:subordinate )?device recovery failed",
+         "pcieport 0000:3a:00.0: AER: device recovery failed", uncorrected=True, step=5, needle="recovery failed"),
+    Line("pcie_aer", "drivers/pci/pcie/aer.c",
+         r"[\w-]+ (?P<part>{pci}): (?:AER: )?aer_uncor_severity: 0x",
+         "pcieport 0000:3a:00.0: AER: aer_uncor_severity: 0x00062030", uncorrected=True, step=5,
+         needle="aer_uncor_severity: 0x"),
 
     Line("nvme", "drivers/nvme/host/pci.c",
          r"nvme (?P<part>nvme\d+): I/O [^\n]*timeout, completion polled",
@@ -217,11 +241,11 @@ LINES = (
     Line("filesystem", "fs/ext4/super.c, fs/f2fs/super.c",
          r"(?:EXT[234]-fs|XFS|BTRFS|F2FS-fs|JFS|NILFS)(?: \((?P<part>[^)\s]+)\))?: (?:Remounting filesystem "
          "read-only|I/O error while writing superblock)",
-         "EXT4-fs (md0): Remounting filesystem read-only"),
+         "EXT4-fs (md0): Remounting filesystem read-only", begins=("EXT", "XFS", "BTRFS", "F2FS", "JFS", "NILFS")),
     Line("filesystem", "fs/fat/misc.c",
          r"(?:EXT[234]-fs|FAT-fs) \((?P<part>[^)\s]+)\): (?:Filesystem has been set read-only"
          "|previous I/O error to superblock detected)",
-         "FAT-fs (sda1): Filesystem has been set read-only"),
+         "FAT-fs (sda1): Filesystem has been set read-only", begins=("EXT", "FAT")),
     Line("filesystem", "fs/jbd2/journal.c",
          r"Aborting journal on device (?P<part>\S+?)(?:-\d+)?\.",
          "Aborting journal on device sda1-8."),
@@ -247,7 +271,7 @@ LINES = (
          "nfs: server 10.0.0.5 not responding, still trying"),
     Line("network_storage", "fs/nfs/nfs4state.c",
          "(?:NFS: )?nfs4_reclaim_open_state: Lock reclaim failed",
-         "NFS: nfs4_reclaim_open_state: Lock reclaim failed!"),
+         "NFS: nfs4_reclaim_open_state: Lock reclaim failed!", begins=("NFS", "nfs4")),
     Line("network_storage", "fs/nfs/nfs4state.c",
          r"NFS: state manager: [^\n]* failed on NFSv4 server (?P<part>\S+)",
          "NFS: state manager: lease expired failed on NFSv4 server 10.0.0.5 with error 13"),
@@ -285,7 +309,8 @@ LINES = (
          "NETDEV WATCHDOG: eth0 (mlx5_core): transmit queue 0 timed out"),
     Line("nic", "net/sched/sch_generic.c",
          r"[\w-]+ (?P<part>{pci}) [\w.-]+: NETDEV WATCHDOG: ",
-         "mlx5_core 0000:65:00.0 eth0: NETDEV WATCHDOG: CPU: 5: transmit queue 0 timed out 5032 ms"),
+         "mlx5_core 0000:65:00.0 eth0: NETDEV WATCHDOG: CPU: 5: transmit queue 0 timed out 5032 ms",
+         needle="NETDEV WATCHDOG: "),
     Line("nic", "drivers/net/ethernet/broadcom/bnxt/bnxt.c, bnxt_hwrm.c",
          r"bnxt_en (?P<part>{pci})(?: \([^)]*\)| [\w.-]+)?(?: \([^)]*\))?: (?:TX timeout detected"
          r"|Error \(timeout: \d+\) msg|Abandoning msg \{0x\w+ 0x\w+\} len: \d+ due to firmware status"
@@ -295,7 +320,7 @@ LINES = (
          "(?:efa (?P<part>{pci})|infiniband (?P<name>(?:rdmap"
          r"|efa_)[\w.-]+)): (?:Wait for completion \(polling\) timeout|The device didn't send any completion"
          "|Admin queue is closed|Reset indication didn't turn|Device isn't ready)",
-         "infiniband rdmap16s27: Admin queue is closed"),
+         "infiniband rdmap16s27: Admin queue is closed", begins=("efa ", "infiniband")),
     Line("nic", "drivers/net/ethernet/amazon/ena/ena_netdev.c",
          r"ena (?P<part>{pci})(?: [\w.-]+)?: (?:Keep alive watchdog timeout"
          r"|Wait for completion \(polling\) timeout|Reset indication didn't turn)",
@@ -303,24 +328,24 @@ LINES = (
     Line("nic", "drivers/net/ethernet/intel",
          r"(?:igb|igc|ixgbe|e1000e|i40e|ice) (?P<part>{pci})(?: [\w.-]+)?: (?:Detected (?:Tx|Hardware) Unit Hang"
          "|PCIe link lost|Adapter removed|initiating reset due to tx timeout|tx_timeout)",
-         "ixgbe 0000:63:00.0 eno3: Detected Tx Unit Hang"),
+         "ixgbe 0000:63:00.0 eno3: Detected Tx Unit Hang", begins=("igb", "igc", "ixgbe", "e1000e", "i40e", "ice")),
 
     Line("soft_lockup", "kernel/watchdog.c",
          r"(?:(?:NMI )?watchdog: )?BUG: soft lockup - (?P<part>CPU#\d+)",
-         "watchdog: BUG: soft lockup - CPU#3 stuck for 22s! [python:4711]"),
+         "watchdog: BUG: soft lockup - CPU#3 stuck for 22s! [python:4711]", begins=("NMI", "watchdog", "BUG")),
     Line("soft_lockup", "kernel/watchdog.c, watchdog_hld.c",
          r"(?:(?:NMI )?watchdog: )?(?:CPU\d+: )?Watchdog detected hard LOCKUP on (?P<part>cpu \d+)",
-         "NMI watchdog: Watchdog detected hard LOCKUP on cpu 3"),
+         "NMI watchdog: Watchdog detected hard LOCKUP on cpu 3", begins=("NMI", "watchdog", "CPU", "Watchdog")),
     Line("soft_lockup", "kernel/rcu/tree_stall.h",
          r"(?:rcu: )?INFO: rcu_\w+ (?:self-)?detected ",
-         "rcu: INFO: rcu_preempt self-detected stall on CPU"),
+         "rcu: INFO: rcu_preempt self-detected stall on CPU", begins=("rcu", "INFO")),
     Line("soft_lockup", "kernel/workqueue.c",
          "BUG: workqueue lockup - pool",
          "BUG: workqueue lockup - pool cpus=3 node=0 flags=0x0 nice=0 stuck for 31s!"),
 
     Line("hung_task", "kernel/hung_task.c",
          r"(?:INFO: )?task (?P<part>[^\n]{1,48}):(?P<number>\d+) blocked (?:in I/O wait )?for more than \d+ seconds",
-         "INFO: task UVM GPU1 BH:4567 blocked for more than 120 seconds."),
+         "INFO: task UVM GPU1 BH:4567 blocked for more than 120 seconds.", begins=("INFO", "task")),
 
     Line("kernel_fault", "arch/x86/mm/fault.c, mm/page_alloc.c, mm/memory.c, kernel/sched/core.c",
          "BUG: (?:unable to handle |kernel NULL pointer dereference|Bad page (?:state|map) in process"
@@ -335,7 +360,8 @@ LINES = (
     Line("kernel_fault", "arch/x86/kernel/dumpstack.c, arch/arm64/kernel/traps.c",
          "(?:Oops|Internal error|divide error|invalid opcode|general protection fault|stack segment"
          r"|double fault)[:,][^\n]{4,160}\[#\d+\] ?(?:SMP|PREEMPT)",
-         "Oops: 0002 [#1] PREEMPT SMP NOPTI"),
+         "Oops: 0002 [#1] PREEMPT SMP NOPTI",
+         begins=("Oops", "Internal", "divide", "invalid", "general", "stack", "double")),
     Line("kernel_fault", "arch/arm64/mm/fault.c",
          "Unable to handle kernel (?:NULL pointer dereference|paging request|access|execut|read|write)",
          "Unable to handle kernel NULL pointer dereference at virtual address 0000000000000010"),
@@ -345,7 +371,7 @@ LINES = (
          "VFS: file-max limit 1000000 reached"),
     Line("resource_limit", "net/netfilter/nf_conntrack_core.c",
          "(?:(?:nf|ip)_conntrack: )+table full",
-         "nf_conntrack: nf_conntrack: table full, dropping packet"),
+         "nf_conntrack: nf_conntrack: table full, dropping packet", begins=("nf_", "ip_")),
     Line("resource_limit", "net/core/neighbour.c",
          r"neighbour: \w+: neighbor table overflow",
          "neighbour: arp_cache: neighbor table overflow!"),
@@ -365,7 +391,8 @@ LINES = (
     Line("link", "drivers/net/ethernet",
          "(?:mlx5_core|bnxt_en|i40e|ice|ixgbe|igb|tg3|mlx4_en"
          r"|mlx4_core) {pci}(?: \S+)?: (?:NIC )?[Ll]ink (?:is )?[Dd]own",
-         "mlx5_core 0000:18:00.0 ens1f0np0: Link down", repeats=True),
+         "mlx5_core 0000:18:00.0 ens1f0np0: Link down", repeats=True,
+         begins=("mlx", "bnxt", "i40e", "ice", "ixgbe", "igb", "tg3")),
     Line("link", "drivers/net/ethernet",
          r"[\w.-]{1,15}: NIC Link is Down",
          "ens3f0: NIC Link is Down", repeats=True, needle=": NIC Link is Down"),

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from pyrometer_exporters.node.kernel import catalogue
-from pyrometer_exporters.node.kernel.catalogue import LINES, PCI, Line
+from pyrometer_exporters.node.kernel.catalogue import LINES, PCI, START, Line
 from pyrometer_exporters.node.kernel.kmsg import Record
 
 KINDS: Final = {kind.name: kind for kind in catalogue.KINDS}
@@ -24,17 +24,16 @@ CRITICAL_LEVEL: Final = 2
 # Events that may yet get another line; more at once are of a flood, and the eldest are closed.
 MOST_OPEN: Final = 256
 
-_GROUP = re.compile(r"\(\?P<\w+>")
-
-
-# All at once, to find the line: without groups, as an alternative that begins with a letter is then passed over at
-# once. The empty group at its end says which it was.
-_ANCHORED: Final = tuple(line for line in LINES if not line.needle)
-_FIND: Final = re.compile(
-    "|".join(f"{_GROUP.sub('(?:', line.expression)}(?P<r{number}>)" for number, line in enumerate(_ANCHORED))
-)
-_NEEDLES: Final = tuple(line for line in LINES if line.needle)
-_DETAILS: Final = {line: re.compile(line.expression) for line in LINES}
+# A log of thousands of ordinary lines has to cost little: each is compared only with the few that begin as it does, and
+# with those that begin with any name only if it has their words.
+_BY_START: Final = {
+    start: tuple((line, re.compile(line.expression)) for line in LINES if start in line.starts)
+    for start in {start for line in LINES for start in line.starts}
+}
+_OF_FUNCTIONS: Final = {line.needle: (line, re.compile(line.expression)) for line in LINES if line.of_function}
+_OF_PROGRAMS: Final = {
+    line.needle: (line, re.compile(line.expression)) for line in LINES if line.needle and not line.of_function
+}
 
 # Records of the firmware (drivers/acpi/apei/ghes.c, drivers/firmware/efi/cper.c). {3} numbers the record.
 _APEI: Final = re.compile(
@@ -126,18 +125,13 @@ class EventReader:
     def feed(self, record: Record) -> Event | None:
         """Return the event of the log's next record; None for records of none, and for Xids."""
         text = record.text
-        if text.startswith("NVRM:"):
-            return None
-        if text.startswith("{"):
-            return self._firmware_line(record)
-        found = _FIND.match(text)
-        line = _ANCHORED[int(found.lastgroup[1:])] if found and found.lastgroup else _named(text)
-        if line is not None and not line.needle and _OF_A_PROGRAM.match(text):
-            line = _named(text)
-        if line is None:
-            return self._unnamed(record)
-        details = _DETAILS[line].match(text)
-        groups = details.groupdict() if details else {}
+        known = _known(text)
+        if known is None:
+            if text[:1] == "{":
+                return self._firmware_line(record)
+            return None if record.level > CRITICAL_LEVEL else _unnamed(text)
+        line, match = known
+        groups = match.groupdict()
         uncorrected = _is_uncorrected(line, groups)
         if uncorrected is None:
             return None
@@ -192,16 +186,28 @@ class EventReader:
         event.part = firmware.unit
         return Event(firmware.kinds[-1], event.part, record.text)
 
-    def _unnamed(self, record: Record) -> Event | None:
-        error = record.level <= CRITICAL_LEVEL and "[Hardware Error]" not in record.text
-        return Event("other", "", record.text, is_new=True) if error else None
+
+def _unnamed(text: str) -> Event | None:
+    """Return the event of a line of the levels critical and worse that no row knows."""
+    no_error = text.startswith("NVRM:") or "[Hardware Error]" in text
+    return None if no_error else Event("other", "", text, is_new=True)
 
 
-def _named(text: str) -> Line | None:
-    """Return the line of those that begin with a name that others choose."""
-    for line in _NEEDLES:
-        if line.needle in text and _DETAILS[line].match(text):
-            return line
+def _known(text: str) -> tuple[Line, re.Match[str]] | None:
+    """Return the line of the catalogue that a text is."""
+    for line, expression in _BY_START.get(text[:START], ()):
+        match = expression.match(text)
+        if match is not None and not _OF_A_PROGRAM.match(text):
+            return line, match
+    second = text.find(" ")
+    # The domain of a PCI address has four to eight digits.
+    if ":" in text[second + 5 : second + 10]:
+        for needle in _OF_FUNCTIONS:
+            if needle in text and (match := _OF_FUNCTIONS[needle][1].match(text)) is not None:
+                return _OF_FUNCTIONS[needle][0], match
+    for needle in _OF_PROGRAMS:
+        if needle in text and (match := _OF_PROGRAMS[needle][1].match(text)) is not None:
+            return _OF_PROGRAMS[needle][0], match
     return None
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,6 +22,7 @@ from pyrometer_exporters.node.kernel.kmsg import Record
 HERE = Path(__file__).parent
 BOOTS = sorted((HERE / "boots").glob("*.txt"))
 PEERS = kernel_lines.peers_rows()
+PARSER = importlib.import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")
 
 
 def read(*lines: str, apart: float = 0.001, level: int = 3) -> dict[str, int]:
@@ -185,6 +190,45 @@ def test_a_clean_boot_has_no_event(file: Path) -> None:
     assert {kind: n for kind, n in read(*lines, level=6).items() if not KINDS[kind].deprecated} == {}
     xids = LineParser()
     assert not any(xids.feed(line) or sxid(line) for line in lines)
+
+
+def _first_characters(pattern: Iterable[Any]) -> set[str] | None:
+    """Return what a parsed expression can begin with; None where it can be empty, or begin with almost anything."""
+    found: set[str] = set()
+    for name, value in pattern:
+        if str(name) in ("ASSERT", "ASSERT_NOT", "AT"):
+            continue
+        if str(name) == "LITERAL":
+            return found | {chr(value)}
+        if str(name) == "IN":
+            return None if any(str(kind) != "LITERAL" for kind, _ in value) else found | {chr(v) for _, v in value}
+        if str(name) == "SUBPATTERN":
+            inner = [_first_characters(value[-1])]
+        elif str(name) == "BRANCH":
+            inner = [_first_characters(branch) for branch in value[1]]
+        elif str(name) == "MAX_REPEAT":
+            inner = [_first_characters(value[2])]
+        else:
+            return None
+        if None in inner:
+            return None
+        found |= {character for characters in inner for character in characters or ()}
+        if str(name) != "MAX_REPEAT" or value[0]:
+            return found
+    return None
+
+
+@pytest.mark.parametrize("line", [line for line in LINES if not line.needle], ids=lambda line: line.example[:40])
+def test_a_line_is_looked_for_by_every_word_that_it_begins_with(line: Line) -> None:
+    first = _first_characters(PARSER.parse(line.expression))
+    assert first is not None, "give it a needle"
+    assert first == {start[0] for start in line.starts}
+
+
+@pytest.mark.parametrize("line", [line for line in LINES if line.needle], ids=lambda line: line.needle)
+def test_a_line_of_any_name_holds_its_needle(line: Line) -> None:
+    assert line.needle in line.example
+    assert line.needle in line.expression.replace("\\", "")
 
 
 def test_clean_boots_are_of_six_kernels_and_six_vendors() -> None:
