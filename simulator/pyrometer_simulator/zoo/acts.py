@@ -22,6 +22,7 @@ _MOUNTINFO: Final = "/proc/1/mountinfo"
 _PCI: Final = "/sys/bus/pci/devices"
 _RDMA: Final = "/sys/class/infiniband"
 _NET: Final = "/sys/class/net"
+_EDAC: Final = "/sys/devices/system/edac/mc"
 
 
 # Events: what an ordinary week has.
@@ -302,18 +303,24 @@ def full(machine: Machine, point: str) -> Names:
 
 
 def dimm(machine: Machine, gibibytes: int) -> Names:
-    """Boot without a memory module of this size; nothing in the kernel names the module, so its size does."""
+    """Boot without a memory module of this size; where EDAC labels none, its size is all that names it."""
     text = machine.read("/proc/meminfo")
     total = int(re.search(r"MemTotal:\s+(\d+)", text)[1])  # type: ignore[index]
     left = total - gibibytes * 2**20
     machine.write("/proc/meminfo", re.sub(r"MemTotal:\s+\d+", f"MemTotal:       {left}", text))
+    folders = [f"{_EDAC}/{controller}/{name}" for controller in machine.names(_EDAC)
+               for name in machine.names(f"{_EDAC}/{controller}")]  # fmt: skip
+    modules = [folder for folder in folders if machine.read(f"{folder}/size") == str(1024 * gibibytes)][-1:]
+    labels = tuple(machine.read(f"{folder}/dimm_label") for folder in modules)
+    for folder in modules:
+        machine.remove(folder)
     machine.reboot()
-    return (f"{left / 2**20:.0f}",)
+    return labels or (f"{left / 2**20:.0f}",)
 
 
 def memory_error(machine: Machine, controller: str) -> Names:
     """Let a memory controller report an error that it could not correct."""
-    machine.write(f"/sys/devices/system/edac/mc/{controller}/ue_count", 1)
+    machine.write(f"{_EDAC}/{controller}/ue_count", 1)
     return (controller,)
 
 

@@ -171,7 +171,12 @@ class Node:
     @property
     def gpus_on_bus(self) -> list[str] | None:
         """The PCI addresses of the GPUs that this node has on its bus, in order; None where the bus can't be seen."""
-        return self.once("gpus on bus", PciBus(self.paths.sysfs).gpus)
+        return self.once("gpus on bus", self.pci_bus.gpus)
+
+    @cached_property
+    def pci_bus(self) -> PciBus:
+        """The bus; which GPUs virtual machines have, it knows after :attr:`gpus_on_bus`."""
+        return PciBus(self.paths.sysfs)
 
     def number(self, path: Path | str) -> int | None:
         """Return the number in a small file; None where there is none."""

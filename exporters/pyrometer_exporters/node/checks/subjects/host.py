@@ -5,12 +5,23 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from pyrometer_exporters.node.checks.check import Check, Problem, Verdict, absent, judged, ok, unknown
+from pyrometer_exporters.node.checks.check import (
+    MOST_LISTED,
+    Check,
+    Problem,
+    Verdict,
+    absent,
+    judged,
+    listed,
+    ok,
+    unknown,
+)
 from pyrometer_exporters.node.checks.node import Node
 from pyrometer_exporters.node.checks.parts import EARLIER
 
 # Those that cost a system call for each look at the time (Linux: drivers/clocksource, kernel/time/jiffies.c).
 _SLOW_CLOCKS = ("hpet", "acpi_pm", "pit", "jiffies", "refined-jiffies")
+_EDAC = "{}/devices/system/edac/mc/{}"  # Linux: Documentation/admin-guide/RAS/main.rst
 _TIME_ERROR = 5  # adjtimex(2): the clock is not synchronised
 _SLACK = 0.02
 """The share of the memory that may be missing: firmware and crash kernels take some, a memory module is 3 % or more."""
@@ -90,21 +101,42 @@ def _memory(node: Node) -> Verdict:
         return unknown("/proc/meminfo can't be read")
     total, wanted = kibibytes * 1024, node.expected.get("memory")
     sizes = {} if node.is_virtual else _memory_of_nodes(node) or {"memory": total}
+    modules = {} if node.is_virtual else _modules(node)
+    facts: dict[str, Any] = {"memory": sizes, **({"memory_modules": modules} if modules else {})}
+    # Names of modules are the driver's, which another kernel may spell otherwise: alone they are no evidence.
+    gone = [name for name in node.expected.learned("memory_modules") if name not in modules] if modules else []
+    named = f": {listed(gone)} is missing" if gone else ""
     if wanted:
         short = total < wanted * (1 - _SLACK)
-        problems = [f"{total / 2**30:.0f} of {wanted / 2**30:.0f} GiB (stated)"] if short else []
-        return judged(problems, memory=sizes)
+        return judged([f"{total / 2**30:.0f} of {wanted / 2**30:.0f} GiB (stated){named}"] if short else [], **facts)
     learned = node.expected.learned("memory")
     return judged(
         [
             Problem(
-                f"{name} has {sizes.get(name, 0) / 2**30:.0f} of {before / 2**30:.0f} GiB ({EARLIER})", learned=True
+                f"{name} has {sizes.get(name, 0) / 2**30:.0f} of {before / 2**30:.0f} GiB ({EARLIER}){named}",
+                learned=True,
             )
             for name, before in learned.items()
             if sizes and sizes.keys() & learned.keys() and sizes.get(name, 0) < before * (1 - _SLACK)
         ],
-        memory=sizes,
+        **facts,
     )
+
+
+def _modules(node: Node) -> dict[str, int]:
+    """Return the memory modules as EDAC labels them, with their size in MiB: ``CPU_SrcID#0_MC#0_Chan#0_DIMM#0``."""
+    modules = {}
+    for controller in _controllers(node):
+        for name in node.names(_EDAC.format(node.paths.sysfs, controller)):
+            folder = _EDAC.format(node.paths.sysfs, f"{controller}/{name}")
+            size = node.number(f"{folder}/size") if name.startswith(("dimm", "rank")) else None
+            if size:
+                modules[node.text(f"{folder}/dimm_label") or f"{controller} {name}"] = size
+    return modules
+
+
+def _controllers(node: Node) -> list[str]:
+    return [name for name in node.names(_EDAC.format(node.paths.sysfs, "")) if re.fullmatch(r"mc\d+", name)]
 
 
 def _memory_of_nodes(node: Node) -> dict[str, int]:
@@ -126,7 +158,7 @@ def _meminfo(node: Node) -> dict[str, int]:
 
 def _edac(node: Node) -> Verdict:
     folder = node.paths.sysfs / "devices/system/edac/mc"
-    controllers = [name for name in node.names(folder) if re.fullmatch(r"mc\d+", name)]
+    controllers = _controllers(node)
     if not controllers:
         return absent("no memory controller reports to EDAC")
     limit = node.limit("edac", "corrected")
@@ -136,10 +168,19 @@ def _edac(node: Node) -> Verdict:
         if lost is None and mended is None:
             blind.append(f"{name}: its counts can't be read")
         if lost:
-            problems.append(Problem(f"{name} had {lost} uncorrected memory errors"))
+            problems.append(Problem(f"{name} had {lost} uncorrected memory errors{_of_modules(node, name, 'ue')}"))
         if mended is not None and mended > limit:
-            problems.append(Problem(f"{name} had {mended} corrected memory errors", "warning"))
+            text = f"{name} had {mended} corrected memory errors{_of_modules(node, name, 'ce')}"
+            problems.append(Problem(text, "warning"))
     return judged(problems, blind)
+
+
+def _of_modules(node: Node, controller: str, kind: str) -> str:
+    """Return in words which modules of a controller had errors, where EDAC says so."""
+    folder = _EDAC.format(node.paths.sysfs, controller)
+    names = [name for name in node.names(folder) if node.number(f"{folder}/{name}/dimm_{kind}_count")]
+    labels = [node.text(f"{folder}/{name}/dimm_label") or name for name in names]
+    return f" ({', '.join(labels[:MOST_LISTED])})" if labels else ""
 
 
 def _clocksource(node: Node) -> Verdict:

@@ -21,6 +21,7 @@ from pyrometer_exporters.node.checks.rdma import (
     stated_for,
 )
 from pyrometer_exporters.node.nic.expected_links import LEAST_PEERS, PEERS_UP
+from pyrometer_exporters.node.nic.pcie import functions
 
 # Modules that let a NIC of this driver reach a GPU's memory, besides dma-buf: NVIDIA's for mlx5, Amazon's for EFA.
 _PEER_MODULES: Mapping[str, Collection[str]] = {
@@ -59,7 +60,38 @@ def _count(node: Node) -> Verdict:
         for name, (part, why) in zip(names, gone, strict=True)
         if part.get("role", COMPUTE) not in _stated_counts(wanted)  # what is stated goes before what was learned
     ]
-    return judged(others, **facts)
+    return judged(others, _unlike_other_rails(node, hca_ports) if wanted is None else [], **facts)
+
+
+def _unlike_other_rails(node: Node, hca_ports: Sequence[Port]) -> list[str]:
+    """Return in words below which root ports fewer RDMA devices, or GPUs, are than below nearly all others.
+
+    That is no loss for sure, as slots may be left empty, but it is to be told on the first day, too.
+    """
+    bus, rdma = f"{node.paths.sysfs}/bus/pci/devices", f"{node.paths.sysfs}/class/infiniband"
+    gpus = {address: _root(node, f"{bus}/{address}") for address in node.gpus_on_bus or ()}
+    devices = {port.device: _root(node, f"{rdma}/{port.device}/device") for port in hca_ports if port.by_gpu}
+    rails = {
+        root: (sum(other == root for other in gpus.values()), sum(other == root for other in devices.values()))
+        for root in gpus.values()
+    }
+    (usual, times), *_ = Counter(rails.values()).most_common(1) or [((0, 0), 0)]
+    words = []
+    for root, (own_gpus, own_devices) in rails.items():
+        if own_gpus == usual[0] and own_devices < usual[1]:
+            beside = ", ".join(address for address, other in gpus.items() if other == root)
+            words.append(f"{own_devices} of {usual[1]} RDMA devices are beside {beside}")
+        elif own_devices == usual[1] and own_gpus < usual[0] and own_devices:
+            beside = ", ".join(device for device, other in devices.items() if other == root)
+            words.append(f"{own_gpus} of {usual[0]} GPUs are beside {beside}")
+    if not words or times < max(LEAST_PEERS, PEERS_UP * len(words)):
+        return []
+    return [f"{listed(words)}, as the others have: state `hcas` and `gpus`"]
+
+
+def _root(node: Node, link: str) -> str:
+    chain = functions(node.real(link))
+    return chain[-1] if chain else ""
 
 
 def _stated_counts(wanted: Any) -> Mapping[str, int]:  # noqa: ANN401  the value of the setting

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyrometer_exporters.node.checks.check import Check, Problem, Verdict, absent, failed, judged, ok, unknown
+from pyrometer_exporters.node.checks.check import Check, Problem, Verdict, absent, failed, judged, listed, ok, unknown
 from pyrometer_exporters.node.checks.gpus import GpuFacts, GpuView
 from pyrometer_exporters.node.checks.node import Node
 from pyrometer_exporters.node.checks.rdma import fabric_functions
@@ -11,6 +11,8 @@ from pyrometer_exporters.node.checks.subjects.gpu import gpu_check, identity, na
 NVIDIA_VENDOR, BRIDGE_CLASS = "0x10de", "0x0680"
 _COMPLETED = 3  # NVML_GPU_FABRIC_STATE_COMPLETED
 _RACK_SCALE = ("NVIDIA GB200", "NVIDIA GB300")
+# GPUs of a machine with NVSwitches: DGX and HGX have 8, HGX A100 and trays of NVL72 also 4, DGX-2 16, GH200 one.
+_WHOLE_BOARDS = (1, 2, 4, 8, 16)
 _STATES = {1: "not started", 2: "in progress"}
 
 
@@ -35,11 +37,12 @@ def _nvlinks(node: Node, gpus: list[GpuFacts]) -> Verdict:
     return judged(problems, nvlinks=up)
 
 
-def _fabric(_node: Node, gpus: list[GpuFacts]) -> Verdict:
+def _fabric(node: Node, gpus: list[GpuFacts]) -> Verdict:
     members = [gpu for gpu in gpus if gpu.fabric_state is not None]
+    blind = _no_whole_board(node) if members or _switches(node) else []
     if not members:
-        return absent("no NVSwitch fabric")
-    problems, blind = [], []
+        return unknown(listed(blind)) if blind else absent("no NVSwitch fabric that the driver knows")
+    problems = []
     for gpu in members:
         state = gpu.fabric_state or 0
         if state in _STATES:
@@ -51,9 +54,21 @@ def _fabric(_node: Node, gpus: list[GpuFacts]) -> Verdict:
     return judged(problems, blind)
 
 
+def _no_whole_board(node: Node) -> list[str]:
+    """Return in words that a board with NVSwitches lacks a GPU, if nobody has said how many there should be."""
+    count = len(node.gpus_on_bus or ())
+    stated = node.expected.get("gpus") is not None
+    if stated or node.is_virtual or not count or count in _WHOLE_BOARDS or node.pci_bus.given_away:
+        return []
+    return [f"{count} GPUs are on the bus, and machines with NVSwitches have 4, 8 or 16: state `gpus`"]
+
+
+def _switches(node: Node) -> list[str]:
+    return [name for name in node.names(node.paths.sysfs / "bus/pci/devices") if _is_switch(node, name)]
+
+
 def _fabric_manager(node: Node) -> Verdict:
-    devices = node.paths.sysfs / "bus/pci/devices"
-    switches = [name for name in node.names(devices) if _is_switch(node, name)]
+    switches = _switches(node)
     # The NVSwitches of HGX B200 and B300 are behind functions of network cards, which the fabric manager has.
     functions = fabric_functions(node)
     if not switches and not functions:
