@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -27,6 +29,13 @@ def test_a_machine_is_described_in_known_words(description: Description) -> None
     assert 0 < len(description.week) <= MOST_EVENTS
     assert description.losses
     assert description.sources or description.assumptions
+
+
+@pytest.mark.parametrize("description", EVERY, ids=lambda each: each.folder.name)
+def test_no_two_functions_have_one_address(description: Description) -> None:
+    path = description.folder / "lspci.txt"
+    addresses = re.findall(r"^([0-9a-f:]+\.[0-7]) ", path.read_text() if path.exists() else "", re.MULTILINE)
+    assert [address for address, times in Counter(addresses).items() if times > 1] == []
 
 
 def test_a_printed_device_is_where_its_link_says(h100: Description) -> None:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import errno
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
+
+from pyrometer_exporters.node.checks.gpus import GpuFacts, GpuView
+from pyrometer_simulator.host_files import SimulatedStatFs
 
 Plant = Callable[[Any], object]
 
@@ -64,6 +68,19 @@ def forbid(node: Any) -> None:
     node.files.disks.errors["/homes/a/data"] = errno.EACCES
 
 
+def fill_boot(node: Any) -> None:
+    """Let /boot be as full as two kernels make it; a gibibyte, and one of ten."""
+    for point, blocks in (("/boot", 1_000), ("/boot/efi", 10_000)):
+        mount(node, f"41 22 8:1 / {point} rw - ext4 /dev/sda1 rw")
+        node.files.disks.sizes[point] = SimulatedStatFs(f_blocks=blocks, f_bavail=blocks // 100, f_files=100, f_ffree=1)
+
+
+def take_out(node: Any, gpu: int) -> None:
+    """Boot without a GPU that nobody has seen yet."""
+    node.gpus[gpu].hide()
+    (node.tree.sysfs / "bus/pci/devices" / node.tree.gpu_addresses[gpu]).unlink()
+
+
 USR = "24 22 254:0 / /usr ro,relatime shared:4 - btrfs /dev/mapper/usr ro,rescue=nologreplay"
 GCS = "40 22 0:50 / /data rw,nosuid,nodev,relatime shared:20 - fuse.gcsfuse bucket rw,user_id=0"
 
@@ -79,6 +96,9 @@ HEALTHY: dict[str, tuple[str, Plant, str]] = {
     "ECC off on all": ("gpu_ecc_mode", turn_ecc_off, ""),
     "no NVLink bridge": ("nvlinks", leave_links_without_bridge, ""),
     "ports by name": ("hca_links", lambda n: n.tree.nic("mlx5_3").down(), "expect: {hcas: [mlx5_0, mlx5_1]}"),
+    "a full /boot": ("filesystem_full", fill_boot, ""),
+    "a full /boot's inodes": ("inodes", fill_boot, ""),
+    "seven GPUs where seven are stated": ("gpu_fabric", lambda n: take_out(n, 3), "expect: {gpus: 7}"),
     "powersave on all": (
         "cpu_governor",
         lambda n: [write(n, f"devices/system/cpu/cpu{c}/cpufreq/scaling_governor", "powersave") for c in range(4)],
@@ -100,6 +120,60 @@ BROKEN: dict[str, tuple[str, Plant, str, str]] = {
     "a GPU by UUID": ("gpu_count", lambda n: None, "expect: {gpus: [GPU-none]}", "GPU-none is missing (stated)"),
     "disks by model": ("nvme", lambda n: None, "expect: {nvmes: {MZ: 1}}", "0 of 1 MZ (stated)"),
 }  # fmt: skip
+
+
+# On the first day, when nothing is learned and nobody has stated anything.
+ODD: dict[str, tuple[str, Plant, str]] = {
+    "a rail without its card": (
+        "hca_count", lambda n: n.tree.lose("mlx5_3"),
+        "0 of 1 RDMA devices are beside 0000:5d:00.0, as the others have: state `hcas` and `gpus`",
+    ),
+    "a board with NVSwitches and seven GPUs": (
+        "gpu_fabric", lambda n: take_out(n, 3),
+        "7 GPUs are on the bus, and machines with NVSwitches have 4, 8 or 16: state `gpus`",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", ODD)
+def test_what_is_odd_on_the_first_day_is_unknown_until_somebody_states_it(node: Any, shape: str) -> None:
+    check, plant, reason = ODD[shape]
+    assert node.verdict(check, stated="").state == "ok"
+    plant(node)
+    verdict = node.verdict(check)
+    assert (verdict.state, verdict.reason) == ("unknown", reason)
+
+
+@pytest.mark.parametrize(
+    ("stated", "running", "state"),
+    [("", False, "absent"), ("", True, "absent"), ("imex: off", True, "absent"), ("imex: on", True, "ok"),
+     ("imex: on", False, "failed")],
+)  # fmt: skip
+def test_imex_of_a_gb200_is_judged_where_it_is_stated(node: Any, stated: str, *, running: bool, state: str) -> None:
+    gpus = [GpuFacts(n, f"0008:0{n}:00.0", f"GPU-{n}", "NVIDIA GB200", fabric_spans_nodes=True) for n in range(4)]
+    node.looker = replace(node.looker, ask_gpus=lambda _node: GpuView([gpu.address for gpu in gpus], gpus=gpus))
+    if running:
+        node.files.run("nvidia-imex")
+    verdict = node.verdict("imex", stated=f"expect: {{{stated}}}")
+    assert verdict.state == state
+    assert stated != "" or "`imex: on`" in verdict.reason
+
+
+def test_a_lost_memory_module_is_named_as_edac_labels_it(node: Any) -> None:
+    for number in range(2):
+        folder = f"devices/system/edac/mc/mc0/dimm{number}"
+        write(node, f"{folder}/dimm_label", f"CPU_SrcID#0_MC#0_Chan#{number}_DIMM#0")
+        write(node, f"{folder}/size", "65536")
+        write(node, f"{folder}/dimm_ue_count", "0")
+    node.learn()
+    write(node, "devices/system/edac/mc/mc0/ue_count", "2")
+    write(node, "devices/system/edac/mc/mc0/dimm1/dimm_ue_count", "2")
+    assert node.verdict("edac").reason == "mc0 had 2 uncorrected memory errors (CPU_SrcID#0_MC#0_Chan#1_DIMM#0)"
+    shutil.rmtree(node.tree.sysfs / "devices/system/edac/mc/mc0/dimm1")
+    assert node.verdict("memory_size").state == "ok"  # its label alone may be another kernel's
+    total = int((node.tree.procfs / "meminfo").read_text().split()[1])
+    write(node, "meminfo", f"MemTotal: {total - 64 * 2**20} kB", "proc")
+    assert node.verdict("memory_size").reason.endswith(": CPU_SrcID#0_MC#0_Chan#1_DIMM#0 is missing")
 
 
 @pytest.mark.parametrize("shape", HEALTHY)
