@@ -27,10 +27,11 @@ _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 
 
 @cache
-def steps(document: str = "alerts.md") -> Mapping[str, Mapping[str, str]]:
-    """Return the step of each heading of a document by extent; the empty extent holds for all others."""
+def steps() -> Mapping[str, Mapping[str, str]]:
+    """Return the step of each heading of the runbooks by extent; the empty extent holds for all others."""
     found = {}
-    for section in re.split(r"\n(?=###? )", runbooks.source(document)):
+    documents = "\n".join(map(runbooks.source, runbooks.PAGES))
+    for section in re.split(r"\n(?=###? )", documents):
         heading, now = section.partition("\n")[0].lstrip("# "), _NOW.search(section)
         if now is not None:
             before, *pieces = _EXTENT.split(" ".join(now[1].split()))
@@ -63,7 +64,7 @@ def drain_command(scheduler: str, node: str, reason: str) -> str:
 
 
 def _filled(step: str, labels: Mapping[str, str], scheduler: str, reason: str) -> str:
-    node, port = labels.get("node", ""), labels.get("netdev") or labels.get("device", "")
+    node, port = labels.get("node", ""), labels.get("device", "")
     names = {"NODE": node, "N": labels.get("gpu", ""), "PORT": port}
     drain = drain_command(scheduler, node, reason) or "drain the node"
     step = re.sub(r"[Dd]rain NODE", lambda _match: drain, step)

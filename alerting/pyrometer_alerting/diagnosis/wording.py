@@ -12,6 +12,9 @@ from pyrometer_alerting.model.incident import part_of
 
 MOST_SENTENCES = 6
 Kinds = Mapping[str, Kind]
+_WHEN = re.compile(
+    r" (since|from|at|after the step of) (before )?\d\d:.*$| since before the examined period| now$| once$"
+)
 
 
 def evidence(groups: Sequence[Group], support: Sequence[Fact], roster: Roster, kinds: Kinds) -> Iterator[str]:
@@ -23,9 +26,10 @@ def evidence(groups: Sequence[Group], support: Sequence[Fact], roster: Roster, k
 
 
 def brief(groups: Sequence[Group], support: Sequence[Fact], roster: Roster, kinds: Kinds) -> str:
-    """Return the strongest evidence in a few words, without times: `all 8 GPUs held at 1320 MHz (the others 1939)`."""
+    """Return the strongest evidence in a few words, without times: `all 8 GPUs held at 1320 MHz (others 1939)`."""
     lead = groups[0]
     clause = _clock_clause(groups) or _first_clause(said(lead, roster, kinds))
+    clause = f"{kinds[lead.facts[0].kind].name} {clause}" if clause.startswith("takes ") else clause
     where = _extent(lead, roster).replace("of its", "of the node's") if len(lead.facts) > 1 else ""
     where = re.sub(r"^(\d+) of the (?:node's|run's) \1 (GPUs|nodes|ports)", r"all \1 \2", where)
     waits = any(kinds[fact.kind].awaited for fact in (*support, *(fact for group in groups for fact in group.facts)))
@@ -36,13 +40,14 @@ def brief(groups: Sequence[Group], support: Sequence[Fact], roster: Roster, kind
 
 
 def _clock_clause(groups: Sequence[Group]) -> str:
-    """Return `held at 1320 MHz (the others 1939), 92 \u00b0C`; empty where no clock is known to be lower."""
+    """Return `held at 1320 MHz (others 1939), 92 \u00b0C`; empty where no clock is known to be lower."""
     facts = {group.facts[0].kind: _leading(group.facts) for group in groups}
     clock, heat = facts.get("clock_low"), facts.get("celsius")
     if clock is None or clock.value is None:
         return ""
     usual = max((value for value in (clock.peers, clock.before) if value is not None), default=0.0)
-    against = f" ({'the others' if usual == clock.peers else 'before'} {usual:.0f})" if usual > clock.value else ""
+    compared = f"others {usual:.0f}" if usual == clock.peers else f"{usual:.0f} before"
+    against = f" ({compared})" if usual > clock.value else ""
     warm = f", {heat.value:.0f} \u00b0C" if heat is not None and heat.value is not None and heat.strength > 0 else ""
     return f"held at {clock.value:.0f} MHz{against}{warm}"
 
@@ -50,7 +55,11 @@ def _clock_clause(groups: Sequence[Group]) -> str:
 def _first_clause(sentence: str) -> str:
     """Return a sentence up to its first comma, without since when."""
     clause = re.split(r"[,;] | \(", sentence)[0]
-    return re.sub(r" (since|from|at) (before )?\d\d:.*$| since before the examined period| now$", "", clause)
+    return re.sub(
+        r" (since|from|at|after the step of) (before )?\d\d:.*$| since before the examined period| now$| once$",
+        "",
+        clause,
+    )
 
 
 def _is_same(group: Group, measured: set[str]) -> bool:

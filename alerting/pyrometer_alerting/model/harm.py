@@ -22,7 +22,7 @@ def urgency(incident: Incident) -> str:
         return "warning"
     if not incident.wants_diagnosis:
         return incident.severity
-    own = [alert for alert in incident.members if alert.name in RUN_SYMPTOMS and alert.firing == incident.firing]
+    own = [alert for alert in incident.members if alert.name in RUN_SYMPTOMS]
     told = max((rank(severity_of(alert)) for alert in own), default=rank(incident.severity))
     return "warning" if _is_minor(incident) else SEVERITIES[told]
 

@@ -56,6 +56,9 @@ def _times(scores: Sequence[Score]) -> Iterator[str]:
         few = _percent(sum(each <= 6 for each in calls), len(calls))
         half = calls[len(calls) // 2]
         yield f"Calls to Slack on the run in ten minutes: p50 {half}, most {calls[-1]}; 6 or fewer in {few}."
+    beside = sorted(each.extra["evidence_calls"] for each in scores if "evidence_calls" in each.extra)
+    if beside:
+        yield f"Beside them, on the evidence, which calls nobody: p50 {beside[len(beside) // 2]}, most {beside[-1]}."
     moved, untrue = sum(each.changes > 0 for each in scores), sum(bool(each.untrue) for each in scores)
     yield f"The part in first place was replaced by another in {_percent(moved, len(scores))} of the incidents."
     yield f"A sentence that the data contradict was in {_percent(untrue, len(scores))}."

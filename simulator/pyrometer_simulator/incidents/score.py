@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -103,13 +104,16 @@ def score(world: World, truth: Truth, watched: Watched, herrings: Sequence[str])
             "look_seconds": round(max((each.seconds for *_rest, each in judged), default=0.0), 3),
             "message": _message(world, watched, begin),
             "words": _words(watched),
+            "evidence_calls": _calls(world, watched, on_evidence=True),
             "errors": watched.errors[:3],
         },
     )
 
 
-def _calls(world: World, watched: Watched) -> int:
+def _calls(world: World, watched: Watched, *, on_evidence: bool = False) -> int:
     """Return the calls on the run's message and its thread in its first ten minutes, the post included.
+
+    The evidence, which follows its card and calls nobody, is counted apart.
 
     A message that was first about a part and then became the run's counts from its first post.
     """
@@ -119,8 +123,14 @@ def _calls(world: World, watched: Watched) -> int:
         threads.setdefault(thread, []).append(at)
         if world.layout.run in text:
             about.add(thread)
-    counts = [sum(at - times[0] <= FIRST_SECONDS for at in times) for each, times in threads.items() if each in about]
-    return max(counts, default=0)
+    first = {each: times[0] for each, times in threads.items() if each in about}
+    kinds = zip(watched.calls, watched.threads, watched.on_evidence, strict=True)
+    counts = Counter(
+        each
+        for (at, *_call), each, is_evidence in kinds
+        if each in first and is_evidence is on_evidence and at - first[each] <= FIRST_SECONDS
+    )
+    return max(counts.values(), default=0)
 
 
 def _message(world: World, watched: Watched, begin: float) -> str:

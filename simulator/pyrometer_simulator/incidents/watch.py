@@ -128,6 +128,7 @@ class Watched:
     looks: list[Look] = field(default_factory=list)
     calls: list[tuple[float, str, str]] = field(default_factory=list)
     threads: list[str] = field(default_factory=list)  # the incident of each call
+    on_evidence: list[bool] = field(default_factory=list)  # whether a call is on the evidence, which follows its card
     incidents: list[Incident] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     seconds: float = 0.0
@@ -230,11 +231,11 @@ def _iso(unix: float) -> str:
     return datetime.fromtimestamp(unix, tz=timezone.utc).isoformat().replace("+00:00", "Z")
 
 
-def _incident_of(args: Mapping[str, Any]) -> str:
-    """Return the incident that a call to Slack is about, from the message's metadata."""
+def _named(args: Mapping[str, Any], name: str) -> str:
+    """Return the incident or the operation that a call to Slack is about, from the message's metadata."""
     metadata = args.get("metadata") or {}
     known = json.loads(metadata) if isinstance(metadata, str) else metadata
-    return str(known.get("event_payload", {}).get("incident_id", ""))
+    return str(known.get("event_payload", {}).get(name, ""))
 
 
 def _shown(args: Mapping[str, Any]) -> str:
@@ -359,7 +360,10 @@ class _Bench:
             wait = self._service.courier.step()
             for call in self._slack.calls[self._seen :]:
                 self._watched.calls.append((self.clock.now, call.method, _shown(call.args)))
-                self._watched.threads.append(_incident_of(call.args))
+                self._watched.threads.append(_named(call.args, "incident_id"))
+                with self._store.transaction() as tx:
+                    operation = tx.outbox.get(_named(call.args, "op_id"))
+                self._watched.on_evidence.append(operation is not None and operation.is_evidence)
             self._seen = len(self._slack.calls)
             if wait > 0:
                 return wait

@@ -142,6 +142,8 @@ def test_a_joined_incident_is_as_severe_as_the_runs_own_trouble() -> None:
     joined = training_incident(alertname="TrainStraggler", members=(straggler, hot), severity="critical")
     assert harm.urgency(joined) == "warning"
     assert harm.urgency(training_incident()) == "critical"
+    over = replace(training_incident().members[0], firing=False, ends_at=START + 60, fingerprint="f3")
+    assert harm.urgency(replace(joined, members=(*joined.members, over))) == "critical", "it was so in this incident"
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.families import labels_by_metric
 
+from pyrometer_alerting.channel.card import MOST_WORDS
 from pyrometer_alerting.model.incident import Cause, Diagnosis
 from pyrometer_kit.prometheus import HttpPrometheus, Series
 from pyrometer_simulator.incidents import __main__ as incidents
@@ -173,6 +174,8 @@ def test_faults_come_through_rules_and_service_to_the_channel() -> None:
         assert 0 < score.webhook < 180
         assert any(truth.exact[-1].split()[0] in text for _at, _method, text in watched.calls)
         assert score.calls <= 6
+        assert 0 < score.extra["words"] <= MOST_WORDS
+        assert score.extra["evidence_calls"] <= 6
         assert not watched.errors
 
 
