@@ -5,7 +5,7 @@ It has what the card has no room for: each sentence of each cause, the curve, al
 
 from __future__ import annotations
 
-from pyrometer_alerting.channel.blocks import CHARTS, FIELD, TEXT_BYTES, Style, context, section
+from pyrometer_alerting.channel.blocks import CHARTS, FIELD, PARAGRAPH, TEXT_BYTES, Style, context, section
 from pyrometer_alerting.channel.card import SURE, headline, measured, words
 from pyrometer_alerting.channel.chart_block import chart_block
 from pyrometer_alerting.channel.members import members_text
@@ -77,6 +77,8 @@ def causes_text(incident: Incident) -> str:
     lines = [line for index, cause in enumerate(causes, 1) for line in _cause_lines(index, cause, room)]
     if seen := [text.mrkdwn(_seen_line(cause), 300) for cause in incident.diagnosis.seen[:MAX_SEEN]]:
         lines.append("_Seen, but not convincing:_ " + "; ".join(seen))
+    if incident.diagnosis.revision:
+        lines.append(f"_Revised:_ {revised(incident.diagnosis.revision)}")
     if shape := _shape_line(incident):
         lines.append(shape)
     missing = [text.mrkdwn(note, 200) for note in incident.diagnosis.missing[:3]]
@@ -96,6 +98,12 @@ def _cause_lines(index: int, cause: Cause, room: int) -> list[str]:
             if room > 0:
                 lines.append(f"{mark} {text.mrkdwn(sentence, 400)}")
     return lines
+
+
+def revised(revision: str) -> str:
+    """Return why the first cause was replaced, with the part that was blamed before struck through."""
+    before, gone, why = text.mrkdwn(revision, PARAGRAPH).partition(" is no longer named first")
+    return f"~{before}~{gone}{why}" if gone else before
 
 
 def _shape_line(incident: Incident) -> str:

@@ -19,7 +19,7 @@ from pyrometer_alerting.channel.blocks import (
     section,
 )
 from pyrometer_alerting.channel.card import card_of, lasted, lost, sign, summary_of, times
-from pyrometer_alerting.channel.evidence import cause_line
+from pyrometer_alerting.channel.evidence import cause_line, revised
 from pyrometer_alerting.model import text
 from pyrometer_alerting.model.alert_names import AT_ONCE
 from pyrometer_alerting.model.culprits import culprits
@@ -96,7 +96,7 @@ def build_reply(incident: Incident, event: str, style: Style) -> Message:
         "resumed": f"{sign(incident)} Still firing; Alertmanager had stopped reporting it for a while",
         "again": f"{sign(incident)} The run is slow again: {text.mrkdwn(incident.alertname, 100)}",
         "worse": f"{sign(incident)} Worse: now {urgency(incident)}{f'. {struck}' if grave else ''}",
-        "revised": f"{sign(incident)} Revised: {text.mrkdwn(revision, PARAGRAPH)}",
+        "revised": f"{sign(incident)} Revised: {revised(revision)}",
         "joined": f"{sign(incident)} One incident with {joined}",
         "news": f"{sign(incident)} {struck}",
     }[event]

@@ -11,6 +11,7 @@ from pyrometer_alerting.channel import payloads
 from pyrometer_alerting.incidents.alertmanager import ActiveAlert, Matcher
 from pyrometer_alerting.model import text
 from pyrometer_alerting.model.incident import Alert, Incident, part_of
+from pyrometer_alerting.model.places import is_within, place_named
 
 MAX_SILENCES = 5  # with more kinds of alerts nobody can judge what would be muted
 MAX_VALUES = 100  # nodes or ports of a storm, listed one by one: never a pattern that matches more
@@ -46,12 +47,15 @@ def silences_for(incident: Incident) -> list[tuple[Matcher, ...]]:
     names = list(dict.fromkeys(alert.name for alert in firing))
     if len(names) > MAX_SILENCES:
         raise SilenceRefusedError(f"it has {len(names)} different alerts: create the silence in Alertmanager")
-    return [_matchers(name, [alert for alert in firing if alert.name == name]) for name in names]
+    place = place_named(incident.domain)
+    return [_matchers(name, [alert for alert in firing if alert.name == name], place) for name in names]
 
 
-def _matchers(name: str, alerts: Sequence[Alert]) -> tuple[Matcher, ...]:
+def _matchers(name: str, alerts: Sequence[Alert], place: Mapping[str, str]) -> tuple[Matcher, ...]:
+    """Return the matchers of one name: of the incident's own place where all are inside of it, else of each part."""
     matchers = [Matcher("alertname", name)]
-    for label in _IDENTITY:
+    inside = bool(place) and all(is_within(alert.labels, place) for alert in alerts)
+    for label in ("cluster", "run", *place) if inside else _IDENTITY:
         values = sorted({alert.labels.get(label, "") for alert in alerts})
         if "" in values:
             continue

@@ -27,7 +27,8 @@ BACK = "pyrometer.io/policy-back"
 STOP = "pyrometer.io/policy-stop"
 _PAGE = 500  # the API's own clients ask for so many at once; a node is some 20 kB: images and conditions
 _MERGE = "application/merge-patch+json"
-_CONFLICT = 409
+# Of the request itself, or of our role: no other status is final.
+_NO = (400, 403, 404, 405, 413, 415, 422)
 
 
 class Kubernetes:
@@ -145,7 +146,7 @@ def _read(status: int, content: bytes) -> dict[str, Any]:
     message = document.get("message", "") if isinstance(document, dict) else ""
     why = f"Kubernetes: {status} {text.plain(str(message), 200)}".strip()
     # 409: somebody changed the node meanwhile, nothing was done; the next look decides again.
-    raise RefusedError(why) if 400 <= status < 500 and status != _CONFLICT else SchedulerError(why)
+    raise RefusedError(why) if status in _NO else SchedulerError(why)
 
 
 def _node(item: Mapping[str, Any], pool: str) -> NodeState:

@@ -25,6 +25,10 @@ _TEXT = re.compile(r"\s(Reason|Comment|Extra|InstanceId|InstanceType|Reservation
 _MARK = re.compile(r"\s*\bpyrometer:[0-9a-f]{12}\b")
 _CLAIM, _BACK, _STOP = (re.compile(rf"(?:^|(?<=[ =]))pyrometer-{word}(?:\s+|$)") for word in
                         (r"unfit=(\S*)", r"back=(\d{1,12})", "stop"))  # fmt: skip
+# What Slurm says to a request that it will never take (src/common/slurm_errno.c).
+_NO = re.compile(
+    r"(?i)invalid node (name|state)|permission denied|access/permission|invalid user|not authorized|invalid option"
+)
 # States in which a node gets no new jobs; a flag behind a + counts, too.
 _OUT = frozenset({
     "DOWN", "DRAIN", "DRAINED", "DRAINING", "ERROR", "FAIL", "FAILING", "MAINT", "MAINTENANCE", "NOT_RESPONDING",
@@ -134,10 +138,9 @@ class Slurm:
 
 
 def _refusal(said: str) -> SchedulerError:
-    """Return the error of what scontrol said: it speaks of a controller that is away as of one that refuses."""
+    """Return the error of what scontrol said; what no table lists may be over in a moment, and is waited for."""
     line = text.plain(next(iter(said.strip().splitlines()), "no reason given"), 200)
-    away = re.search(r"(?i)unable to contact|timed out|socket|connect|communicat|time.?out", said) is not None
-    return SchedulerError(f"Slurm: {line}") if away else RefusedError(f"Slurm: {line}")
+    return RefusedError(f"Slurm: {line}") if _NO.search(said) else SchedulerError(f"Slurm: {line}")
 
 
 def _node(line: str) -> NodeState:
