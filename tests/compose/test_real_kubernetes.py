@@ -6,6 +6,8 @@ Needs kube-apiserver, etcd and openssl; skipped with the reason elsewhere.
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -124,6 +126,27 @@ def test_claims_returns_and_the_switch_are_annotations_that_the_account_may_writ
     kubernetes.resume("n1", MARKS[1], why, 1_795_300_100.0)
     state = kubernetes.nodes()["n1"]
     assert (state.in_service, state.claim, state.returned_at, state.stops) == (True, None, 1_795_300_100.0, False)
+
+
+def test_the_commands_stop_list_and_undo_with_this_account(api: Api, kubernetes: Kubernetes, tmp_path: Path) -> None:
+    def drains(*words: str) -> str:
+        command = [sys.executable, "-m", "pyrometer_alerting.app.main", "drains", words[0], f"--policy.file={file}"]
+        answer = subprocess.run([*command, *words[1:]], capture_output=True, text=True, check=False)
+        assert answer.returncode == 0, answer.stderr
+        return answer.stdout
+
+    file = tmp_path / "policy.yaml"
+    here = {"url": api.url, "token-file": str(api.token), "ca-file": str(api.certificate), "selector": "pool"}
+    file.write_text(yaml.safe_dump({"clusters": {"prod": {"kubernetes": here}}, "rules": []}))
+    kubernetes.drain("n1", "pyrometer: GpuLost http://p/#1", MARKS[0], Claim(("GpuLost",), 1_764_400_000.0))
+    assert "n1" in drains("list")
+    drains("stop")
+    assert any(state.stops for state in kubernetes.nodes().values())
+    drains("start")
+    assert not any(state.stops for state in kubernetes.nodes().values())
+    drains("undo", "n1")
+    state = kubernetes.nodes()["n1"]
+    assert (state.in_service, state.claim) == (True, None)
 
 
 def test_a_cordon_by_a_person_is_not_ours(api: Api, kubernetes: Kubernetes) -> None:

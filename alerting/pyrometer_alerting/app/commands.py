@@ -136,7 +136,11 @@ def drains(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     parser.add_argument("node", nargs="*", help="of undo: the nodes to return")
     parser.add_argument("--all", action="store_true", help="of undo: all nodes of ours")
     parser.add_argument("--cluster", action="append", default=[], help="in this cluster alone; may be repeated")
+    parser.add_argument("--policy.file", dest="policy", metavar="FILE", help="the service's own")
     options, rest = parser.parse_known_args(list(arguments))
+    options.node += [word for word in rest if not word.startswith("-")]  # argparse leaves what follows a flag
+    rest = [word for word in rest if word.startswith("-")]
+    rest += [f"--policy.file={options.policy}"] if options.policy else []
     if (options.action == "undo") is not (bool(options.node) is not options.all):
         raise UsageError("undo needs the names of nodes, or --all; the other actions are of all nodes")
     chosen = settings.load(rest, environment)

@@ -117,7 +117,22 @@ def drain(scheduler: Scheduler, node: str) -> None:
     scheduler.drain(node, WHY.removesuffix(f" [{MARK}]"), MARK, CLAIM)
 
 
-def test_a_drain_is_listed_undone_and_leaves_no_word(scheduler: Scheduler, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "undo",
+    [
+        ("undo", "--all"),
+        ("undo", "n1", "--policy.file={}"),
+        ("undo", "--policy.file={}", "n1"),
+        ("undo", "--policy.file", "{}", "n1"),
+        ("undo", "--policy.file", "{}", "--all"),
+    ],
+    ids=" ".join,
+)
+def test_a_drain_is_listed_undone_and_leaves_no_word(
+    scheduler: Scheduler, capsys: pytest.CaptureFixture[str], tmp_path: Path, undo: tuple[str, ...]
+) -> None:
+    (tmp_path / "policy.yaml").write_text("clusters: {c1: {slurm: {}}}\nrules: []\n")
+    undo = tuple(word.replace("{}", str(tmp_path / "policy.yaml")) for word in undo)
     assert said(capsys, "list") == ["c1: 0 of 3 nodes are drained by us"]
     drain(scheduler, "n1")
     state = scheduler.nodes()["n1"]
@@ -126,7 +141,7 @@ def test_a_drain_is_listed_undone_and_leaves_no_word(scheduler: Scheduler, capsy
     assert said(capsys, "list") == [
         f"c1: n1  since 2026-11-21 22:26:40 UTC, {WHY}", "c1: 1 of 3 nodes are drained by us",
     ]  # fmt: skip
-    assert said(capsys, "undo", "--all") == ["c1: n1 is back in service"]
+    assert said(capsys, *undo) == ["c1: n1 is back in service"]
     state = scheduler.nodes()["n1"]
     assert (state.in_service, state.claim, state.returned_at, state.marks.strip().replace("rack Location=B7, Ann's", "")
             ) == (True, None, 0.0, "")  # fmt: skip
