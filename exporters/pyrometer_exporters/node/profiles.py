@@ -43,6 +43,7 @@ MINIMAL = frozenset(
         "pyrometer_gpu_job_info",
         "pyrometer_gpu_nvlink_up",
         "pyrometer_gpu_nvlinks_up",
+        "pyrometer_gpu_processes",
         "pyrometer_gpu_recovery_action",
         "pyrometer_gpu_repair_pending",
         "pyrometer_gpu_sram_ecc_threshold_exceeded",
