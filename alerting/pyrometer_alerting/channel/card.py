@@ -233,7 +233,9 @@ def _sentences(incident: Incident) -> list[str]:
 
 def _brief(incident: Incident) -> str:
     first = _first(incident)
-    return text.mrkdwn(first.brief, 200) if first is not None else ""
+    if first is None or first.brief.partition("; ")[0] == first.cause:  # the header says it
+        return ""
+    return text.mrkdwn(first.brief, 200)
 
 
 def _second(incident: Incident) -> str:
