@@ -17,15 +17,11 @@ def quoted(value: str) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def literal(value: str) -> str:
-    """Return a regular expression that matches this value alone: RE2's special characters are escaped."""
-    return "".join(f"\\{char}" if char in _SPECIAL else char for char in value)
-
-
 def matching(label: str, values: Iterable[str]) -> str:
-    r"""Return a matcher for any of the values, each taken literally.
+    r"""Return a matcher for any of the values, each taken literally: RE2's special characters are escaped.
 
     >>> print(matching("node", ["a.b", "c"]))
     node=~"a\\.b|c"
     """
-    return f"{label}=~{quoted('|'.join(map(literal, values)))}"
+    literal = "|".join("".join(f"\\{char}" if char in _SPECIAL else char for char in value) for value in values)
+    return f"{label}=~{quoted(literal)}"

@@ -107,7 +107,7 @@ class Findings:
 
     def instant(self, query: str, at: float) -> list[Series]:
         self._fail()
-        if "min_over_time(pyrometer_check_ok" in query:
+        if "min_over_time(pyrometer_check_ok" in query or "group by (check)" in query:
             return [self._one(at, 0.0, node=node, check="hca_links") for node in self.failing]
         if "severity=" in query or "ALERTS" in query:
             return []

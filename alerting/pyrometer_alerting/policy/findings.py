@@ -16,7 +16,7 @@ from pyrometer_alerting.model.incident import CONFIDENCES, Incident, part_of
 from pyrometer_alerting.policy.rules import ALERT, CAUSE, CHECK, Policy, Rule
 from pyrometer_alerting.policy.schedulers import NodeState, word
 from pyrometer_kit.prometheus import Prometheus, Series
-from pyrometer_kit.promql import literal, matching, quoted
+from pyrometer_kit.promql import matching, quoted
 
 # A diagnosis is renewed each half minute while its run is slow; one that is older was not confirmed.
 FRESH_SECONDS = 180.0
@@ -131,7 +131,7 @@ def look(
     checks = of_kind[CHECK] | {alert.labels["check"] for alert in alerts if alert.labels.get("check")}
     patterns = [f"(?:{rule.pattern})" for rule in policy.rules if rule.finding == CHECK]
     runs = {
-        **_check_runs(prometheus, [*patterns, *map(literal, sorted(checks))], now, back),
+        **_check_runs(prometheus, patterns, checks, now, back),
         **_alert_runs(prometheus, of_kind[ALERT] | {alert.name for alert in alerts}, now, back),
         **_cause_runs(firing, now, ahead),
     }
@@ -202,11 +202,17 @@ class _Span(NamedTuple):
     ended: bool
 
 
-def _check_runs(prometheus: Prometheus, patterns: Sequence[str], now: float, back: float) -> dict[Topic, list[Run]]:
-    """Return the runs of all failed checks whose name matches one of the patterns."""
-    if not patterns:
+def _check_runs(
+    prometheus: Prometheus, patterns: Sequence[str], asked: Collection[str], now: float, back: float
+) -> dict[Topic, list[Run]]:
+    """Return the runs of the checks that fail anywhere now and match one of the patterns, and of those asked for."""
+    names = set(asked)
+    if patterns:  # most fail nowhere, and their past need not be read
+        query = f"group by (check) (pyrometer_check_ok{{check=~{quoted('|'.join(patterns))}}} == 0)"
+        names |= {series.labels.get("check", "") for series in prometheus.instant(query, now)}
+    if not names:
         return {}
-    by, name = "by (cluster, node, check)", f"check=~{quoted('|'.join(patterns))}"
+    by, name = "by (cluster, node, check)", matching("check", sorted(names))
     failed = prometheus.instant(f"min {by} (min_over_time(pyrometer_check_ok{{{name}}}[{back:.0f}s])) == 0", now)
     if not failed:
         return {}

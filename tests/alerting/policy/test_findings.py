@@ -71,6 +71,7 @@ def looks(*ages_and_results: tuple[float, bool | None], node: str = "n2", check:
     return Series({"cluster": "c1", "node": node, "check": check}, tuple(points))
 
 
+CHECKS = "min_over_time|last_run|group by .check."  # which fail, on which nodes, and by which looks
 GONE = Rule("alert", "GpuLost", 300.0, "drain")
 FIVE = Rule("check", ".+", 300.0, "drain")
 
@@ -119,13 +120,13 @@ def test_a_check_counts_by_as_many_looks_as_its_time_needs(
     results: list[tuple[float, bool | None]], expected: int
 ) -> None:
     prometheus = Facts()
-    prometheus.on("min_over_time|last_run", [looks(*results)])
+    prometheus.on(CHECKS, [looks(*results)])
     assert len(findings(policy(FIVE), prometheus, [])) == expected
 
 
 def test_what_was_learned_may_warn_and_never_drain() -> None:
     prometheus = Facts()
-    prometheus.on("min_over_time|last_run", [looks((10, False), (0, False))])
+    prometheus.on(CHECKS, [looks((10, False), (0, False))])
     prometheus.on("learned", [series(node="n2", check="acs")])
     assert [len(findings(policy(replace(FIVE, do=do)), prometheus, [])) for do in ("drain", "webhook", "ask")] == [
         0,
@@ -138,7 +139,7 @@ def test_what_was_learned_may_warn_and_never_drain() -> None:
 def test_an_alert_on_a_check_counts_while_the_check_fails(last: bool | None, expected: list[str]) -> None:
     prometheus = Facts()
     prometheus.on("ALERTS", [firing(9, alertname="NodeCheckFailed")])
-    prometheus.on("min_over_time|last_run", [looks((5, False), (0, last), node="gpu-042")])
+    prometheus.on(CHECKS, [looks((5, False), (0, last), node="gpu-042")])
     rule = Rule("alert", "NodeCheckFailed", 0.0, "drain")
     found = findings(policy(rule), prometheus, [lost(alertname="NodeCheckFailed", check="acs")])
     assert [str(each.topic) for each in found] == expected
@@ -147,16 +148,19 @@ def test_an_alert_on_a_check_counts_while_the_check_fails(last: bool | None, exp
 def test_the_first_rule_that_holds_for_a_node_wins() -> None:
     prometheus = Facts()
     prometheus.on("ALERTS", [firing(9)])
-    prometheus.on("min_over_time|last_run", [looks((9, False), (0, False), node=node) for node in ("gpu-042", "n2")])
+    prometheus.on(
+        CHECKS,
+        [looks((9, False), (0, False), node=node) for node in ("gpu-042", "n2")],
+    )
     found = findings(policy(GONE, Rule("check", ".+", 0.0, "ask")), prometheus, [lost()])
     assert [(each.node, each.rule.do) for each in found] == [("gpu-042", "drain"), ("n2", "ask")]
 
 
 def test_a_strange_name_costs_no_query() -> None:
     prometheus = Facts()
-    prometheus.on("min_over_time|last_run", [looks((9, False), (0, False), node='n(1" x')])
+    prometheus.on(CHECKS, [looks((9, False), (0, False), node='n(1" x')])
     assert [each.node for each in findings(policy(FIVE), prometheus, [])] == ['n(1" x']
-    assert r'node=~"n\\(1\" x"' in prometheus.queries[1]
+    assert r'node=~"n\\(1\" x"' in prometheus.queries[2]
 
 
 HOT = Cause("n1 GPU 3", "thermal throttling", labels={"node": "n1"}, confidence="high")

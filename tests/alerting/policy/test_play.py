@@ -39,6 +39,8 @@ class Fleet:
         return self.clock.wall()
 
     def instant(self, query: str, at: float) -> list[Series]:
+        if "group by (check)" in query:
+            query += f"min_over_time [{EVERY}s]"
         if "min_over_time" in query:
             (back,) = re.findall(r"\[(\d+)s\]", query)
             times = [at - n for n in range(0, int(back), EVERY)]
