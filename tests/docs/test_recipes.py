@@ -131,6 +131,22 @@ def test_a_recipe_without_one_of_its_blocks_fails(tree: Path) -> None:
         follow_without_runbook()
 
 
+@pytest.mark.recipes
+def test_a_collector_is_one_file_that_the_exporter_finds_and_the_gates_name_what_it_lacks(tree: Path) -> None:
+    """The smallest one under another name, as "Add a collector" has it."""
+    folder = tree / "exporters/pyrometer_exporters/node"
+    text = (folder / "maintenance.py").read_text(encoding="utf-8")
+    assert (
+        f"`{(folder / 'maintenance.py').relative_to(tree)}` is the smallest" in (ROOT / "CONTRIBUTING.md").read_text()
+    )
+    (folder / "vacation.py").write_text(text.replace("maintenance", "vacation"), encoding="utf-8")
+    run(".venv/bin/python -m pyrometer_exporters.node.main --help | grep -e --no-collector.vacation", tree)
+    run(".venv/bin/python -m tools.metrics_page docs/metrics.md && grep pyrometer_node_vacation docs/metrics.md", tree)
+    for gate in ("tests/exporters/test_golden_pages.py", "tests/tools/test_metrics_used.py"):
+        with pytest.raises(AssertionError, match=r"vacation"):
+            run(f".venv/bin/pytest -q {gate}", tree)
+
+
 def test_every_recipe_is_followed() -> None:
     page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     with_blocks = [recipe for recipe in re.findall(r"^## (Add .+)$", page, re.MULTILINE) if any(blocks(recipe))]

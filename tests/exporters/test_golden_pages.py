@@ -39,6 +39,7 @@ GOLDEN = frozenset(name for page in FOLDER.rglob("golden/*") for name in served(
 
 @pytest.mark.parametrize("collector", exported())
 def test_every_family_is_on_a_golden_page(collector: str) -> None:
+    assert collector in PLACES, f"add to PLACES where {collector}'s source is simulated, and the tests of its page"
     source, tests = PLACES[collector]
     missing = [family.name for family in exported()[collector] if family.name not in GOLDEN]
     assert missing == [], (
