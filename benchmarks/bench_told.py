@@ -1,7 +1,7 @@
 """Measure how long news takes from the webhook to the channel: python benchmarks/bench_told.py.
 
-Each kind is played twenty times against the whole service with a simulated Slack: alone, and in the message of a run that
-is slow already and has come and gone three times. It prints the first, the median and the worst, in seconds.
+Each kind is played twenty times against the whole service with a simulated Slack: alone, and in the message of a run
+that is slow already and has come and gone three times. It prints the first, the median and the worst, in seconds.
 """
 
 from __future__ import annotations

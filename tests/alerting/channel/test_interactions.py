@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -213,6 +214,17 @@ def test_silences_are_as_narrow_as_the_labels_allow() -> None:
     assert bare is not None
     with pytest.raises(SilenceRefusedError):
         silences_for(bare.incident)
+
+
+@pytest.mark.parametrize(
+    ("domain", "place"), [("n1", 'node="n1"'), ("rack r07", 'rack="r07"'), ("rack r08", 'node="n1", gpu=~"0|1|2"')]
+)
+def test_a_silence_of_an_incident_named_after_a_place_is_of_that_place(domain: str, place: str) -> None:
+    hot = [member("GpuThrottledThermal", n, node="n1", gpu=str(n), rack="r07") for n in range(3)]
+    incident = fold(None, hot, 0, 0.0)
+    assert incident is not None
+    (matchers,) = silences_for(replace(incident.incident, domain=domain))
+    assert ", ".join(map(str, matchers)).startswith(f'alertname="GpuThrottledThermal", cluster="c", {place}')
 
 
 @given(st.text(), st.text(), st.text())

@@ -10,7 +10,7 @@ from alerting_fakes import Bench, alert, raw_alert, training_incident
 
 from pyrometer_alerting.app.trouble import given_up
 from pyrometer_alerting.channel.breaker import Trouble
-from pyrometer_alerting.channel.evidence import build_evidence
+from pyrometer_alerting.channel.evidence import build_evidence, revised
 from pyrometer_alerting.channel.messages import DEGRADE_LEVELS, TEXT_BYTES, Style, build
 from pyrometer_alerting.channel.outlets.http import _failure
 from pyrometer_alerting.channel.slack import MOST_TEXT_BYTES, WebSlack, classify
@@ -158,3 +158,9 @@ def test_a_channel_that_was_deleted_is_sought_by_its_name_again(bench: Bench) ->
     bench.receive(raw_alert("NicLinkDown", node="gpu-007"))
     bench.deliver()
     assert len(bench.slack.messages("gpu-alerts")) == 1
+
+
+def test_a_culprit_that_was_told_stays_struck_through() -> None:
+    assert revised("n1 GPU 3 (heat) is no longer named first: it ended. Now n2, a slow disk.") == (
+        "~n1 GPU 3 (heat)~ is no longer named first: it ended. Now n2, a slow disk."
+    )
