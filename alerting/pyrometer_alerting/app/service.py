@@ -320,17 +320,15 @@ class Service:
         return Response(200, b"ready\n")
 
     def _page(self) -> Response:
-        now = self._clock.wall()
+        now, style = self._clock.wall(), self._style
         with self._store.snapshot() as tx:
             pairs = [(incident, tx.outbox.root(incident.id)) for incident in tx.incidents(50)]
             trouble = trouble_lines(tx, self.courier, self.outlets, self.policy.trouble, now)
         cards = [
-            incident_page.Card(
-                incident, build(incident, self._style), build_evidence(incident, self._style), _delivery(root)
-            )
+            incident_page.Card(incident, build(incident, style), build_evidence(incident, style), _delivery(root))
             for incident, root in pairs
         ]
-        banner = incident_page.Banner(self._style.notice, trouble)
+        banner = incident_page.Banner(style.notice, trouble)
         return document.response(incident_page.render(cards, banner, now))
 
     def _digest(self) -> Response:

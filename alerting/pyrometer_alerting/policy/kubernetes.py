@@ -27,7 +27,7 @@ BACK = "pyrometer.io/policy-back"
 STOP = "pyrometer.io/policy-stop"
 _PAGE = 500  # the API's own clients ask for so many at once; a node is some 20 kB: images and conditions
 _MERGE = "application/merge-patch+json"
-# Of the request itself, or of our role: no other status is final.
+# The request itself or our role is at fault: no other status is final.
 _NO = (400, 403, 404, 405, 413, 415, 422)
 
 

@@ -25,7 +25,7 @@ _TEXT = re.compile(r"\s(Reason|Comment|Extra|InstanceId|InstanceType|Reservation
 _MARK = re.compile(r"\s*\bpyrometer:[0-9a-f]{12}\b")
 _CLAIM, _BACK, _STOP = (re.compile(rf"(?:^|(?<=[ =]))pyrometer-{word}(?:\s+|$)") for word in
                         (r"unfit=(\S*)", r"back=(\d{1,12})", "stop"))  # fmt: skip
-# What Slurm says to a request that it will never take (src/common/slurm_errno.c).
+# Slurm says one of these to a request that it will never take (src/common/slurm_errno.c).
 _NO = re.compile(
     r"(?i)invalid node (name|state)|permission denied|access/permission|invalid user|not authorized|invalid option"
 )
