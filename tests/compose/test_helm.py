@@ -39,7 +39,7 @@ EVERYTHING = (
     "--set=nodeCondition.enabled=true,nodeCondition.extraArgs={--ignore=acs},node.checks.expect.gpus=8",
     "--set=alerting.policy.mode=on,alerting.policy.clusters.cluster.kubernetes.pool=rack,alerting.secrets={desk}",
     *(
-        f"--set={part}.env.HTTPS_PROXY=http://proxy:3128,{part}.podAnnotations.a=b,{part}.podLabels.c=d,"
+        f"--set={part}.env.HTTPS_PROXY=http://proxy:3128,{part}.podAnnotations.a=true,{part}.podLabels.c=1,"
         f"{part}.env.WORD.valueFrom.secretKeyRef.name=s,{part}.env.WORD.valueFrom.secretKeyRef.key=k,"
         f"{part}.extraVolumes[0].name=ca,{part}.extraVolumes[0].configMap.name=ca,"
         f"{part}.extraVolumeMounts[0].name=ca,{part}.extraVolumeMounts[0].mountPath=/ca"
@@ -173,7 +173,8 @@ def test_every_default_fits_the_schema_and_is_in_it() -> None:
         ("alerting.env", {"HTTPS-PROXY": "http://proxy:3128"}),
         ("alerting.extraVolumes", [{"configMap": {"name": "ca"}}]),
         ("alerting.secrets", ["Desk Token"]),
-        ("alerting.podAnnotations", {"a": 1}),
+        ("alerting.podAnnotations", {"a": []}),
+        ("alerting.policy", {"clusters": {"a": None}}),
         ("nodeCondition.every", 0),
     ],
 )

@@ -2,10 +2,13 @@
 {{- define "pyrometer.podMetadata" -}}
 {{- $part := index . 1 -}}
 labels: {{- include "pyrometer.labels" (list (first .) (index . 2)) | nindent 2 }}
-{{- with $part.podLabels }}
-{{- toYaml . | nindent 2 }}
+{{- range $name, $value := $part.podLabels }}
+  {{ $name }}: {{ $value | toString | quote }}
 {{- end }}
-{{- $annotations := deepCopy $part.podAnnotations }}
+{{- $annotations := dict }}
+{{- range $name, $value := $part.podAnnotations }}
+{{- $_ := set $annotations $name (toString $value) }}
+{{- end }}
 {{- with compact (last .) }}
 {{- $_ := set $annotations "pyrometer/config" (toYaml . | sha256sum) }}
 {{- end }}
