@@ -155,3 +155,13 @@ def worker_of(
     worker.executor.policy = chosen
     worker.executor.schedulers = {CLUSTER: scheduler}
     return worker
+
+
+def states(store: Store) -> list[tuple[str, str, str]]:
+    with store.snapshot() as tx:
+        return [(each.kind, each.node, each.state) for each in reversed(tx.actions.newest())]
+
+
+def posted(store: Store) -> str:
+    with store.snapshot() as tx:
+        return "\n".join(each.body or "" for each in tx.outbox.due())
