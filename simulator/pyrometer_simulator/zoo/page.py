@@ -11,8 +11,9 @@ from pyrometer_simulator.zoo.player import Loss, Played
 HEAD: Final = """# The zoo
 
 Whole machines, each with its files, its kernel log and its driver's answers, as data in `tests/zoo/machines`. Generated
-by playing each through a week of its ordinary life, on a moved clock, under the real checks, the real exporter and the
-alert rules, and then through its losses: change a machine, then run `make zoo`. `make test` plays each machine once.
+by playing each through a week of its ordinary life, on a moved clock and under the real checks, and then through its
+losses: change a machine, then run `make zoo`, which also runs the real exporter and evaluates the alert rules, for an
+hour. `make test` plays each machine once under the checks.
 `tests/zoo/README.md` says what a machine consists of.
 
 """
@@ -27,14 +28,15 @@ def page(every: Sequence[Played]) -> str:
     accused = sum(len(played.wrong) for played in every)
     counts = (
         f"{len(every)} machines, {sourced} of them from published facts and outputs; {events} events, {accused} "
-        f"verdicts and alerts on the healthy; {len(losses)} losses, {named} of them named.\n\n"
+        f"verdicts and alerts on the healthy; {len(losses)} losses, {named} of them named. The alert rules were "
+        f"evaluated on {sum(played.evaluated for played in every)} machines.\n\n"
     )
     parts = [
         HEAD,
         counts,
         "## Machines\n\n| machine | a week | accused | planted | named |\n|---|---|---|---|---|\n",
         *map(_row, every),
-        "\n## Losses\n\nWhich checks named a loss, and which alerts came of it within half an hour.\n\n",
+        "\n## Losses\n\nThe checks that named a loss, and the alerts that came of it within half an hour.\n\n",
         "| loss | planted | checks | alerts |\n|---|---|---|---|\n",
         *_kinds(losses),
         "\n## Sources\n\n",

@@ -80,16 +80,19 @@ class Played:
         machine: its description.
         wrong: each verdict against the healthy machine, in words.
         losses: the planted ones.
+        evaluated: whether the alert rules were evaluated, too.
         case: what Prometheus would have stored of the week; None where that was not recorded.
     """
 
     machine: Description
     wrong: list[str] = field(default_factory=list)
     losses: list[Loss] = field(default_factory=list)
+    evaluated: bool = False
     case: Case | None = None
 
     def take(self, fired: Sequence[Fired]) -> None:
         """Note the alerts that fired in the week."""
+        self.evaluated = True
         self.wrong += [f"{alert.name} after {alert.first / 3600:.1f} h: {alert.where}" for alert in fired]
 
     @property
