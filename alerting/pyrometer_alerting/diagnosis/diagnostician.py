@@ -36,7 +36,7 @@ WORDS_SECONDS, DETAILS_SECONDS = 30.0, 300.0
 NUMBERS_SECONDS = 900.0  # changed numbers alone (38 s throttled, 48 s, ...) are edited in only this often
 # A restarted run appears rank by rank: a part must not belong to the run for this long before it is split off.
 UNRELATED_SECONDS = 60.0
-MOVED_SHARE, MOVED_GPU_HOURS = 0.05, 0.5  # of the run's speed; below that a doubled cost is no news
+MOVED_SHARE, MOVED_GPU_HOURS = 0.05, 5.0  # of the run's speed; below that a doubled cost is no news
 Diagnose = Callable[[Prometheus, Incident, list[Incident], float], Diagnosis]
 """Finds the causes of an incident, beside the other recent ones, as of now; missing evidence is named, never raised."""
 
