@@ -142,15 +142,8 @@ class Service:
             self._interactions.read_workspace = slack.workspaces
             self._clicks = Clicks(post_of(store, BOX), self._interactions, clock)
             breaker = self.courier.limits.breaker
-            self._listener = Listener(
-                app_token,
-                slack.client,
-                self._interactions,
-                self._clicks,
-                breaker=breaker,
-                clock=clock,
-                read_token=read_app_token,
-            )
+            places = app_token, slack.client, self._interactions, self._clicks
+            self._listener = Listener(*places, breaker=breaker, clock=clock, read_token=read_app_token)
             self.courier.composer.buttons = True
         self._reload, self._read_outlets, self._load_policy = reload, outlets, policy
         self._reload_successful, self._reloading = True, threading.Lock()
