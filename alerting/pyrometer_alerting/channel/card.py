@@ -41,7 +41,7 @@ class Card:
     header: str
     body: str
     now: str
-    state: tuple[str, ...] = ()  # silenced, acknowledged, how often it fired
+    state: tuple[str, ...] = ()  # silenced, acknowledged, how often it fired, the cluster
 
     @property
     def lines(self) -> list[str]:
@@ -287,7 +287,8 @@ def _now(incident: Incident, scheduler: str) -> str:
 def _state_notes(incident: Incident) -> tuple[str, ...]:
     fired = f"fired {times(incident)}" if incident.episodes else ""
     acknowledged = f"{text.mrkdwn(incident.acknowledged, 60)} is on it" if incident.acknowledged else ""
-    return tuple(filter(None, (text.mrkdwn(incident.note, 100), acknowledged, fired)))
+    cluster = f"cluster {text.mrkdwn(incident.cluster, 60)}" if text.clean(incident.cluster) else ""
+    return tuple(filter(None, (text.mrkdwn(incident.note, 100), acknowledged, fired, _cut(cluster, 3))))
 
 
 def _capital(sentence: str) -> str:
