@@ -156,7 +156,7 @@ def test_an_archived_channel_keeps_the_queue(bench: Bench) -> None:
 
 
 def test_refused_content_is_degraded_to_plain_text(bench: Bench) -> None:
-    bench.slack.inject("chat.postMessage", "error", error="invalid_blocks")
+    bench.slack.inject("chat.postMessage", "error", times=2, error="invalid_blocks")
     bench.receive(FIRING)
     bench.deliver()
     assert bench.messages[0]["blocks"] == []
@@ -164,7 +164,7 @@ def test_refused_content_is_degraded_to_plain_text(bench: Bench) -> None:
 
 
 def test_content_that_is_always_refused_is_dead_and_counted(bench: Bench) -> None:
-    bench.slack.inject("chat.postMessage", "error", times=3, error="invalid_blocks")
+    bench.slack.inject("chat.postMessage", "error", times=4, error="invalid_blocks")
     bench.receive(FIRING)
     bench.deliver()
     with bench.store.transaction() as tx:
@@ -335,7 +335,7 @@ def test_slack_away_for_an_hour_each_incident_is_one_message_in_its_final_state(
 def test_the_dead_are_listed_and_replayed_beside_the_running_service(
     bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    bench.slack.inject("chat.postMessage", "error", times=3, error="invalid_blocks")
+    bench.slack.inject("chat.postMessage", "error", times=4, error="invalid_blocks")
     bench.receive(FIRING)
     bench.deliver()
     folder = f"--storage.path={tmp_path / 'store'}"
