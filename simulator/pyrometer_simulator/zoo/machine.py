@@ -29,7 +29,7 @@ _START: Final = 1_760_000_000.0
 # A machine that has been up for a while, and a boot of today's servers.
 _UPTIME: Final = 20 * DAY
 _BOOT_SECONDS: Final = 300.0
-_KEYS: Final = ("name", "sources", "assumptions", "driver", "expect", "week", "losses")
+_KEYS: Final = ("name", "sources", "published", "assumptions", "driver", "expect", "week", "losses")
 _DMESG: Final = re.compile(r"(?:<(\d)>)?\[\s*(\d+\.\d+)\] (.*)")
 
 
@@ -45,7 +45,8 @@ class Description:
     Attributes:
         folder: its name is the machine's short one.
         name: in words.
-        sources: where the prints were published; empty for none.
+        sources: where the facts were published; empty for none.
+        published: which part of a print has every value as its source prints it, by the print's file name.
         assumptions: what no source shows.
         driver: answers of NVML that ``nvidia-smi`` doesn't print, by the simulated driver's names; for one GPU below
             its number.
@@ -57,6 +58,7 @@ class Description:
     folder: Path
     name: str
     sources: Sequence[str] = ()
+    published: Mapping[str, str] = field(default_factory=dict)
     assumptions: Sequence[str] = ()
     driver: Mapping[Any, Any] = field(default_factory=dict)
     expect: str = ""

@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from pyrometer_simulator.zoo.machine import Description
 from pyrometer_simulator.zoo.player import Loss, Played
+from pyrometer_simulator.zoo.prints import READERS
 
 HEAD: Final = """# The zoo
 
@@ -18,18 +20,28 @@ hour. `make test` plays each machine once under the checks.
 
 """
 
+SOURCES: Final = """## Sources
+
+Where a part of a file is *as published*, each of its values is what the source prints; how much of an output the source
+shows is said. *Rebuilt* files have the published facts, in the form of the program that prints them, and assumptions.
+*Assumed* is all that no source shows.
+
+"""
+
 
 def page(every: Sequence[Played]) -> str:
     """Return the page."""
     losses = [loss for played in every for loss in played.losses]
     sourced = sum(bool(played.machine.sources) for played in every)
+    printed = sum(bool(played.machine.published) for played in every)
     events = sum(len(played.machine.week) for played in every)
     named = sum(loss.named for loss in losses)
     accused = sum(len(played.wrong) for played in every)
     counts = (
-        f"{len(every)} machines, {sourced} of them from published facts and outputs; {events} events, {accused} "
-        f"verdicts and alerts on the healthy; {len(losses)} losses, {named} of them named. The alert rules were "
-        f"evaluated on {sum(played.evaluated for played in every)} machines.\n\n"
+        f"{len(every)} machines: {printed} have published outputs, {sourced - printed} are rebuilt from published "
+        f"facts, {len(every) - sourced} are assumptions. {events} events, {accused} verdicts and alerts on the "
+        f"healthy; {len(losses)} losses, {named} of them named. The alert rules were evaluated on "
+        f"{sum(played.evaluated for played in every)} machines.\n\n"
     )
     parts = [
         HEAD,
@@ -39,8 +51,8 @@ def page(every: Sequence[Played]) -> str:
         "\n## Losses\n\nThe checks that named a loss, and the alerts that came of it within half an hour.\n\n",
         "| loss | planted | checks | alerts |\n|---|---|---|---|\n",
         *_kinds(losses),
-        "\n## Sources\n\n",
-        *map(_sources, every),
+        "\n",
+        sources([played.machine for played in every]),
     ]
     return "".join(parts)
 
@@ -71,8 +83,17 @@ def _listed(words: Iterable[str]) -> str:
     return ", ".join(f"{times} {word}" if times > 1 else word for word, times in Counter(words).most_common())
 
 
-def _sources(played: Played) -> str:
-    machine = played.machine
-    sources = "".join(f"    - {source}\n" for source in machine.sources) or "    - none published: an assumption\n"
-    assumed = f"    - assumed: {'; '.join(machine.assumptions)}\n" if machine.assumptions else ""
-    return f"- {machine.name} (`{machine.folder.name}`)\n{sources}{assumed}"
+def sources(every: Sequence[Description]) -> str:
+    """Return the page's part on where machines come from: it depends on no play."""
+    return SOURCES + "".join(map(_source, every))
+
+
+def _source(machine: Description) -> str:
+    rebuilt = [name for name in READERS if name not in machine.published and (machine.folder / name).exists()]
+    lines = [
+        *(machine.sources or ["none published: an assumption"]),
+        *(f"as published: `{name}` ({part})" for name, part in machine.published.items()),
+        *([f"rebuilt: {', '.join(rebuilt)}"] if machine.sources and rebuilt else []),
+        *([f"assumed: {'; '.join(machine.assumptions)}"] if machine.assumptions else []),
+    ]
+    return f"- {machine.name} (`{machine.folder.name}`)\n" + "".join(f"    - {line}\n" for line in lines)

@@ -194,9 +194,11 @@ def _ip_link(text: str, tree: Tree) -> None:
 
 
 def mountinfo(line: str, number: int) -> str:
-    """Return a line of ``/proc/self/mountinfo`` for one of ``/proc/mounts``; one of mountinfo as it is."""
+    """Return a line of ``/proc/self/mountinfo`` for one of ``/proc/mounts`` or ``mount``; one of mountinfo as it is."""
     if " - " in line:
         return line
+    if printed := re.fullmatch(r"(\S+) on (\S+) type (\S+) \((\S+)\)", line):
+        line = " ".join(printed.groups())
     device, point, kind, options, *_ = line.split(" ")
     return f"{number} 1 0:{number} / {point} {options} shared:{number} - {kind} {device} {options}"
 

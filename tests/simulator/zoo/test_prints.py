@@ -10,9 +10,13 @@ import pytest
 
 from pyrometer_simulator.zoo.acts import EVENTS, LOSSES
 from pyrometer_simulator.zoo.machine import Description, Machine
+from pyrometer_simulator.zoo.page import sources
 from pyrometer_simulator.zoo.player import MOST_EVENTS, at_work, descriptions
+from pyrometer_simulator.zoo.prints import mountinfo
 
 EVERY = descriptions()
+PUBLISHED = 15
+PAGE = Path(__file__).parents[3] / "docs/zoo.md"
 
 
 @pytest.fixture
@@ -29,6 +33,16 @@ def test_a_machine_is_described_in_known_words(description: Description) -> None
     assert 0 < len(description.week) <= MOST_EVENTS
     assert description.losses
     assert description.sources or description.assumptions
+    assert all((description.folder / name).is_file() for name in description.published)
+    assert description.sources or not description.published
+
+
+def test_enough_machines_have_published_prints() -> None:
+    assert sum(bool(description.published) for description in EVERY) >= PUBLISHED
+
+
+def test_the_page_says_what_is_published_rebuilt_and_assumed() -> None:
+    assert PAGE.read_text(encoding="utf-8").endswith(sources(EVERY))
 
 
 @pytest.mark.parametrize("description", EVERY, ids=lambda each: each.folder.name)
@@ -45,6 +59,18 @@ def test_a_printed_device_is_where_its_link_says(h100: Description) -> None:
         assert machine.read("/sys/class/infiniband/mlx5_3/device/max_link_speed") == "32.0 GT/s PCIe"
         assert machine.read("/sys/class/net/ibp60s0/device/vendor") == "0x15b3"
         assert machine.read("/sys/class/net/enp27s0f0np0/flags") == "0x1803"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "/dev/sda6 /oem btrfs rw,nodev 0 0",
+        "/dev/sda6 on /oem type btrfs (rw,nodev)",
+        "7 1 0:7 / /oem rw,nodev shared:7 - btrfs /dev/sda6 rw,nodev",
+    ],
+)
+def test_mounts_are_read_as_each_program_prints_them(line: str) -> None:
+    assert mountinfo(line, 7) == "7 1 0:7 / /oem rw,nodev shared:7 - btrfs /dev/sda6 rw,nodev"
 
 
 def test_what_is_lost_comes_back(h100: Description) -> None:
