@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from pyrometer_alerting.channel.courier import Courier
 from pyrometer_alerting.channel.outlets.courier import OutletCouriers
+from pyrometer_alerting.channel.slack_remedies import with_remedy
 from pyrometer_alerting.incidents.deliveries import Deliveries
 from pyrometer_alerting.incidents.intake import WATCHDOG_FACT
 from pyrometer_alerting.incidents.own_alerts import WATCHDOG_RARE
@@ -17,7 +18,7 @@ from pyrometer_alerting.model.incident import Incident, part_of
 from pyrometer_alerting.model.text import duration
 from pyrometer_kit.clock import Clock
 
-_MOST_REFUSED = 5
+_MOST_REFUSED, _MOST_HELD = 5, 5
 _WATCHDOG_SECONDS = 180.0  # it arrives every minute; two may be lost to a restart
 
 
@@ -54,6 +55,18 @@ def _about(incident: Incident | None) -> str:
     return text.plain(f"{incident.alertname} {where}".strip(), 120)
 
 
+def held_lines(tx: Transaction, channel: str, now: float) -> list[str]:
+    """Return a line for each reply that our own limit holds back, with its age; Slack's default channel is given."""
+    held = tx.outbox.held(now)
+    lines = [
+        f"Held back, so that an incident pings no more often: a reply on {_about(tx.incident(reply.incident_id))} in"
+        f" {reply.target or channel}, since {text.utc(reply.since)} ({duration(now - reply.since)} ago);"
+        f" it goes out in {duration(reply.not_before - now)}."
+        for reply in held[:_MOST_HELD]
+    ]
+    return [*lines, *([f"Held back: {len(held) - _MOST_HELD} more replies."] if len(held) > _MOST_HELD else [])]
+
+
 def trouble_lines(
     tx: Transaction, courier: Courier, outlets: OutletCouriers, policy: Iterable[str], now: float
 ) -> tuple[str, ...]:
@@ -70,16 +83,19 @@ def trouble_lines(
             " broken, and no other alert can be trusted to arrive."
         )
     if courier.blocked:
-        lines.append(f"Slack refuses everything: {courier.blocked}. {depth} messages are queued.")
+        lines.append(f"Slack refuses everything: {with_remedy(courier.blocked)}. {depth} messages are queued.")
     elif oldest is not None and now - oldest > 30:
-        lines.append(f"{depth} messages are waiting for Slack, the oldest for {now - oldest:.0f} s.")
+        why = "; ".join(map(with_remedy, tx.outbox.reasons(now)))
+        waits = f"{depth} messages are waiting for Slack, the oldest for {now - oldest:.0f} s"
+        lines.append(f"{waits} ({why})." if why else f"{waits}.")
     lines += [f"Policy: {line}." for line in policy]
     for channel, why in courier.parked.items():
-        lines.append(f"{channel} cannot be reached ({why}): new messages go to the default channel.")
+        lines.append(f"{channel} cannot be reached ({with_remedy(why)}); new messages go to the default channel.")
+    lines += held_lines(tx, courier.channel, now)
     refused = given_up(tx, courier.channel, now)
     for one in refused[:_MOST_REFUSED]:
         lines.append(
-            f"Given up: {one.about} in {one.channel}, which refused it ({one.reason});"
+            f"Given up: {one.about} in {one.channel}, which refused it ({with_remedy(one.reason)});"
             " pyrometer-alerting replay tries again."
         )
     if len(refused) > _MOST_REFUSED:

@@ -25,6 +25,7 @@ from pyrometer_alerting.channel.delivery_loop import DeliveryLoop, SendLimits, T
 from pyrometer_alerting.channel.evidence import has_evidence
 from pyrometer_alerting.channel.messages import DEGRADE_LEVELS, WITHOUT_CHART, has_chart
 from pyrometer_alerting.channel.slack import LONGEST_WAIT_SECONDS, Slack
+from pyrometer_alerting.channel.slack_remedies import with_remedy
 from pyrometer_alerting.incidents.metrics import Metrics
 from pyrometer_alerting.incidents.storage.actions import ASK, ASK_RETURN, ASKED
 from pyrometer_alerting.incidents.storage.operation import Operation
@@ -278,7 +279,8 @@ class Courier(DeliveryLoop):
 
     def _failed(self, operation: Operation, failure: SlackFailure) -> None:
         now = self._clock.wall()
-        _log.warning("outbox: %s: %s (%s)", slack_method(operation), failure.code, failure.trouble.value)
+        said = with_remedy(failure.code)
+        _log.warning("outbox: %s: (%s) %s", slack_method(operation), failure.trouble.value, said)
         self.limits.record_failure(operation, failure, now)
         with self._store.transaction() as tx:
             outbox, op_id = tx.outbox, operation.op_id

@@ -8,20 +8,9 @@ from typing import NamedTuple
 
 from pyrometer_alerting.channel.breaker import SlackFailure
 from pyrometer_alerting.channel.slack import ChannelInfo, WebSlack
+from pyrometer_alerting.channel.slack_remedies import INVITE, REINSTALL, REMEDIES, RESTORE
 from pyrometer_alerting.model.message import Message
 from pyrometer_kit.finding import Finding
-
-_REINSTALL = "add it under OAuth & Permissions, Bot Token Scopes, then reinstall the app"
-# The next step for each answer of Slack (docs.slack.dev/reference/methods, errors of each).
-_REMEDIES = {
-    "invalid_auth": "copy the Bot User OAuth Token again (OAuth & Permissions)",
-    "token_revoked": "reinstall the app and copy its new token",
-    "token_expired": "switch token rotation off in the app's manifest, reinstall and copy the new token",
-    "account_inactive": "the app was removed from the workspace: install it again",
-    "not_allowed_token_type": "this is the wrong kind of token: use xoxb- for the bot, xapp- for Socket Mode",
-    "channel_not_found": "check the id (channel details, bottom); the bot sees private channels only as a member",
-    "missing_scope": _REINSTALL,
-}
 
 
 class Wanted(NamedTuple):
@@ -69,11 +58,9 @@ def _channel(slack: WebSlack, channel: str, infos: dict[str, ChannelInfo]) -> It
             yield _refused(f"channel {channel}", error)
         return
     if info.archived:
-        yield Finding("missing", f"channel #{info.name} is archived", "restore it or choose another")
+        yield Finding("missing", f"channel #{info.name} is archived", RESTORE)
     elif not info.member:
-        yield Finding(
-            "missing", f"channel #{info.name}: the bot is not a member", "type /invite @pyrometer in the channel"
-        )
+        yield Finding("missing", f"channel #{info.name}: the bot is not a member", INVITE)
     else:
         yield Finding("ok", f"channel #{info.name}: the bot is a member")
 
@@ -83,7 +70,7 @@ def _scopes(granted: Collection[str], wanted: Wanted, infos: dict[str, ChannelIn
         yield Finding("note", "scopes: Slack's answer does not list them")
         return
     missing = {scope: reason for scope, reason in _needed(wanted, infos) if scope not in granted}
-    yield from (Finding("missing", f"scope {scope}, for {reason}", _REINSTALL) for scope, reason in missing.items())
+    yield from (Finding("missing", f"scope {scope}, for {reason}", REINSTALL) for scope, reason in missing.items())
     if not missing:
         yield Finding("ok", f"scopes: {', '.join(sorted(granted))}")
 
@@ -134,4 +121,4 @@ def _test_message(text: str) -> Message:
 
 
 def _refused(what: str, error: SlackFailure) -> Finding:
-    return Finding("missing", f"{what}: Slack says {error.code}", _REMEDIES.get(error.code, ""))
+    return Finding("missing", f"{what}: Slack says {error.code}", REMEDIES.get(error.code, ""))

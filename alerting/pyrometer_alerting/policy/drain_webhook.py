@@ -14,8 +14,9 @@ from pyrometer_alerting.policy.schedulers import RefusedError, SchedulerError
 from pyrometer_kit.errors import HttpError
 from pyrometer_kit.http_client import HttpClient
 
-# Request timeout, too early, too many requests (RFC 9110, 8470, 6585): a later one may be taken.
-_LATER = (408, 425, 429)
+# The address, the key or the request itself is at fault (RFC 9110): no other status is final. 409 is not: who keeps ids
+# answers so while the first POST is still at work (draft-ietf-httpapi-idempotency-key-header).
+_NO = (301, 302, 303, 307, 308, 400, 401, 402, 403, 404, 405, 410, 413, 415, 422)
 
 
 def post(settings: WebhookSettings, action: Action) -> None:
@@ -42,7 +43,7 @@ def post(settings: WebhookSettings, action: Action) -> None:
             status = answer.status
     except HttpError as error:
         raise SchedulerError(f"the webhook did not answer ({error.reason})") from None
-    if 300 <= status < 500 and status not in _LATER:
+    if status in _NO:
         raise RefusedError(f"the webhook refused: HTTP {status}")
     if not 200 <= status < 300:
         raise SchedulerError(f"the webhook answered with HTTP {status}")

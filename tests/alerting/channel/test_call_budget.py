@@ -7,7 +7,9 @@ from typing import Any
 
 from alerting_fakes import Bench, raw_alert
 
+from pyrometer_alerting.app.trouble import held_lines
 from pyrometer_alerting.incidents.storage.outbox import CALLS_SECONDS, MOST_PINGS
+from pyrometer_alerting.model import text
 
 
 def slow(bench: Bench, *, firing: bool, began: float, **labels: Any) -> dict[str, Any]:
@@ -48,6 +50,38 @@ def test_what_comes_and_goes_all_the_time_costs_no_more(bench: Bench) -> None:
     made += times(bench, CALLS_SECONDS)
     assert bench.messages[0]["text"].startswith("✅")
     assert bench.messages[0]["replies"][-1]["text"].startswith("✅")
+
+
+def test_a_reply_that_our_limit_holds_back_is_on_the_page_with_its_age_from_the_first_wish(bench: Bench) -> None:
+    began = ended = bench.clock.time
+    for firing in (True, False, True, False):
+        began, ended = (bench.clock.time, ended) if firing else (began, bench.clock.time)
+        bench.receive(slow(bench, firing=firing, began=began))
+        for _step in range(60):
+            bench.deliver(0.5)
+            bench.clock.advance(1)
+    age = text.duration(bench.clock.time - ended)
+    what = "a reply on TrainMfuDropped llama in #gpu-alerts"
+    (line,) = held(bench)
+    assert f"{what}, since {text.utc(ended)} ({age} ago); it goes out in 6 min." in line
+    bench.clock.advance(CALLS_SECONDS)
+    bench.deliver()
+    assert held(bench) == []
+
+
+def test_a_reply_that_replaces_a_held_one_waits_since_the_first_wish(bench: Bench) -> None:
+    now = bench.clock.time
+    with bench.store.transaction() as tx:
+        for after in (0, 40, 90):
+            tx.outbox.reply("incident", '{"text": "x"}', now + after, now + 600)
+    bench.clock.advance(100)
+    (line,) = held(bench)
+    assert f"since {text.utc(now)} (100 s ago); it goes out in 500 s" in line.replace("8 min", "500 s")
+
+
+def held(bench: Bench) -> list[str]:
+    with bench.store.snapshot() as tx:
+        return held_lines(tx, bench.channel, bench.clock.time)
 
 
 def test_every_message_is_green_right_after_its_end_and_red_right_after_its_return(bench: Bench) -> None:

@@ -8,12 +8,14 @@ from dataclasses import replace
 import pytest
 from alerting_fakes import Bench, alert, raw_alert, training_incident
 
-from pyrometer_alerting.app.trouble import given_up
+from pyrometer_alerting.app.trouble import given_up, trouble_lines
 from pyrometer_alerting.channel.breaker import Trouble
 from pyrometer_alerting.channel.evidence import build_evidence, revised
 from pyrometer_alerting.channel.messages import DEGRADE_LEVELS, TEXT_BYTES, Style, build
+from pyrometer_alerting.channel.outlets.courier import OutletCouriers
 from pyrometer_alerting.channel.outlets.http import _failure
-from pyrometer_alerting.channel.slack import MOST_TEXT_BYTES, WebSlack, classify
+from pyrometer_alerting.channel.slack import _CODES, MOST_TEXT_BYTES, WebSlack, classify
+from pyrometer_alerting.channel.slack_remedies import REMEDIES, with_remedy
 from pyrometer_alerting.model.text import fit
 
 FIRING = raw_alert(node="gpu-042", gpu="3")
@@ -74,6 +76,37 @@ def test_a_code_that_nobody_knows_delays_its_own_message_alone_and_is_never_fina
     assert bench.courier.blocked == ""
     assert sorted("gpu-007" in message["text"] for message in bench.messages) == [False, True]
     assert all(message["blocks"] for message in bench.messages), "a refusal of unknown meaning takes nothing away"
+
+
+@pytest.mark.parametrize("trouble", [Trouble.AUTH, Trouble.CHANNEL])
+def test_each_code_on_which_somebody_must_act_says_how(trouble: Trouble) -> None:
+    assert set(_CODES[trouble].split()) - REMEDIES.keys() == set()
+
+
+@pytest.mark.parametrize(
+    ("code", "line"),
+    [
+        ("invalid_auth", "Slack refuses everything: invalid_auth: copy the Bot User OAuth Token again"),
+        ("not_in_channel", "Slack refuses everything: not_in_channel: type /invite @pyrometer in the channel"),
+        ("access_denied", " s (access_denied: see whether the app may use this channel"),
+        ("a_code_of_next_year", " s (a_code_of_next_year)."),
+        ("invalid_blocks", "which refused it (invalid_blocks: report it as a bug"),
+    ],
+)
+def test_page_and_log_name_what_to_do_about_a_refusal(
+    code: str, line: str, bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.slack.inject("chat.postMessage", "error", times=100, error=code)
+    bench.receive(FIRING)
+    for _ in range(DEGRADE_LEVELS):
+        bench.clock.advance(1)
+        bench.courier.step()
+    bench.clock.advance(70)
+    outlets = OutletCouriers(bench.store, style=Style(), clock=bench.clock, metrics=bench.metrics, prometheus=None)
+    with bench.store.snapshot() as tx:
+        shown = trouble_lines(tx, bench.courier, outlets, (), bench.clock.time)
+    assert any(line in each for each in shown)
+    assert with_remedy(code) in caplog.text
 
 
 def test_a_message_that_was_given_up_is_named_with_its_channel_until_it_is_there(bench: Bench) -> None:

@@ -102,6 +102,8 @@ def looks(worker: PolicyWorker, clock: FakeClock, count: int) -> None:
         ["hangs up", "hangs up"],
         ["answers late"],
         ["answers late", "502", "hangs up", "408"],
+        ["answers late", "409"],
+        ["425", "418", "429", "451", "304", "300"],
     ],
     ids=" ".join,
 )
@@ -129,7 +131,7 @@ def test_a_receiver_that_is_down_gets_it_when_it_is_up_again(
     assert ended(store) == [("n3", "done")]
 
 
-@pytest.mark.parametrize("status", ["301", "401", "409"])
+@pytest.mark.parametrize("status", ["301", "308", "400", "401", "403", "404", "410", "413", "422"])
 def test_a_refusal_is_final_and_said(
     status: str, worker: PolicyWorker, desk: Desk, store: Store, clock: FakeClock
 ) -> None:
@@ -138,7 +140,7 @@ def test_a_refusal_is_final_and_said(
     assert (len(desk.requests), ended(store)) == (1, [("n3", "refused")])
 
 
-@pytest.mark.parametrize("status", ["401", "409"])
+@pytest.mark.parametrize("status", ["401", "422"])
 def test_a_refused_retry_counts_since_the_first_post_may_have_arrived(
     status: str, worker: PolicyWorker, desk: Desk, store: Store, clock: FakeClock
 ) -> None:

@@ -12,7 +12,10 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Operation:
-    """One row. `shown` is the digest of what Slack shows, `degrade` how much was dropped to make Slack accept it."""
+    """One row. `shown` is the digest of what Slack shows, `degrade` how much was dropped to make Slack accept it.
+
+    `since` is when somebody first wished for what waits; of a reply also for what it replaced, which was not told.
+    """
 
     op_id: str
     incident_id: str

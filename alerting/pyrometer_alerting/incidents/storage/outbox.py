@@ -24,6 +24,13 @@ from pyrometer_alerting.incidents.storage.operation import COLUMNS, DuplicateChe
 # ping nobody and don't count, and what must be told at once never waits. Five seconds more, as one call may take longer
 # to arrive than another. An outlet's notices all ping, and it gets MOST_NOTICES.
 MOST_PINGS, MOST_NOTICES, CALLS_SECONDS = 3, 6, 605.0
+# A reply that need not be kept and that no attempt was made to send. `|| ''`: by the incident's index, not through all
+# that is ready, of which there may be thousands.
+_DROPPABLE = (
+    "incident_id = ? AND kind = 'reply' AND state || '' = 'ready' AND attempts = 0 AND body NOT LIKE '%\"kept\": true%'"
+)
+# An operation without an attempt waits for Slack since it may be sent; a held reply is wished for earlier than that.
+_WAITS_SINCE = "CASE WHEN sent_at IS NULL AND not_before > since THEN not_before ELSE since END"
 
 
 class Outbox:
@@ -122,21 +129,31 @@ class Outbox:
 
         It replaces a reply that no attempt was made to send yet (last write wins), but none that must be told.
         """
+        since = min([now, *(reply.since for reply in self._select(_DROPPABLE, incident_id))])
         self.drop_waiting(incident_id)
         root = self.root(incident_id)
         target = "" if root is None else root.target
         at = max(now, not_before)
-        self._insert(incident_id, "reply", "ready", at, at, wanted=1, body=body, target=target)
+        self._insert(incident_id, "reply", "ready", since, at, wanted=1, body=body, target=target)
 
     def drop_waiting(self, incident_id: str) -> bool:
         """Drop a reply that need not be kept and that no attempt was made to send; return whether there was one."""
-        dropped = self._db.execute(
-            # `|| ''`: by the incident's index, not through all that is ready, of which there may be thousands.
-            "DELETE FROM outbox WHERE incident_id = ? AND kind = 'reply' AND state || '' = 'ready' AND attempts = 0"
-            " AND body NOT LIKE '%\"kept\": true%'",
-            (incident_id,),
-        )
+        dropped = self._db.execute(f"DELETE FROM outbox WHERE {_DROPPABLE}", (incident_id,))  # noqa: S608 - a constant
         return dropped.rowcount > 0
+
+    def held(self, now: float) -> list[Operation]:
+        """Return the replies that our own limit holds back, oldest first."""
+        held = "state = 'ready' AND not_before > ? AND kind = 'reply' AND attempts = 0 AND body IS NOT NULL"
+        return sorted(self._select(held, now), key=lambda reply: reply.since)
+
+    def reasons(self, now: float) -> list[str]:
+        """Return why the last attempts of what waits have failed, by code, three at most."""
+        rows = self._db.execute(
+            "SELECT DISTINCT error FROM outbox WHERE outlet = ? AND state IN ('ready', 'lookup') AND since <= ?"
+            " AND error IS NOT NULL ORDER BY error LIMIT 3",
+            (self._outlet, now),
+        )
+        return [str(error) for (error,) in rows]
 
     def _insert(
         self,
@@ -196,7 +213,8 @@ class Outbox:
         The first time is kept: a later lookup must go back that far.
         """
         self._db.execute(
-            "UPDATE outbox SET state = 'sending', sent_at = CASE WHEN ts IS NULL THEN coalesce(sent_at, ?) ELSE ? END,"
+            f"UPDATE outbox SET state = 'sending', since = {_WAITS_SINCE},"  # noqa: S608 - a constant
+            " sent_at = CASE WHEN ts IS NULL THEN coalesce(sent_at, ?) ELSE ? END,"
             " attempts = attempts + 1, target = ? WHERE op_id = ?",
             (now, now, target, op_id),
         )
@@ -362,7 +380,8 @@ class Outbox:
     def depth(self) -> tuple[int, float | None, int]:
         """Return (open operations, time since which the oldest waits, dead operations)."""
         count, oldest = self._db.execute(
-            "SELECT count(*), min(since) FROM outbox WHERE outlet = ? AND state IN ('ready', 'sending', 'lookup')",
+            f"SELECT count(*), min({_WAITS_SINCE}) FROM outbox"  # noqa: S608 - a constant
+            " WHERE outlet = ? AND state IN ('ready', 'sending', 'lookup')",
             (self._outlet,),
         ).fetchone()
         query = "SELECT count(*) FROM outbox WHERE outlet = ? AND state = 'dead'"

@@ -138,17 +138,6 @@ def test_a_reply_replaces_one_that_nobody_tried_to_send(box: Outbox) -> None:
     assert replies(box, "rootless")[0].target == ""
 
 
-@pytest.mark.parametrize(("not_before", "since"), [(600.0, 600.0), (0.0, 21.0)])
-def test_a_reply_that_our_own_limit_holds_is_not_waiting_for_slack(
-    box: Outbox, not_before: float, since: float
-) -> None:
-    """Count a held reply from its not_before: AlertingNotDelivering must not fire because of our own limit."""
-    posted(box)
-    box.reply("a", "text", 21.0, not_before)
-    (one,) = replies(box)
-    assert (one.since, one.not_before) == (since, since)
-
-
 def test_due_is_oldest_first_and_one_reply_of_a_thread_at_a_time(box: Outbox) -> None:
     box.reply("a", "too early", 1.0)
     box.request("a", 10.0, 10.0)

@@ -118,3 +118,17 @@ def test_a_reply_waits_no_longer_than_it_was_told(store: Store) -> None:
         tx.outbox.reply("now", "text", 0.5)
         tx.outbox.reply("later", "text", START, START + 7)
         assert (due(tx, "now"), due(tx, "later")) == (0.5, START + 7)
+
+
+@pytest.mark.parametrize(("not_before", "waits_since"), [(600.0, 600.0), (0.0, 21.0)])
+def test_a_reply_that_our_own_limit_holds_is_not_waiting_for_slack(
+    outbox: Outbox, not_before: float, waits_since: float
+) -> None:
+    """Count a held reply from its not_before: AlertingNotDelivering must not fire because of our own limit."""
+    posted(outbox)
+    outbox.reply("i", "text", 21.0, not_before)
+    (reply,) = outbox._select("kind = 'reply'")
+    assert (reply.since, reply.not_before) == (21.0, waits_since), "the page shows since when it is wished for"
+    assert outbox.depth()[1] == waits_since
+    outbox.start(reply.op_id, waits_since, "#gpu")
+    assert outbox.depth()[1] == waits_since
