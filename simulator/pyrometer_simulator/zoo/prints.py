@@ -246,13 +246,19 @@ def _lscpu(text: str, tree: Tree) -> None:
 
 
 def _nvme_list(text: str, tree: Tree) -> None:
-    """Read ``nvme list``: device, serial number, model, ..."""
-    row = r"^/dev/(nvme\d+)n\d+\s+(?:/dev/\S+\s+)?(\S+)\s+(.+?)\s{2,}.*?(\S+)\s*$"
-    for name, serial, model, firmware in re.findall(row, text, re.MULTILINE):
-        tree.put(
-            f"/sys/class/nvme/{name}",
-            {"state": "live", "serial": serial, "model": model, "firmware_rev": firmware, "transport": "pcie"},
-        )
+    """Read ``nvme list``, whose second line rules the columns: a serial number may have blanks."""
+    titles, ruler, *rows = text.splitlines()
+    columns = {titles[slice(*found.span())].strip(): slice(*found.span()) for found in re.finditer("-+", ruler)}
+    for row in rows:
+        if controller := re.match(r"/dev/(nvme\d+)n\d+", row):
+            serial, model = (row[columns[title]].strip() for title in ("SN", "Model"))
+            tree.put(
+                f"/sys/class/nvme/{controller[1]}",
+                {
+                    "state": "live", "serial": serial, "model": model, "firmware_rev": row.split()[-1],
+                    "transport": "pcie",
+                },
+            )  # fmt: skip
 
 
 def _nvidia_smi(text: str, tree: Tree) -> None:
