@@ -147,7 +147,7 @@ class Job:
         """Return the posts on the run, in order, by their first lines; edits are none."""
         posts = []
         for message in self.place.slack.channel(CHANNEL).messages.values():
-            if f"Run {self.run} " in message.text:
+            if re.search(rf"\b{self.run}(?![\w-])", message.text):
                 replies = [(reply.posted_at, f"reply: {reply.text}") for reply in message.replies]
                 posts += [(message.posted_at, message.text), *replies]
         return [(at, text.splitlines()[0]) for at, text in posts]
@@ -336,7 +336,7 @@ def played() -> Iterator[dict[str, Job]]:
         opened.callback(over.set)
         jobs: dict[str, Job] = {}
         for number, run in enumerate(CHOSEN, 4711):
-            jobs[run] = job = Job(place, run, number, DEATHS[run])
+            jobs[run] = job = Job(place, f"death-{run}", number, DEATHS[run])
             opened.callback(job.end)
             job.wait_for_steps()
             time.sleep(20)  # two scrapes and an evaluation
