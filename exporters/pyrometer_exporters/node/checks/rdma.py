@@ -8,7 +8,8 @@ speeds up a machine's Ethernet, and which it takes away at will; a device withou
 B200 and B300 the four limited functions with which the fabric manager reaches the NVSwitches. Their vital product data
 says ``SMDL=SW_MNG``, which only root may read (NVIDIA's Fabric Manager User Guide; siderolabs/extensions issue 893 has
 their GUIDs). Without it they are known by their place, an assumption: four of one card, or four side by side, away from
-the GPUs, while their likes sit apart.
+the GPUs, while their likes sit apart. AWS's p6-b200 has two, without vital product data, and no InfiniBand of its own
+beside its EFA (aws/sagemaker-hyperpod-cli pull request 282, NVIDIA/gpu-driver-container issue 606).
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ INFINIBAND, ETHERNET = "InfiniBand", "Ethernet"
 STATE_INIT, PHYS_LINK_UP = 2, 5  # include/rdma/ib_verbs.h: IB_PORT_INIT, IB_PORT_PHYS_STATE_LINK_UP
 CONNECTX_7: Final = "0x1021"
 LIMITED_FUNCTIONS: Final = 4
+AMAZON: Final = "0x1d0f"
 _VPD_BYTES: Final = 1024
 _SWITCH_MANAGEMENT: Final = b"SW_MNG"
 
@@ -216,6 +218,8 @@ def _with_roles(hcas: Sequence[Port], learned: Mapping[str, int], wanted: int) -
 
 def _limited(node: Node, hca_ports: Sequence[Port]) -> set[str]:
     """Return the devices that are the fabric manager's."""
+    if any(port.vendor == AMAZON for port in hca_ports):
+        return {port.device for port in hca_ports if port.layer == INFINIBAND}
     candidates = [port for port in hca_ports if port.layer == INFINIBAND and not port.by_gpu]
     folder = node.paths.sysfs / "class/infiniband"
     devices = [port for port in candidates if node.text(folder / port.device / "device/device") == CONNECTX_7]
