@@ -83,15 +83,15 @@ def _ibstat(text: str, tree: Tree) -> None:
     for device, body in re.findall(r"^CA '(\S+)'\n((?:[ \t].*\n?)+)", text, re.MULTILINE):
         folder = f"/sys/class/infiniband/{device}"
         head, *ports = re.split(r"^\s+Port (\d+):\n", body, flags=re.MULTILINE)
-        values = _fields(head)
+        card = _fields(head)
         tree.put(
             folder,
             {
-                "hca_type": values.get("CA type", ""),
-                "fw_ver": values.get("Firmware version", ""),
-                "hw_rev": values.get("Hardware version", ""),
-                "node_guid": _guid(values.get("Node GUID", "")),
-                "sys_image_guid": _guid(values.get("System image GUID", "")),
+                "hca_type": card.get("CA type", ""),
+                "fw_ver": card.get("Firmware version", ""),
+                "hw_rev": card.get("Hardware version", ""),
+                "node_guid": _guid(card.get("Node GUID", "")),
+                "sys_image_guid": _guid(card.get("System image GUID", "")),
                 "node_type": "1: CA",
             },
         )
@@ -105,7 +105,8 @@ def _ibstat(text: str, tree: Tree) -> None:
                 "link_layer": port.get("Link layer", ""),
             }
             tree.put(f"{folder}/ports/{number}", values)
-            tree.put(f"{folder}/ports/{number}/counters", dict.fromkeys(PMA_MAXIMA, 0))
+            if "NetXtreme" not in card.get("CA type", ""):  # bnxt_re has hw_counters alone: prometheus/procfs pull 687
+                tree.put(f"{folder}/ports/{number}/counters", dict.fromkeys(PMA_MAXIMA, 0))
             tree.put(f"{folder}/ports/{number}/hw_counters", {**dict.fromkeys(HW_COUNTERS, 0), "lifespan": 10})
             tree.put(
                 f"{folder}/ports/{number}",
