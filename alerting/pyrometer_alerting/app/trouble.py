@@ -59,7 +59,7 @@ def held_lines(tx: Transaction, channel: str, now: float) -> list[str]:
     """Return a line for each reply that our own limit holds back, with its age; Slack's default channel is given."""
     held = tx.outbox.held(now)
     lines = [
-        f"Held back, so that an incident pings no more often: a reply on {_about(tx.incident(reply.incident_id))} in"
+        f"Held back, so that people are pinged less often: a reply on {_about(tx.incident(reply.incident_id))} in"
         f" {reply.target or channel}, since {text.utc(reply.since)} ({duration(now - reply.since)} ago);"
         f" it goes out in {duration(reply.not_before - now)}."
         for reply in held[:_MOST_HELD]

@@ -14,7 +14,7 @@ from pyrometer_alerting.model.incident import Alert, Incident
 from pyrometer_kit.finding import Finding
 
 _SUMMARY = "A test of Pyrometer: nothing is wrong"
-_REMEDIES = {
+REMEDIES = {
     Trouble.AUTH: "check its address and its secret file",
     Trouble.PAYLOAD: "report this output as a bug: the outlet rejects our request",
     Trouble.UNKNOWN: "look up what the outlet means by it; the service would go on trying",
@@ -30,7 +30,7 @@ def check(entries: Iterable[Entry], style: Style, now: float) -> Iterator[Findin
             for event in (notices.OPENED, notices.RESOLVED):
                 entry.outlet.send(_notice(key, event, style, now))
         except DeliveryFailure as failure:
-            remedy = _REMEDIES.get(failure.trouble, "check that it can be reached from here")
+            remedy = REMEDIES.get(failure.trouble, "check that it can be reached from here")
             yield Finding("missing", f"outlet {entry.name} ({entry.kind}): {failure.code}", remedy)
         else:
             yield Finding("ok", f"outlet {entry.name} ({entry.kind}): accepted a test incident, opened and resolved")

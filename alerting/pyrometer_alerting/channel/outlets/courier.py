@@ -17,6 +17,7 @@ from pyrometer_alerting.channel.breaker import Breaker, DeliveryFailure, Trouble
 from pyrometer_alerting.channel.delivery_loop import DeliveryLoop, Timing
 from pyrometer_alerting.channel.incident_pictures import load_draw_incident
 from pyrometer_alerting.channel.outlets import notice as notices
+from pyrometer_alerting.channel.outlets.check import REMEDIES
 from pyrometer_alerting.channel.outlets.notice import Entry, Notice
 from pyrometer_alerting.channel.slack import LONGEST_WAIT_SECONDS
 from pyrometer_alerting.incidents.metrics import Metrics
@@ -324,9 +325,12 @@ class OutletCouriers:
         for name, courier in list(self._couriers.items()):
             depth, oldest, _dead = tx.outbox_of(name).depth()
             if courier.blocked:
-                lines.append(f"Outlet {name} refuses everything: {courier.blocked}. {depth} notices are queued.")
+                what = f"{courier.blocked}: {REMEDIES[Trouble.AUTH]}"
+                lines.append(f"Outlet {name} refuses everything: {what}. {depth} notices are queued.")
             elif oldest is not None and now - oldest > 30:
-                lines.append(f"{depth} notices are waiting for outlet {name}, the oldest for {now - oldest:.0f} s.")
+                waits = f"{depth} notices are waiting for outlet {name}, the oldest for {now - oldest:.0f} s"
+                why = ", ".join(tx.outbox_of(name).reasons(now))
+                lines.append(f"{waits} ({why})." if why else f"{waits}.")
         return lines
 
 

@@ -14,6 +14,7 @@ from alerting_fakes import raw_alert, training_incident
 
 from pyrometer_alerting.channel.blocks import Style
 from pyrometer_alerting.channel.outlets import notice as notices
+from pyrometer_alerting.channel.outlets.courier import OutletCouriers
 from pyrometer_alerting.channel.outlets.email import mail
 from pyrometer_alerting.channel.outlets.notice import document
 from pyrometer_alerting.channel.outlets.teams import card
@@ -96,9 +97,28 @@ def test_a_wrong_key_blocks_until_it_is_renewed(line: Callable[..., Line], stand
     one.receive(raw_alert(**GPU))
     assert one.courier.blocked == "http_400"
     assert one.depth() == 1
+    (said,) = page_lines(one)
+    assert said.endswith("refuses everything: http_400: check its address and its secret file. 1 notices are queued.")
     one.courier.renew(good)
     one.deliver(120)
     assert seen(stand, "pagerduty") == ["triggered"]
+
+
+def test_a_notice_that_waits_says_what_its_outlet_answers(line: Callable[..., Line], stand: Stand) -> None:
+    one = line("webhook")
+    for _ in range(20):
+        stand.webhook.inject("status", status=503)
+    one.receive(raw_alert(**GPU), seconds=60)
+    (said,) = page_lines(one)
+    assert said.endswith(" s (http_503).")
+
+
+def page_lines(one: Line) -> list[str]:
+    bench = one.bench
+    couriers = OutletCouriers(bench.store, style=Style(), clock=bench.clock, metrics=bench.metrics, prometheus=None)
+    couriers._couriers[one.entry.name] = one.courier
+    with bench.store.snapshot() as tx:
+        return couriers.trouble(tx, bench.clock.time)
 
 
 def test_an_outage_collapses_into_the_newest_state(line: Callable[..., Line], stand: Stand) -> None:
