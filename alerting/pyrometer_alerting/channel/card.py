@@ -99,8 +99,7 @@ def lost(incident: Incident) -> str:
     cost = incident.diagnosis.cost if incident.diagnosis is not None else None
     if cost is None or cost.gpu_hours < 0.005:
         return ""
-    episodes = f" in {len(incident.episodes) + 1} episodes" if incident.episodes else ""
-    return f"{text.amount(cost.gpu_hours)} GPU-hours lost{episodes}"
+    return f"{text.amount(cost.gpu_hours)} GPU-hours lost"
 
 
 def lasted(incident: Incident) -> float:

@@ -55,11 +55,7 @@ def _clock_clause(groups: Sequence[Group]) -> str:
 def _first_clause(sentence: str) -> str:
     """Return a sentence up to its first comma, without since when."""
     clause = re.split(r"[,;] | \(", sentence)[0]
-    return re.sub(
-        r" (since|from|at|after the step of) (before )?\d\d:.*$| since before the examined period| now$| once$",
-        "",
-        clause,
-    )
+    return _WHEN.sub("", clause)
 
 
 def _is_same(group: Group, measured: set[str]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -26,7 +26,17 @@ from pyrometer_alerting.model.text import percent
 from pyrometer_kit.prometheus import Series
 from pyrometer_kit.promql import matching, quoted
 
-FATAL_XIDS = frozenset({"48", "62", "64", "74", "79", "95", "119", "120"})  # NVIDIA's catalogue: reset or replace
+# NVIDIA's catalogue: reset or replace.
+FATAL_XIDS: Mapping[str, str] = {
+    "48": "uncorrectable memory error",
+    "62": "the GPU's microcontroller halted",
+    "64": "a faulty memory row could not be remapped",
+    "74": "NVLink error",
+    "79": "the GPU has fallen off the bus",
+    "95": "uncontained memory error",
+    "119": "the GPU's system processor does not answer",
+    "120": "the GPU's system processor failed",
+}
 PRESSURE_SECONDS = 60
 # node_exporter, from /proc/pressure: seconds in which some task had to wait for the resource.
 PRESSURES = {
@@ -174,8 +184,9 @@ def maintenance(questions: Questions) -> Look:
 
 
 def _xid(fact: Fact) -> str:
-    told = f"Xid {fact.detail} {times(fact)}"
-    return told if fact.kind == "xid_fatal" else f"{told}, which does not take a GPU out of service"
+    if fact.kind == "xid_fatal":
+        return f"Xid {fact.detail}: {FATAL_XIDS.get(fact.detail, 'out of service')}, {times(fact)}"
+    return f"Xid {fact.detail} {times(fact)}, which does not take a GPU out of service"
 
 
 def _pcie(fact: Fact) -> str:
