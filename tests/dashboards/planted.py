@@ -109,6 +109,7 @@ def healthy() -> Series:
             found[f'pyrometer_gpu_xid_errors_total{{{own}, xid="79", class="critical"}}'] = "0x120"
             found[f"pyrometer_gpu_xid_critical_errors_total{{{own}}}"] = "0x120"
             found[f'pyrometer_train_rank_info{{{rank}, gpu="{gpu}", stage="0"}}'] = "1x120"
+            found[f"pyrometer_train_rank_up{{{rank}}}"] = "1x120"
             found[f"pyrometer_train_steps_total{{{rank}}}"] = "0+15x120"
             found[f"pyrometer_train_step_seconds_total{{{rank}}}"] = "0+15x120"
             found[f'pyrometer_train_step_part_seconds_total{{{rank}, part="wait"}}'] = "0+3x120"
