@@ -12,7 +12,7 @@ REASONS = {
         "pyrometer_gpu_clock_event_method_info", "pyrometer_gpu_clock_event_sampled_seconds_total",
     ),
     "doctor and GPU check: versions, processes and memory beside nvidia-smi's": (
-        "pyrometer_gpu_versions_info", "pyrometer_gpu_processes", "pyrometer_gpu_inactive_row_remappings",
+        "pyrometer_gpu_versions_info", "pyrometer_gpu_inactive_row_remappings",
     ),
     "[Reset a GPU](../howto/reset-gpu.md): whether the exporter has released it": ("pyrometer_gpu_released",),
     "[DCGM](../dcgm.md): exact averages over any window, which DCGM's gauges cannot give": (

@@ -81,6 +81,7 @@ SUBJECTS = {
 WHOLE = ("pyrometer_alerting.incidents.storage",)
 BESIDE = {
     "pyrometer_alerting.incidents.storage.actions": "what the policy did, which a limit of its own holds back",
+    "pyrometer_alerting.incidents.storage.operation": "a row of the outbox without any logic",
     "pyrometer_alerting.incidents.storage.engine": "a protocol, and one line that shortens an error",
     "pyrometer_alerting.incidents.storage.schema": "tables, which every statement's test needs as they are",
     "pyrometer_exporters.framework.metrics": "types of samples, and no calculation",

@@ -129,7 +129,7 @@ def test_every_flag_of_the_alerting_service_can_be_set(program: Path) -> None:
     """By a setting of its own, or named where .env.example explains ALERTING_FLAGS."""
     known = set(re.findall(r"^  (--[a-z.-]+) [A-Z{]", settings._parser().format_help(), re.MULTILINE))
     assert len(known) > 20
-    named = set(re.findall(r"--[a-z]+\.[a-z.-]+|--notice", (FOLDER / ".env.example").read_text()))
+    named = set(re.findall(r"--[a-z]+\.[a-z.-]+|--notice|--scheduler", (FOLDER / ".env.example").read_text()))
     own = {"--slack.api-url"}  # for tests and the demo
     assert known - own - set(alerting_flags(program, **EVERY_SETTING)) - named == set()
 

@@ -28,13 +28,14 @@ def evidence(groups: Sequence[Group], support: Sequence[Fact], roster: Roster, k
 def brief(groups: Sequence[Group], support: Sequence[Fact], roster: Roster, kinds: Kinds) -> str:
     """Return the strongest evidence in a few words, without times: `all 8 GPUs held at 1320 MHz (others 1939)`."""
     lead = groups[0]
+    kind = kinds[lead.facts[0].kind]
     clause = _clock_clause(groups) or _first_clause(said(lead, roster, kinds))
-    clause = f"{kinds[lead.facts[0].kind].name} {clause}" if clause.startswith("takes ") else clause
+    clause = f"{kind.name} {clause}" if clause.startswith("takes ") else clause
     where = _extent(lead, roster).replace("of its", "of the node's") if len(lead.facts) > 1 else ""
     where = re.sub(r"^(\d+) of the (?:node's|run's) \1 (GPUs|nodes|ports)", r"all \1 \2", where)
     waits = any(kinds[fact.kind].awaited for fact in (*support, *(fact for group in groups for fact in group.facts)))
     pieces = [f"{where} {clause}".strip() if _clock_clause(groups) else clause]
-    if waits and not kinds[lead.facts[0].kind].awaited:
+    if waits and not kind.awaited:
         pieces.append("the other ranks wait for it")
     return "; ".join(filter(None, pieces))
 

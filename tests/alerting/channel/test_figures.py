@@ -56,7 +56,7 @@ def drop(*causes: Cause) -> DropPicture:
 
 def test_the_picture_of_a_hot_gpu_has_its_clock_and_the_time_it_was_throttled() -> None:
     found = drop(HEAT)
-    assert found.title.startswith("MFU of run llama-70b fell by 27 %")
+    assert found.title == "llama-70b 27 % slower: gpu-042 GPU 3, hardware thermal throttling"
     assert [line.name for line in found.lines] == ["its clock", "node's median"]
     assert found.throttled == ((START, START + 95),)
     assert len(found.at) == 700

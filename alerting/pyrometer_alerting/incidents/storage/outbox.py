@@ -29,6 +29,8 @@ MOST_PINGS, MOST_NOTICES, CALLS_SECONDS = 3, 6, 605.0
 _DROPPABLE = (
     "incident_id = ? AND kind = 'reply' AND state || '' = 'ready' AND attempts = 0 AND body NOT LIKE '%\"kept\": true%'"
 )
+# Between two edits of the evidence, which nobody waits for; twice its age while it is young.
+EVIDENCE_SECONDS = 120.0
 # An operation without an attempt waits for Slack since it may be sent; a held reply is wished for earlier than that.
 _WAITS_SINCE = "CASE WHEN sent_at IS NULL AND not_before > since THEN not_before ELSE since END"
 
@@ -71,17 +73,21 @@ class Outbox:
     def follow(self, incident_id: str, now: float) -> None:
         """Have the evidence in the thread posted, or compared with what it shows: the message was just delivered."""
         root = self.root(incident_id)
-        if next(self._select("incident_id = ? AND kind = 'reply' AND body IS NULL", incident_id), None) is None:
+        shown = next(self._select("incident_id = ? AND kind = 'reply' AND body IS NULL", incident_id), None)
+        if shown is None:
             target = "" if root is None else root.target
             self._insert(incident_id, "reply", "ready", now, now, wanted=1, body=None, target=target)
             return
+        at = now
+        if shown.sent_at is not None and shown.posted_at is not None:
+            at = max(now, shown.sent_at + min(max(2 * (now - shown.posted_at), 0.0), EVIDENCE_SECONDS))
         self._db.execute(
             "UPDATE outbox SET wanted = wanted + 1,"
             " since = CASE WHEN state IN ('done', 'dead') THEN ? ELSE since END,"
             " not_before = CASE WHEN state IN ('done', 'dead') THEN ? ELSE not_before END,"
             " state = CASE WHEN state IN ('done', 'dead') THEN 'ready' ELSE state END"
             " WHERE incident_id = ? AND kind = 'reply' AND body IS NULL AND outlet = ?",
-            (now, now, incident_id, self._outlet),
+            (now, at, incident_id, self._outlet),
         )
 
     def discard(self, incident_id: str) -> None:
