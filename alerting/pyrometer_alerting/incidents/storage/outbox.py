@@ -80,7 +80,7 @@ class Outbox:
             return
         at = now
         if shown.sent_at is not None and shown.posted_at is not None:
-            at = max(now, shown.sent_at + min(max(2 * (now - shown.posted_at), 0.0), EVIDENCE_SECONDS))
+            at = max(now, shown.sent_at + min(max(2 * (shown.sent_at - shown.posted_at), 0.0), EVIDENCE_SECONDS))
         self._db.execute(
             "UPDATE outbox SET wanted = wanted + 1,"
             " since = CASE WHEN state IN ('done', 'dead') THEN ? ELSE since END,"
