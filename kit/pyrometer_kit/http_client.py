@@ -26,7 +26,7 @@ from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
 import requests
 from requests.adapters import HTTPAdapter
-from requests.utils import get_environ_proxies
+from requests.utils import get_environ_proxies, select_proxy
 from urllib3 import Timeout
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.exceptions import HTTPError, NewConnectionError
@@ -200,10 +200,10 @@ def _authorities() -> str | bool:
 
 def _via(proxies: Mapping[str, str], url: str) -> str:
     """Return the proxy of the environment that is asked for this address, and what leaves it out."""
-    parts = urlsplit(url)
-    proxy = proxies.get(parts.scheme) or proxies.get("all")
+    proxy = select_proxy(url, proxies)
     if not proxy:
         return ""
+    parts = urlsplit(url)
     where = urlsplit(proxy if "://" in proxy else f"//{proxy}")
     return f" through the proxy {place(where)} ({parts.scheme.upper()}_PROXY; NO_PROXY={parts.hostname} leaves it out)"
 

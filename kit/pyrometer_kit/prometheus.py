@@ -89,13 +89,13 @@ class HttpPrometheus:
         body = urlencode({**form, "timeout": self._timeout}).encode()
         try:
             with self._client.ask("POST", path, body, _FORM) as reply:
-                content, via = reply.read(), reply.via
-                try:
-                    return answer(content, reply.status, whole=self._whole)
-                except PrometheusError as error:
-                    raise PrometheusError(f"{error}{via}", error.reason) from None
+                content = reply.read()
         except HttpError as error:
             raise PrometheusError(f"Prometheus at {error}", error.reason) from None
+        try:
+            return answer(content, reply.status, whole=self._whole)
+        except PrometheusError as error:
+            raise PrometheusError(f"{error}{reply.via}", error.reason) from None
 
 
 def answer(body: bytes, status: int = 200, *, whole: bool = False) -> list[Series]:
