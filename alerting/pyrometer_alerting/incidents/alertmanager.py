@@ -43,6 +43,10 @@ class ActiveAlert:
     receivers: tuple[str, ...] = ()
     intervals: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
+    def is_muted_to(self, receivers: Collection[str]) -> bool:
+        """Return whether it is silenced, inhibited, or muted on all ways to these receivers."""
+        return self.muted or bool(self.muted_by(receivers))
+
     def muted_by(self, receivers: Collection[str]) -> tuple[str, ...]:
         """Return the time intervals that mute it on all ways to these receivers; to any, if it takes none to them."""
         mine = {name: muting for name, muting in self.intervals.items() if name in receivers} or self.intervals

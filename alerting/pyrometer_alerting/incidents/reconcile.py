@@ -113,14 +113,15 @@ class Reconciler:
         upstream = ask_upstream(self._alertmanagers, self._prometheus, now)
         outcome = Outcome()
         with self._store.transaction() as tx:
-            self._check_watchdog(tx, upstream, now, outcome)
-            self._refill(tx, upstream, now, outcome)
+            receivers = set(tx.facts(OUR_RECEIVER))
+            self._check_watchdog(tx, upstream, receivers, now, outcome)
+            self._refill(tx, upstream, receivers, now, outcome)
             self._decide_parked(tx, upstream, now, outcome)
-            self._take_undelivered(tx, upstream, now, outcome)
+            self._take_undelivered(tx, upstream, receivers, now, outcome)
             for incident in tx.recent_incidents(float("inf")):
                 self._close_gone(tx, incident, upstream, now, outcome)
             for incident in tx.recent_incidents(float("inf")):
-                self._note_muted(tx, incident, upstream, now)
+                self._note_muted(tx, incident, upstream, receivers, now)
         missed_alert = self._missed_scan.missed(self._store, self._prometheus, upstream, now)
         if missed_alert is not None:
             with self._store.transaction() as tx:
@@ -137,7 +138,9 @@ class Reconciler:
         except PrometheusError as error:
             _log.warning("reconciliation: topology: %s", error)
 
-    def _check_watchdog(self, tx: Transaction, upstream: Upstream, now: float, outcome: Outcome) -> None:
+    def _check_watchdog(
+        self, tx: Transaction, upstream: Upstream, receivers: set[str], now: float, outcome: Outcome
+    ) -> None:
         """Open an incident when a heartbeat stops and end it when it returns; nothing is expected before the first.
 
         Where Alertmanager has the heartbeat and delivers what else there is, it only repeats it too rarely.
@@ -147,7 +150,7 @@ class Reconciler:
             late = not removed and now - max(heard, self._started_at) > self._pace.watchdog
             active = upstream.watchdog(cluster)
             rare = late and active is not None and self._undelivered_at <= heard
-            muted = active is not None and bool(active.muted or active.muted_by(set(tx.facts(OUR_RECEIVER))))
+            muted = active is not None and active.is_muted_to(receivers)
             if removed:
                 tx.forget_fact(CLUSTER_WATCHDOG + cluster)
             for name, wanted, build in (
@@ -176,24 +179,25 @@ class Reconciler:
                 continue
             tx.release_alert(alert.fingerprint)
 
-    def _take_undelivered(self, tx: Transaction, upstream: Upstream, now: float, outcome: Outcome) -> None:
+    def _take_undelivered(
+        self, tx: Transaction, upstream: Upstream, receivers: set[str], now: float, outcome: Outcome
+    ) -> None:
         """Add our alerts that are not muted, have long been active in every Alertmanager and were never delivered."""
-        receivers = set(tx.facts(OUR_RECEIVER))
-        for alert, active in self._active_elsewhere(tx, upstream):
+        for alert, active in self._active_elsewhere(tx, upstream, receivers):
             _, heard = tx.known_alert(alert.fingerprint)
             late = now - max(alert.starts_at, heard) > self._pace.undelivered
             if late and receivers & set(active.receivers):
                 self._correct(tx, "undelivered", [alert], now, outcome)
                 self._undelivered_at = now
 
-    def _refill(self, tx: Transaction, upstream: Upstream, now: float, outcome: Outcome) -> None:
+    def _refill(self, tx: Transaction, upstream: Upstream, receivers: set[str], now: float, outcome: Outcome) -> None:
         """After the database was lost or damaged, read all firing alerts, and report the loss to the channel once."""
         taken = 0
         if is_refill_due(tx) and (upstream.asked_all or not self._alertmanagers):
-            receivers, names = set(tx.facts(OUR_RECEIVER)), set(tx.facts(OUR_ALERT))
+            names = set(tx.facts(OUR_ALERT))
             alerts = [
                 alert
-                for alert, active in self._active_elsewhere(tx, upstream)
+                for alert, active in self._active_elsewhere(tx, upstream, receivers)
                 if receivers & set(active.receivers) or is_ours(alert.labels, names)
             ]
             taken = len(alerts)
@@ -206,12 +210,13 @@ class Reconciler:
             self._correct(tx, "lost", [loss], now, outcome)
 
     @staticmethod
-    def _active_elsewhere(tx: Transaction, upstream: Upstream) -> Iterator[tuple[Alert, ActiveAlert]]:
+    def _active_elsewhere(
+        tx: Transaction, upstream: Upstream, receivers: set[str]
+    ) -> Iterator[tuple[Alert, ActiveAlert]]:
         """Yield alerts that are active and not muted in every Alertmanager but not firing here."""
-        receivers = set(tx.facts(OUR_RECEIVER))
         for fingerprint, active in upstream.views[0].items() if upstream.asked_all else ():
             known, _heard = tx.known_alert(fingerprint)
-            muted = active.muted or active.muted_by(receivers)
+            muted = active.is_muted_to(receivers)
             if (known is not None and known.firing) or active.labels.get("alertname") == WATCHDOG or muted:
                 continue
             if len(upstream.known(fingerprint)) == len(upstream.views):
@@ -241,10 +246,11 @@ class Reconciler:
             for alert in gone:
                 self._gone_since.pop(alert.fingerprint, None)
 
-    def _note_muted(self, tx: Transaction, incident: Incident, upstream: Upstream, now: float) -> None:
+    def _note_muted(
+        self, tx: Transaction, incident: Incident, upstream: Upstream, receivers: set[str], now: float
+    ) -> None:
         if not upstream.views:
             return
-        receivers = set(tx.facts(OUR_RECEIVER))
         note = muted_note((alert for alert in incident.members if alert.firing), upstream, receivers)
         if note != incident.note:
             tx.save_incident(replace(incident, note=note), now)

@@ -104,7 +104,7 @@ def muted_note(alerts: Iterable[Alert], upstream: Upstream, receivers: Collectio
     for alert in alerts:
         reports = upstream.known(alert.fingerprint)
         total += 1
-        if reports and all(report.muted or report.muted_by(receivers) for report in reports):
+        if reports and all(report.is_muted_to(receivers) for report in reports):
             notes[_why(reports[0], upstream, receivers)] += 1
     count = sum(notes.values())
     if not count:
