@@ -43,13 +43,12 @@ class FileScheduler:
             for name, one in self.read()["nodes"].items()
         }  # fmt: skip
 
-    def drain(self, node: str, reason: str, mark: str, claim: Claim | None = None) -> None:
+    def drain(self, node: str, reason: str, mark: str, claim: Claim) -> None:
         why = f"{reason} [{mark}]"
-        assert claim is not None
         changes = {"held": True, "why": why, "mark": mark, "claim": claim.of_reason(why)}
         self._change("drain", node, mark, changes, None)
 
-    def resume(self, node: str, mark: str, why: str | None = None, returned_at: float = 0.0) -> None:
+    def resume(self, node: str, mark: str, why: str, returned_at: float = 0.0) -> None:
         changes = {"held": False, "why": "", "mark": mark, "claim": "", "back": returned_at}
         self._change("resume", node, mark, changes, why)
 
@@ -78,8 +77,7 @@ class FileScheduler:
             raise SchedulerError("it does not answer")
         if self.refuses:
             raise RefusedError("not permitted")
-        if kind == "drain" or why is not None:
-            refuse_change(self.nodes()[node], why)
+        refuse_change(self.nodes()[node], why)
         truth = self.read()
         truth["calls"].append([kind, node, mark])
         truth["nodes"][node] |= {} if self.does_nothing else changes

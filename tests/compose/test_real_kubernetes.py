@@ -32,6 +32,7 @@ PATHS = {
     "ValidatingAdmissionPolicy": "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
     "ValidatingAdmissionPolicyBinding": "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
 }
+CLAIM = Claim(("GpuLost",), 1_764_400_000.0)
 MARKS = ("pyrometer:0123456789ab", "pyrometer:0123456789ac")
 
 pytestmark = [
@@ -98,12 +99,12 @@ def test_a_node_is_cordoned_tainted_and_put_back_and_the_taints_of_others_stay(
 ) -> None:
     before = taints(api, "n1")
     assert kubernetes.nodes()["n1"].in_service
-    kubernetes.drain("n1", "pyrometer: GpuLost http://p/#1", MARKS[0])
+    kubernetes.drain("n1", "pyrometer: GpuLost http://p/#1", MARKS[0], CLAIM)
     state = kubernetes.nodes()["n1"]
     assert (state.in_service, state.held, state.pools, state.marks) == (False, True, ("pool=a",), MARKS[0])
     assert state.why == f"pyrometer: GpuLost http://p/#1 [{MARKS[0]}]"
     assert taints(api, "n1") - {"node.kubernetes.io/unschedulable"} == before | {TAINT}
-    kubernetes.resume("n1", MARKS[1])
+    kubernetes.resume("n1", MARKS[1], state.why)
     state = kubernetes.nodes()["n1"]
     assert (state.in_service, state.held, state.why, state.marks) == (True, False, "", MARKS[1])
     assert taints(api, "n1") == before
@@ -115,7 +116,7 @@ def test_claims_returns_and_the_switch_are_annotations_that_the_account_may_writ
     state = kubernetes.nodes()["n1"]
     assert (state.is_ours, state.why, state.claim and state.claim.topics) == (True, why, ("gpu_count",))
     for refused in (
-        lambda: kubernetes.drain("n1", "pyrometer: again", MARKS[1]),
+        lambda: kubernetes.drain("n1", "pyrometer: again", MARKS[1], CLAIM),
         lambda: kubernetes.resume("n1", MARKS[1], "pyrometer: another reason"),
     ):
         with pytest.raises(RefusedError):
@@ -138,7 +139,7 @@ def test_the_commands_stop_list_and_undo_with_this_account(api: Api, kubernetes:
     file = tmp_path / "policy.yaml"
     here = {"url": api.url, "token-file": str(api.token), "ca-file": str(api.certificate), "selector": "pool"}
     file.write_text(yaml.safe_dump({"clusters": {"prod": {"kubernetes": here}}, "rules": []}))
-    kubernetes.drain("n1", "pyrometer: GpuLost http://p/#1", MARKS[0], Claim(("GpuLost",), 1_764_400_000.0))
+    kubernetes.drain("n1", "pyrometer: GpuLost http://p/#1", MARKS[0], CLAIM)
     assert "n1" in drains("list")
     drains("stop")
     assert any(state.stops for state in kubernetes.nodes().values())
@@ -181,7 +182,7 @@ def test_the_account_may_do_nothing_else(api: Api, method: str, path: str) -> No
 
 def test_refusals_and_silence_are_told_apart(api: Api, kubernetes: Kubernetes, tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match="404"):
-        kubernetes.drain("nope", "x", MARKS[0])
+        kubernetes.drain("nope", "x", MARKS[0], CLAIM)
     (tmp_path / "token").write_text("wrong")
     with pytest.raises(
         SchedulerError, match="401"

@@ -20,7 +20,7 @@ import pytest
 
 from pyrometer_alerting.incidents.storage.store import Store
 from pyrometer_alerting.policy.rules import Back, Limits, Policy, Rule, SlurmSettings
-from pyrometer_alerting.policy.schedulers import RefusedError, SchedulerError
+from pyrometer_alerting.policy.schedulers import Claim, RefusedError, SchedulerError
 from pyrometer_alerting.policy.slurm import Slurm
 from pyrometer_alerting.policy.worker import PolicyWorker
 from pyrometer_kit.clock import SystemClock
@@ -270,7 +270,7 @@ def test_what_slurm_refuses_and_what_it_does_not_answer_are_told_apart(
     assert slurm.nodes()["n1"].pools == ("all",)
     for name in ("nope", "ALL", "n[1-2]"):
         with pytest.raises(RefusedError):
-            slurm.drain(name, "pyrometer: test", "pyrometer:0123456789ab")
+            slurm.drain(name, "pyrometer: test", "pyrometer:0123456789ab", Claim(("test",), 0.0))
     quiet.run("scontrol", "update", "nodename=n2", "state=drain", 'reason=RMA State=IDLE "7" Comment=x')
     held = slurm.nodes()["n2"]
     assert (held.in_service, held.held) == (False, True)

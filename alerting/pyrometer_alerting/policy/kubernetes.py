@@ -61,29 +61,28 @@ class Kubernetes:
             if not more:
                 return nodes
 
-    def drain(self, node: str, reason: str, mark: str, claim: Claim | None = None) -> None:
+    def drain(self, node: str, reason: str, mark: str, claim: Claim) -> None:
         """Cordon and taint one node; its pods stay.
 
         Raises:
             RefusedError: Kubernetes said no, or somebody has cordoned it meanwhile.
             SchedulerError: it is not known whether it was done.
         """
-        path, item = self._look(node)
-        refuse_change(_node(item, ""), None)
+        path, state, item = self._look(node)
+        refuse_change(state, None)
         why = f"{text.plain(reason, 1000)} [{mark}]"
-        notes = {MARK: mark, REASON: why, CLAIM: claim.of_reason(why) if claim is not None else None}
+        notes = {MARK: mark, REASON: why, CLAIM: claim.of_reason(why)}
         self._patch(path, item, notes, [{"key": TAINT, "effect": "NoSchedule"}])
 
-    def resume(self, node: str, mark: str, why: str | None = None, returned_at: float = 0.0) -> None:
+    def resume(self, node: str, mark: str, why: str, returned_at: float = 0.0) -> None:
         """Remove the taint and the cordon.
 
         Raises:
             RefusedError: Kubernetes said no, or it has another reason by now.
             SchedulerError: it is not known whether it was done.
         """
-        path, item = self._look(node)
-        if why is not None:
-            refuse_change(_node(item, ""), why)
+        path, state, item = self._look(node)
+        refuse_change(state, why)
         back = f"{returned_at:.0f}" if returned_at else None
         self._patch(path, item, {MARK: mark or None, REASON: None, CLAIM: None, BACK: back}, [])
 
@@ -94,19 +93,19 @@ class Kubernetes:
             RefusedError: Kubernetes said no.
             SchedulerError: it is not known whether it was done.
         """
-        path, _item = self._look(node)
+        path, _state, _item = self._look(node)
         self._ask("PATCH", path, {"metadata": {"annotations": {STOP: "true" if on else None}}})
 
-    def _look(self, node: str) -> tuple[str, dict[str, Any]]:
-        """Return the path of a node, and the node as it is right now."""
+    def _look(self, node: str) -> tuple[str, NodeState, dict[str, Any]]:
+        """Return the path of a node, its state right now, and what was answered about it."""
         path = f"/api/v1/nodes/{quote(node, safe='')}"
         item = self._ask("GET", path)
         try:
-            _node(item, "")
+            state = _node(item, "")
             str(item["metadata"]["resourceVersion"])
         except (KeyError, TypeError, AttributeError):
             raise RefusedError("Kubernetes' answer could not be read") from None
-        return path, item
+        return path, state, item
 
     def _patch(
         self, path: str, item: Mapping[str, Any], notes: Mapping[str, str | None], ours: list[dict[str, str]]

@@ -90,17 +90,17 @@ class Scheduler(Protocol):
         """Return all nodes by their names."""
         ...
 
-    def drain(self, node: str, reason: str, mark: str, claim: Claim | None = None) -> None:
+    def drain(self, node: str, reason: str, mark: str, claim: Claim) -> None:
         """Take a node out of service, and leave the mark and the claim at it; its jobs go on.
 
         One that is out of service by now is refused.
         """
         ...
 
-    def resume(self, node: str, mark: str, why: str | None = None, returned_at: float = 0.0) -> None:
+    def resume(self, node: str, mark: str, why: str, returned_at: float = 0.0) -> None:
         """Put a node back into service; the mark of the action, if any, stays at it, and when it was returned.
 
-        With `why`, one that has another reason by now is refused.
+        One that has another reason than `why` by now is refused.
         """
         ...
 

@@ -58,7 +58,7 @@ class Slurm:
             raise SchedulerError("Slurm names no node")
         return {state.name: state for state in states}
 
-    def drain(self, node: str, reason: str, mark: str, claim: Claim | None = None) -> None:
+    def drain(self, node: str, reason: str, mark: str, claim: Claim) -> None:
         """Drain one node, with claim and mark behind its comment.
 
         Raises:
@@ -69,10 +69,10 @@ class Slurm:
         refuse_change(state, None)
         why = f"{_plain(reason)} [{mark}]"
         kept = _CLAIM.sub("", comment) if comment is not None else None
-        words = [f"pyrometer-unfit={claim.of_reason(why)}"] if claim is not None else []
-        self._update(node, kept, "state=drain", f"reason={why}", words=[*words, mark])
+        words = [f"pyrometer-unfit={claim.of_reason(why)}", mark]
+        self._update(node, kept, "state=drain", f"reason={why}", words=words)
 
-    def resume(self, node: str, mark: str, why: str | None = None, returned_at: float = 0.0) -> None:
+    def resume(self, node: str, mark: str, why: str, returned_at: float = 0.0) -> None:
         """Resume one node, with the mark and when it was returned behind its comment.
 
         Raises:
@@ -80,8 +80,7 @@ class Slurm:
             SchedulerError: it is not known whether it was done.
         """
         state, comment = self._look(node)
-        if why is not None:
-            refuse_change(state, why)
+        refuse_change(state, why)
         kept = _BACK.sub("", _CLAIM.sub("", comment)) if comment is not None else None
         back = [f"pyrometer-back={returned_at:.0f}"] if returned_at else []
         self._update(node, kept, "state=resume", words=[*back, mark])

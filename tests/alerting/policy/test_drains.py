@@ -226,7 +226,7 @@ def test_people_keep_their_comment_whatever_is_in_it(folder: Path) -> None:
         assert (comment.read_bytes() != words) is is_touched
         assert comment.read_bytes().startswith(words)
         assert slurm.nodes()["n1"].held
-        slurm.resume("n1", "")
+        slurm.resume("n1", "", slurm.nodes()["n1"].why)
         assert comment.read_bytes() == words
 
 
