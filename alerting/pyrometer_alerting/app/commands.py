@@ -141,7 +141,8 @@ def drains(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     options.node += [word for word in rest if not word.startswith("-")]  # argparse leaves what follows a flag
     rest = [word for word in rest if word.startswith("-")]
     rest += [f"--policy.file={options.policy}"] if options.policy else []
-    if (options.action == "undo") is not (bool(options.node) is not options.all):
+    named = bool(options.node)
+    if (named is options.all) if options.action == "undo" else (named or options.all):
         raise UsageError("undo needs the names of nodes, or --all; the other actions are of all nodes")
     chosen = settings.load(rest, environment)
     policy = rules.load(chosen.policy_file)

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from pyrometer_alerting.app import main
+from pyrometer_alerting.app import commands, main
 from pyrometer_alerting.policy import drains
 from pyrometer_alerting.policy.kubernetes import Kubernetes
 from pyrometer_alerting.policy.rules import KubernetesSettings, SlurmSettings
 from pyrometer_alerting.policy.schedulers import Claim, RefusedError, Scheduler, SchedulerError, checksum
 from pyrometer_alerting.policy.slurm import Slurm
+from pyrometer_kit.errors import UsageError
 
 MARK = "pyrometer:0123456789ab"
 WHY = f"pyrometer: check gpu_count failed [{MARK}]"
@@ -145,6 +146,12 @@ def test_a_drain_is_listed_undone_and_leaves_no_word(
     state = scheduler.nodes()["n1"]
     assert (state.in_service, state.claim, state.returned_at, state.marks.strip().replace("rack Location=B7, Ann's", "")
             ) == (True, None, 0.0, "")  # fmt: skip
+
+
+@pytest.mark.parametrize("words", ["undo", "undo n1 --all", "list n1", "stop --all", "start n1 --all"])
+def test_only_undo_is_of_named_nodes_or_of_all(words: str) -> None:
+    with pytest.raises(UsageError, match="undo needs the names of nodes"):
+        commands.drains(words.split(), {})
 
 
 def test_a_return_is_remembered_at_the_node(scheduler: Scheduler) -> None:
