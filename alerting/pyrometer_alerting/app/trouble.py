@@ -20,8 +20,6 @@ from pyrometer_kit.clock import Clock
 
 _MOST_REFUSED, _MOST_HELD = 5, 5
 _WATCHDOG_SECONDS = 180.0  # it arrives every minute; two may be lost to a restart
-
-
 _SHOWN_SECONDS = 86_400.0  # as the incident changes, its message is tried again; a day later it is history
 
 
@@ -35,7 +33,7 @@ class GivenUp(NamedTuple):
 
 
 def given_up(tx: Transaction, channel: str, now: float) -> list[GivenUp]:
-    """Return what Slack, whose default channel this is, or an outlet refused for good within a day, newest first."""
+    """Return what Slack or an outlet refused for good within a day, newest first; `channel` is Slack's default."""
     refused = [operation for operation in tx.outbox.dead() if now - operation.since < _SHOWN_SECONDS]
     return [
         GivenUp(
@@ -56,7 +54,7 @@ def _about(incident: Incident | None) -> str:
 
 
 def held_lines(tx: Transaction, channel: str, now: float) -> list[str]:
-    """Return a line for each reply that our own limit holds back, with its age; Slack's default channel is given."""
+    """Return a line for each reply that our own limit holds back, with its age; `channel` is Slack's default."""
     held = tx.outbox.held(now)
     lines = [
         f"Held back, so that people are pinged less often: a reply on {_about(tx.incident(reply.incident_id))} in"

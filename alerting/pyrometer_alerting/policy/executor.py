@@ -141,9 +141,8 @@ class Executor:
         limits, since = self.policy.limits, now - HOUR_SECONDS
         begun = tx.actions.begun_since(action.cluster, since)
         # By the scripts, or by a service with another database: the scheduler knows.
-        others = [state for state in states.values() if state.held and state.claim is not None]
-        by_others = {state.name for state in others if state.claim and state.claim.since > since} - {*begun}
-        count = len(begun) + len(by_others)
+        claimed = {state.name for state in states.values() if state.held and state.claim and state.claim.since > since}
+        count = len(begun) + len(claimed.difference(begun))
         if action.kind == WEBHOOK and not states:  # without a scheduler nobody knows its partitions
             return PER_HOUR if count >= limits.per_hour else ""
         would_since = math.inf if self.policy.is_on else since
@@ -247,7 +246,7 @@ class Executor:
         self._settle(action, states.get(action.node), LOST, "it did not reach the scheduler")
 
     def _settle(self, action: Action, state: NodeState | None, without: str, detail: str) -> None:
-        """End an action by the state of its node; `without` its mark it has changed nothing."""
+        """End an action by the state of its node: as `without`, for this reason, if it left no mark and no effect."""
         if state is None:
             self._end(action, REFUSED, "the scheduler no longer knows the node")
         elif state.held is (action.kind == DRAIN) and (action.mark in state.marks or without == REFUSED):

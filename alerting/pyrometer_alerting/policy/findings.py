@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from pyrometer_alerting.incidents.storage.actions import DRAIN, WEBHOOK
@@ -76,15 +76,15 @@ class Run:
 
 @dataclass(frozen=True)
 class Finding:
-    """A node that a rule is about, what was found on it, and the incident that has it, if one does."""
+    """A node that a rule is about, what was found on it since when, and the incident that has it; empty without one."""
 
     cluster: str
     node: str
     rule: Rule
     what: str
-    incident_id: str = ""
-    topic: Topic = field(default=Topic("", ""))
-    since: float = 0.0
+    incident_id: str
+    topic: Topic
+    since: float
 
 
 @dataclass(frozen=True)
@@ -92,8 +92,8 @@ class Look:
     """All that was found at a time: one finding of each node, and the runs of each topic."""
 
     now: float
-    found: Sequence[Finding] = ()
-    runs: Mapping[Topic, Sequence[Run]] = field(default_factory=dict)
+    found: Sequence[Finding]
+    runs: Mapping[Topic, Sequence[Run]]
 
     def of_node(self, topic: Topic, cluster: str, node: str) -> Run | None:
         """Return the latest run of a topic on a node; None if there was none for a while."""

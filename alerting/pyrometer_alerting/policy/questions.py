@@ -30,7 +30,7 @@ MOST_QUESTIONS = 5  # of one kind open at a time in a cluster: more are not read
 
 
 class Questions:
-    """Asks and closes; `button` is what a question of one node is answered with."""
+    """Asks people, and closes what they were asked; with `has_buttons` a question about one node has a button."""
 
     def __init__(
         self, store: Store, executor: Executor, *, clock: Clock, changed: Callable[[], None], has_buttons: bool
@@ -40,13 +40,13 @@ class Questions:
 
     def ask_common(self, finding: Finding, nodes: Mapping[str, set[str]], states: Mapping[str, States]) -> None:
         """Ask about a fault that many nodes have, once while it lasts, all clusters together where it is in several."""
-        topic, is_on = str(finding.topic), self._executor.policy.is_on
+        topic, state = str(finding.topic), ASKED if self._executor.policy.is_on else WOULD
         cluster = finding.cluster if len(nodes) == 1 else ""
         count, all_nodes = sum(map(len, nodes.values())), sum(len(states.get(name, ())) for name in nodes)
         name = f"{'the check ' if finding.topic.kind == CHECK else ''}{finding.topic.name}"
         what = f"{name} on {count} of {all_nodes} nodes{f' in {len(nodes)} clusters' if not cluster else ''}"
         drained = sum(
-            state.is_ours for name in nodes for state in states.get(name, {}).values() if state.name in nodes[name]
+            node.is_ours for name in nodes for node in states.get(name, {}).values() if node.name in nodes[name]
         )
         if drained:
             what += f", {drained} of them drained by us (pyrometer-alerting drains list)"
@@ -54,21 +54,20 @@ class Questions:
             cluster, "", COMMON, rule=finding.rule.name, what=what, incident_id="", by=SERVICE, topic=topic
         )
         with self._store.transaction() as tx:
-            open_ones = tx.actions.in_state(ASKED if is_on else WOULD)
+            open_ones = tx.actions.in_state(state)
             if any((asked.kind, asked.detail) == (COMMON, topic) for asked in open_ones):
                 return
             singles = [asked for asked in open_ones if (asked.kind, asked.detail, asked.state) == (ASK, topic, ASKED)]
-            state = ASKED if is_on else WOULD
             tx.actions.add(replace(action, state=state))
             tx.audit(self._clock.wall(), SERVICE, f"{COMMON}_{state}", "", action.reason)
             said = "has a common cause, so no node is drained for it, decide yourself"
-            self._executor.post(tx, action, state, said if is_on else f"{said} (dry run)")
+            self._executor.post(tx, action, state, said if state == ASKED else f"{said} (dry run)")
         for asked in singles:
             self.close(asked, "many nodes have it by now: a common cause")
         self._changed()
 
     def ask(self, action: Action) -> str:
-        """Post the question with its button; return the limit if too many are open, or another service asks already."""
+        """Post the question with its button, unless it is open already; return the limit if too many are open."""
         executor = self._executor
         with self._store.transaction() as tx:
             open_ones = [each for each in tx.actions.in_state(ASKED) if each.cluster == action.cluster]

@@ -295,7 +295,7 @@ class PolicyWorker:
         return _stopped(states) or self.executor.holds_back(action, states.get(finding.cluster, {}))
 
     def _again(self, state: NodeState | None, what: str, topic: str) -> str:
-        """Return what is said of a node, with our return of it if that was less than a day ago."""
+        """Return `what`, with AGAIN before it if we returned the node less than a day ago, unless such faults pass."""
         about = Topic.read(topic)
         is_passing = about.kind == CHECK and about.name in PASSING
         returned_at = state.returned_at if state is not None else 0.0
