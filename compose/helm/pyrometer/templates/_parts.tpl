@@ -27,6 +27,26 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- toYaml $entries }}
 {{- end }}
 
+{{/* The fields of a pod's spec that say where it runs; call with (list . $part). */}}
+{{- define "pyrometer.placement" -}}
+{{- $part := last . -}}
+{{- with $part.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with $part.runtimeClassName }}
+runtimeClassName: {{ . }}
+{{- end }}
+{{- with (first .).Values.image.pullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $part.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $part.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
 {{/* The pod of a part that exists once; call with (list . $part $account): the account that it needs, or "". */}}
 {{- define "pyrometer.pod" -}}
 {{- $account := (index . 1).serviceAccountName | default (last .) -}}
@@ -34,18 +54,7 @@ automountServiceAccountToken: {{ not (empty $account) }}
 {{- with $account }}
 serviceAccountName: {{ . }}
 {{- end }}
-{{- with (index . 1).priorityClassName }}
-priorityClassName: {{ . }}
-{{- end }}
-{{- with (first .).Values.image.pullSecrets }}
-imagePullSecrets: {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- with (index . 1).nodeSelector }}
-nodeSelector: {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- with (index . 1).tolerations }}
-tolerations: {{- toYaml . | nindent 2 }}
-{{- end }}
+{{- include "pyrometer.placement" (list (first .) (index . 1)) }}
 securityContext:
   # The volume's files are ours.
   fsGroup: 10935
@@ -113,6 +122,37 @@ spec:
 {{- end }}
 {{- end }}
 
+{{/* An account and what it may do in the whole cluster; call with (list . $name $labels $rule): a rule of its ClusterRole. */}}
+{{- define "pyrometer.account" -}}
+{{- $name := index . 1 -}}
+{{- $labels := index . 2 -}}
+{{- $namespace := (first .).Release.Namespace -}}
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: {{ $name }}
+  namespace: {{ $namespace }}
+  labels: {{- $labels | nindent 4 }}
+automountServiceAccountToken: false
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata:
+  name: {{ $name }}
+  labels: {{- $labels | nindent 4 }}
+rules:
+  - {{ last . }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata:
+  name: {{ $name }}
+  labels: {{- $labels | nindent 4 }}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: {{ $name }}}
+subjects:
+  - {kind: ServiceAccount, name: {{ $name }}, namespace: {{ $namespace }}}
+{{- end }}
+
 {{/* A validation: nothing but these keys of a section of the node differs; call with (list "metadata" (list "annotations")). */}}
 {{- define "pyrometer.onlyChanged" -}}
 {{- $old := printf "dyn(oldObject).%s" (first .) -}}
@@ -145,5 +185,47 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL], add: [SYSLOG]}
 {{- else -}}
 {{- include "pyrometer.restricted" . }}
+{{- end }}
+{{- end }}
+
+{{/* How a container runs that makes folders of the host for our user. */}}
+{{- define "pyrometer.makesFolders" -}}
+securityContext:
+  runAsUser: 0
+  runAsGroup: 0
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities: {drop: [ALL], add: [CHOWN, FOWNER, DAC_OVERRIDE]}
+resources:
+  limits: {memory: 32Mi}
+  requests: {cpu: 10m, memory: 16Mi}
+{{- end }}
+
+{{/* The mounts that the node's values ask for; call with $node. */}}
+{{- define "pyrometer.nodeMounts" -}}
+{{- if .kernelLog }}
+- {name: kmsg, mountPath: /dev/kmsg, readOnly: true}
+{{- end }}
+{{- if .checks }}
+- {name: checks, mountPath: /etc/pyrometer/checks, readOnly: true}
+{{- end }}
+{{- with .extraVolumeMounts }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* Their volumes; call with (list . $node). */}}
+{{- define "pyrometer.nodeVolumes" -}}
+{{- $node := last . -}}
+{{- if $node.kernelLog }}
+- name: kmsg
+  hostPath: {path: /dev/kmsg, type: CharDevice}
+{{- end }}
+{{- if $node.checks }}
+- name: checks
+  configMap: {name: {{ include "pyrometer.name" (first .) }}-checks}
+{{- end }}
+{{- with $node.extraVolumes }}
+{{ toYaml . }}
 {{- end }}
 {{- end }}
