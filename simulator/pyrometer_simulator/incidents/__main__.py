@@ -177,11 +177,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             scores.append(each)
             print(json.dumps(asdict(each)) if flags.json else line_of(each), flush=True)
             if flags.messages:
-                print(
-                    "\n".join(
-                        f"  {at - (watched.webhook or 0):7.1f} {method} {text}" for at, method, text in watched.calls
-                    )
-                )
+                begin = watched.webhook or 0
+                print("\n".join(f"  {call.at - begin:7.1f} {call.method} {call.text}" for call in watched.calls))
     if not flags.json:
         print(summary(scores))
     if flags.write:
@@ -257,8 +254,8 @@ def summary(scores: Sequence[Score]) -> str:
     firsts = sorted(each.first_right for each in scores if each.first_right is not None)
     if firsts:
         lines.append(f"first right: p50 {firsts[len(firsts) // 2]:.1f} s of {len(firsts)}")
-    calls = sorted(each.calls for each in scores)
-    lines.append(f"calls in ten minutes: p50 {calls[len(calls) // 2]}, most {calls[-1]}" if calls else "")
+    calls = [each.calls for each in scores]
+    lines.append(f"calls in ten minutes: {report.half_and_most(calls)}" if calls else "")
     lines.append(f"incidents with an untrue sentence: {sum(bool(each.untrue) for each in scores)}")
     return "\n".join(lines)
 

@@ -29,6 +29,11 @@ def _percent(count: int, of: int) -> str:
     return f"{count} ({100 * count / of:.1f} %)" if of else "-"
 
 
+def half_and_most(counts: Sequence[int]) -> str:
+    """Return the median and the highest of counts in words."""
+    return f"p50 {sorted(counts)[len(counts) // 2]}, most {max(counts)}"
+
+
 def _totals(scores: Sequence[Score], how: str) -> Iterator[str]:
     alerted = [each for each in scores if SILENT not in each.moments]
     yield how
@@ -51,20 +56,19 @@ def _times(scores: Sequence[Score]) -> Iterator[str]:
     if firsts:
         half, most = (firsts[int(share * (len(firsts) - 1))] for share in (0.5, 0.9))
         yield f"From the webhook to the right first cause: p50 {half:.1f} s, p90 {most:.1f} s (of {len(firsts)})."
-    calls = sorted(each.calls for each in scores if each.webhook is not None)
+    calls = [each.calls for each in scores if each.webhook is not None]
     if calls:
         few = _percent(sum(each <= 6 for each in calls), len(calls))
-        half = calls[len(calls) // 2]
-        yield f"Calls to Slack on the run in ten minutes: p50 {half}, most {calls[-1]}; 6 or fewer in {few}."
-    beside = sorted(each.extra["evidence_calls"] for each in scores if "evidence_calls" in each.extra)
+        yield f"Calls to Slack on the run in ten minutes: {half_and_most(calls)}; 6 or fewer in {few}."
+    beside = [each.extra["evidence_calls"] for each in scores if "evidence_calls" in each.extra]
     if beside:
-        yield f"Beside them, on the evidence, which calls nobody: p50 {beside[len(beside) // 2]}, most {beside[-1]}."
+        yield f"Beside them, on the evidence, which calls nobody: {half_and_most(beside)}."
     moved, untrue = sum(each.changes > 0 for each in scores), sum(bool(each.untrue) for each in scores)
     yield f"The part in first place was replaced by another in {_percent(moved, len(scores))} of the incidents."
     yield f"A sentence that the data contradict was in {_percent(untrue, len(scores))}."
-    longest = sorted(each.extra["words"] for each in scores if each.extra.get("words"))
+    longest = [each.extra["words"] for each in scores if each.extra.get("words")]
     if longest:
-        yield f"Words of the longest card of each incident: p50 {longest[len(longest) // 2]}, most {longest[-1]}."
+        yield f"Words of the longest card of each incident: {half_and_most(longest)}."
 
 
 def _calibration(scores: Sequence[Score]) -> Iterator[str]:

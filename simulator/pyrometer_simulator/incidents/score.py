@@ -111,31 +111,29 @@ def score(world: World, truth: Truth, watched: Watched, herrings: Sequence[str])
 
 
 def _calls(world: World, watched: Watched, *, on_evidence: bool = False) -> int:
-    """Return the calls on the run's message and its thread in its first ten minutes, the post included.
+    """Count the calls on the run's message and its thread in its first ten minutes, the post included.
 
     The evidence, which follows its card and calls nobody, is counted apart.
 
     A message that was first about a part and then became the run's counts from its first post.
     """
-    threads: dict[str, list[float]] = {}
-    about: set[str] = set()
-    for (at, _method, text), thread in zip(watched.calls, watched.threads, strict=True):
-        threads.setdefault(thread, []).append(at)
-        if world.layout.run in text:
-            about.add(thread)
-    first = {each: times[0] for each, times in threads.items() if each in about}
-    kinds = zip(watched.calls, watched.threads, watched.on_evidence, strict=True)
+    about = {call.incident for call in watched.calls if world.layout.run in call.text}
+    first: dict[str, float] = {}
+    for call in watched.calls:
+        first.setdefault(call.incident, call.at)
     counts = Counter(
-        each
-        for (at, *_call), each, is_evidence in kinds
-        if each in first and is_evidence is on_evidence and at - first[each] <= FIRST_SECONDS
+        call.incident
+        for call in watched.calls
+        if call.incident in about
+        and call.on_evidence is on_evidence
+        and call.at - first[call.incident] <= FIRST_SECONDS
     )
     return max(counts.values(), default=0)
 
 
 def _message(world: World, watched: Watched, begin: float) -> str:
     """Return the run's card and its evidence as they were after a minute."""
-    shown = [text for at, _method, text in watched.calls if at <= begin + MOMENTS[0]]
+    shown = [call.text for call in watched.calls if call.at <= begin + MOMENTS[0]]
     card = next(
         (text for text in reversed(shown) if world.layout.run in text.partition("\n")[0] and _is_card(text)), ""
     )

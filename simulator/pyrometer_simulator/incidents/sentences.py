@@ -42,7 +42,7 @@ def untrue(world: World, truth: Truth, watched: Watched) -> list[str]:
         texts = [text for cause in look.diagnosis.causes for text in (*cause.evidence, *cause.against)]
         for text in (*texts, *look.diagnosis.missing):
             found.update(_of_text(world, text))
-    found.update(wrong for _at, _method, text in watched.calls for wrong in _of_text(world, text))
+    found.update(wrong for call in watched.calls for wrong in _of_text(world, call.text))
     found.update(_of_cost(world, watched))
     return sorted(found)
 

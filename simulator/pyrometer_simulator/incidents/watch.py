@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyrometer_alerting.app.service import WEBHOOK_PATH, Service
 from pyrometer_alerting.channel.blocks import Style
@@ -117,18 +117,28 @@ class Look:
     queries: int
 
 
+class SlackCall(NamedTuple):
+    """A call to Slack: when, and its message as plain text.
+
+    Attributes:
+        incident: the id of the incident that it is about.
+        on_evidence: whether it is on the evidence, which follows its card.
+    """
+
+    at: float
+    method: str
+    text: str
+    incident: str
+    on_evidence: bool
+
+
 @dataclass
 class Watched:
-    """One incident, watched: looks at the run's incident; calls to Slack (time, method, text) and their incidents.
-
-    The clusters' other incidents are in `calls` as well.
-    """
+    """One incident, watched: looks at the run's incident, and calls to Slack, also on the cluster's other incidents."""
 
     webhook: float | None = None
     looks: list[Look] = field(default_factory=list)
-    calls: list[tuple[float, str, str]] = field(default_factory=list)
-    threads: list[str] = field(default_factory=list)  # the incident of each call
-    on_evidence: list[bool] = field(default_factory=list)  # whether a call is on the evidence, which follows its card
+    calls: list[SlackCall] = field(default_factory=list)
     incidents: list[Incident] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     seconds: float = 0.0
@@ -231,11 +241,12 @@ def _iso(unix: float) -> str:
     return datetime.fromtimestamp(unix, tz=timezone.utc).isoformat().replace("+00:00", "Z")
 
 
-def _named(args: Mapping[str, Any], name: str) -> str:
-    """Return the incident or the operation that a call to Slack is about, from the message's metadata."""
+def _about(args: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the incident and the operation that a call to Slack is about, from the message's metadata."""
     metadata = args.get("metadata") or {}
     known = json.loads(metadata) if isinstance(metadata, str) else metadata
-    return str(known.get("event_payload", {}).get(name, ""))
+    payload = known.get("event_payload", {})
+    return str(payload.get("incident_id", "")), str(payload.get("op_id", ""))
 
 
 def _shown(args: Mapping[str, Any]) -> str:
@@ -359,11 +370,12 @@ class _Bench:
         while True:
             wait = self._service.courier.step()
             for call in self._slack.calls[self._seen :]:
-                self._watched.calls.append((self.clock.now, call.method, _shown(call.args)))
-                self._watched.threads.append(_named(call.args, "incident_id"))
+                incident, op_id = _about(call.args)
                 with self._store.transaction() as tx:
-                    operation = tx.outbox.get(_named(call.args, "op_id"))
-                self._watched.on_evidence.append(operation is not None and operation.is_evidence)
+                    operation = tx.outbox.get(op_id)
+                on_evidence = operation is not None and operation.is_evidence
+                told = SlackCall(self.clock.now, call.method, _shown(call.args), incident, on_evidence)
+                self._watched.calls.append(told)
             self._seen = len(self._slack.calls)
             if wait > 0:
                 return wait

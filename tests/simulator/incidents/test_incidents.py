@@ -172,7 +172,7 @@ def test_faults_come_through_rules_and_service_to_the_channel() -> None:
         assert score.watch == RIGHT, score
         assert score.webhook is not None
         assert 0 < score.webhook < 180
-        assert any(truth.exact[-1].split()[0] in text for _at, _method, text in watched.calls)
+        assert any(truth.exact[-1].split()[0] in call.text for call in watched.calls)
         assert score.calls <= 12  # edits of a link that flaps each minute; what pings has a limit of its own
         assert 0 < score.extra["words"] <= MOST_WORDS
         assert score.extra["evidence_calls"] <= 8
