@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,10 @@ from pyrometer_simulator.ports import free_port
 ADMINISTRATOR = "administrator"
 MERGE = "application/merge-patch+json"
 SERVER = ("kube-apiserver", "etcd", "openssl")
+# The node exporter's pods ask for it; the GPU operator makes it.
+RUNTIME_CLASS = {
+    "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "nvidia"}, "handler": "nvidia",
+}  # fmt: skip
 
 
 def missing(*names: str) -> str:
@@ -29,13 +35,26 @@ def missing(*names: str) -> str:
 
 
 class Api:
-    """An API server, and an administrator's calls."""
+    """Runs an API server, and makes an administrator's calls."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._started = folder, list[subprocess.Popen[bytes]]()
         self.url = f"https://127.0.0.1:{free_port()}"
         self.certificate, self.token = folder / "server.crt", folder / "token"
         self.config = folder / "kubeconfig"
+
+    @classmethod
+    @contextmanager
+    def running(cls, folder: Path, *, controllers: bool = False) -> Iterator[Api]:
+        """Start a server for the length of the block; on demand, with its controllers."""
+        server = cls(folder)
+        try:
+            server.start()
+            if controllers:
+                server.start_controllers()
+            yield server
+        finally:
+            server.stop()
 
     def start(self) -> None:
         folder, port = self._folder, free_port()

@@ -28,10 +28,10 @@ PLACES = {
 }
 
 
-def titled(title: str, page: str) -> str:
-    """Return the block of commands with a title, on a page of docs/."""
+def titled(title: str, page: str, kind: str = "sh") -> str:
+    """Return the block with a title, of commands by default, on a page of docs/."""
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
-    found = re.findall(rf'^( *)```sh title="{re.escape(title)}"\n(.*?)^\1```$', text, re.MULTILINE | re.DOTALL)
+    found = re.findall(rf'^( *)```{kind} title="{re.escape(title)}"\n(.*?)^\1```$', text, re.MULTILINE | re.DOTALL)
     assert len(found) == 1, title
     return textwrap.dedent(found[0][1])
 

@@ -20,11 +20,7 @@ from pyrometer_dashboards.prometheus_rules import Wrapping, wrapped
 @pytest.mark.parametrize("two", [False, True], ids=["one alerting service", "two"])
 def test_kustomize_builds_the_same_objects(tmp_path: Path, two: bool) -> None:
     """With the rules written and the kernel's log asked for, as the comments in kustomization.yaml say."""
-    kustomize = need("kustomize")
-    tree = _copied(tmp_path, "  # - {path", *(["# components: [two-alerting-services]"] if two else ()))
-    answer = subprocess.run([kustomize, "build", tree], capture_output=True, text=True, check=False)
-    assert answer.returncode == 0, answer.stderr
-    built = named(list(loaded(answer.stdout)))
+    built = _built(tmp_path, "  # - {path", *(["# components: [two-alerting-services]"] if two else ()))
     wanted = named(rendered("--set=node.kernelLog=true", *(TWO if two else ())))
     assert set(built) - set(wanted) == {("Namespace", "pyrometer")}
     assert set(wanted) - set(built) == set()
@@ -50,11 +46,7 @@ def in_order(found: Any) -> Any:
 
 
 def test_kustomize_builds_the_condition_and_the_policy(tmp_path: Path) -> None:
-    kustomize = need("kustomize")
-    tree = _copied(tmp_path, "  # - node-condition", "  # - policy-rbac", "# components: [policy]")
-    answer = subprocess.run([kustomize, "build", tree], capture_output=True, text=True, check=False)
-    assert answer.returncode == 0, answer.stderr
-    built = named(list(loaded(answer.stdout)))
+    built = _built(tmp_path, "  # - node-condition", "  # - policy-rbac", "# components: [policy]")
     wanted = named(rendered(POLICY, "--set=nodeCondition.enabled=true"))
     (file,) = [each for (kind, name), each in built.items() if (kind, name[:17]) == ("ConfigMap", "pyrometer-policy-")]
     (tmp_path / "policy.yaml").write_text(file["data"]["policy.yaml"])
@@ -71,8 +63,16 @@ def test_kustomize_builds_the_condition_and_the_policy(tmp_path: Path) -> None:
     assert {"name": "policy", "configMap": {"name": file["metadata"]["name"]}} in pods[0]["volumes"]
 
 
+def _built(tmp_path: Path, *wanted: str) -> dict[tuple[str, str], dict[str, Any]]:
+    """Build the tree's files, with the rules and these lines of its comments taken out."""
+    kustomize, tree = need("kustomize"), _copied(tmp_path, *wanted)
+    answer = subprocess.run([kustomize, "build", tree], capture_output=True, text=True, check=False)
+    assert answer.returncode == 0, answer.stderr
+    return named(list(loaded(answer.stdout)))
+
+
 def _copied(tmp_path: Path, *wanted: str) -> Path:
-    """The tree's files that kustomize reads, with the rules and these of its comments taken out."""
+    """Copy the tree's files that kustomize reads, with the rules and these lines of its comments taken out."""
     tree = tmp_path / "compose/kubernetes"
     boards = tmp_path / "dashboards/json"
     for part in (".", "two-alerting-services", "policy"):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.compose.api_server import SERVER, Api, missing
+from tests.compose.api_server import RUNTIME_CLASS, SERVER, Api, missing
 from tests.compose.containers import eventually
 from tools import chart
 
@@ -36,9 +36,7 @@ KINDS = "deployments,daemonsets,services,configmaps,networkpolicies,servicemonit
 READY = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
 # The page expects both, as the GPU operator makes them.
 GPU_NODE = {
-    "class": {
-        "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "nvidia"}, "handler": "nvidia",
-    },
+    "class": RUNTIME_CLASS,
     "node": {
         "apiVersion": "v1", "kind": "Node",
         "metadata": {"name": "n0", "labels": {"nvidia.com/gpu.present": "true"}},
@@ -120,10 +118,7 @@ class Person:
 
 @pytest.fixture(scope="module")
 def person(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
-    api = Api(tmp_path_factory.mktemp("chart-api"))
-    try:
-        api.start()
-        api.start_controllers()
+    with Api.running(tmp_path_factory.mktemp("chart-api"), controllers=True) as api:
         found = Person(api, tmp_path_factory.mktemp("chart"))
         found.play(f"kubectl create --filename={chart.folder() / 'definitions'}")
         found.play("kubectl create namespace monitoring")
@@ -131,8 +126,6 @@ def person(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
             (found.folder / f"{name}.json").write_text(json.dumps(document))
             found.play(f"kubectl create --filename={name}.json")
         yield found
-    finally:
-        api.stop()
 
 
 @pytest.fixture

@@ -62,16 +62,12 @@ def add_node(api: Api, name: str) -> None:
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
-    server = Api(tmp_path_factory.mktemp("kubernetes"))
-    try:
-        server.start()
+    with Api.running(tmp_path_factory.mktemp("kubernetes")) as server:
         give_rights(server)
         for number in range(3):
             add_node(server, f"n{number}")
         wait_for_policy(server)
         yield server
-    finally:
-        server.stop()
 
 
 def wait_for_policy(server: Api, seconds: float = 60.0) -> None:

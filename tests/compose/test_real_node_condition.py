@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.compose.api_server import SERVER, Api, missing
-from tests.compose.containers import eventually
+from tests.compose.api_server import RUNTIME_CLASS, SERVER, Api, missing
+from tests.compose.containers import eventually, titled
 from tests.exporters.commands.check.test_main import flags
 from tests.exporters.node.checks.conftest import node
 from tools import chart
@@ -25,7 +25,6 @@ from tools import chart
 FOLDER = Path(__file__).resolve().parents[2] / "compose/kubernetes"
 MISSING = missing(*SERVER, "kube-controller-manager", "kubectl")
 PODS = "/api/v1/namespaces/pyrometer/pods"
-RUNTIME_CLASS = {"metadata": {"name": "nvidia"}, "handler": "nvidia"}
 UNFIT = "hca_links: 7 of 8 links are up: mlx5_3/1 DOWN, Polling"
 
 pytestmark = [
@@ -44,10 +43,7 @@ def kubectl(api: Api, *arguments: str) -> str:
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
-    server = Api(tmp_path_factory.mktemp("condition"))
-    try:
-        server.start()
-        server.start_controllers()
+    with Api.running(tmp_path_factory.mktemp("condition"), controllers=True) as server:
         assert server.ask("POST", "/apis/node.k8s.io/v1/runtimeclasses", RUNTIME_CLASS)[0] == 201
         for name in ("gpu-001", "gpu-002"):
             labels = {"nvidia.com/gpu.present": "true"}
@@ -61,8 +57,6 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
             assert server.ask("POST", f"{PODS}/{pod}/binding", target)[0] == 201
         assert eventually(lambda: patch(server, token(server, "gpu-001"), "gpu-002", condition())[0] == 422, 60)
         yield server
-    finally:
-        server.stop()
 
 
 def pods(api: Api) -> dict[str, str]:
@@ -209,8 +203,7 @@ def test_a_token_that_is_of_no_pod_may_write_nothing(api: Api) -> None:
 
 def test_a_job_with_the_init_container_is_accepted(api: Api, tmp_path: Path) -> None:
     pod = yaml.safe_load((FOLDER / "init-container.yaml").read_text(encoding="utf-8"))["spec"]
-    page = (FOLDER.parents[1] / "docs/howto/kubernetes.md").read_text(encoding="utf-8")
-    failure = yaml.safe_load(page.partition('```yaml title="Job"\n')[2].partition("```")[0])["spec"]
+    failure = yaml.safe_load(titled("Job", "howto/kubernetes.md", "yaml"))["spec"]
     pod["containers"][0]["image"] = "training"
     template = {"spec": {**pod, "restartPolicy": "Never"}}
     job = {
@@ -225,8 +218,7 @@ def test_a_job_with_the_init_container_is_accepted(api: Api, tmp_path: Path) -> 
 
 def test_the_page_of_the_uninstallation_removes_the_condition_and_leaves_others(api: Api) -> None:
     assert patch(api, token(api, "gpu-002"), "gpu-002", condition())[0] == 200
-    page = (FOLDER.parents[1] / "docs/howto/uninstall.md").read_text(encoding="utf-8")
-    block = page.partition('```sh title="Kubernetes, node condition"\n')[2].partition("```")[0]
+    block = titled("Kubernetes, node condition", "howto/uninstall.md")
     words = f'kubectl() {{ command {chart.program("kubectl")} --kubeconfig={api.config} "$@"; }}; export -f kubectl\n'
     block = block.replace("xargs -I{} kubectl", f"xargs -I{{}} {chart.program('kubectl')} --kubeconfig={api.config}")
     answer = subprocess.run(["bash", "-ec", words + block], capture_output=True, text=True, check=False)
