@@ -12,9 +12,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
+
+import bench_storm
 
 from pyrometer_alerting.app.service import WEBHOOK_PATH, Service
 from pyrometer_alerting.channel.blocks import Style
@@ -31,20 +32,14 @@ LIMITS = RateLimits(post_per_second=1000, post_burst=1000, tier3_per_minute=60_0
 
 def alert(name: str, run: str, *, severity: str = "critical", over: bool = False) -> dict[str, Any]:
     """Return an alert of a run as Alertmanager delivers it."""
-    now = datetime.now(timezone.utc).isoformat()
-    labels = {"alertname": name, "cluster": f"of {run}", "component": "train", "run": run, "severity": severity}
-    return {
-        "status": "resolved" if over else "firing",
-        "labels": labels,
-        "annotations": {"summary": f"{name} of {run}", "description": "measured"},
-        "startsAt": now,
-        "endsAt": now if over else "0001-01-01T00:00:00Z",
-        "fingerprint": f"{name}-{run}-{severity}",
-    }
+    now = time.time()
+    labels = {"cluster": f"of {run}", "component": "train", "run": run, "severity": severity}
+    told = bench_storm.alert(name, now, now if over else None, **labels)
+    return told | {"annotations": {"summary": f"{name} of {run}", "description": "measured"}}
 
 
 class Channel:
-    """The service and its channel; `tell` delivers alerts and returns the seconds until the channel shows it."""
+    """Runs the service on a channel; `tell` delivers alerts and returns the seconds until the channel shows it."""
 
     def __init__(self, folder: Path, slack: FakeSlack) -> None:
         self._slack, self._number = slack, 0
@@ -102,7 +97,7 @@ def hang(channel: Channel, run: str) -> float:
 
 def worsening(channel: Channel, run: str) -> float:
     """Let a run that is slow raise a critical alert of its slowness."""
-    return channel.tell([alert("TrainMfuLow", run, severity="critical")], says("Worse"))
+    return channel.tell([alert("TrainMfuLow", run)], says("Worse"))
 
 
 def end(channel: Channel, run: str) -> float:
