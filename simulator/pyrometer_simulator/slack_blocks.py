@@ -179,20 +179,16 @@ def _check_button(element: object) -> None:
     if not isinstance(element, Mapping):
         return
     _check_text(element.get("text"), LIMITS["button.text"], kinds=("plain_text",))
-    for name, most in (("value", "button.value"), ("action_id", "action_id"), ("url", "button.url")):
-        _require(units(str(element.get(name) or "")) <= LIMITS[most])
-    _require(units(str(element.get("accessibility_label") or "")) <= LIMITS["button.accessibility_label"])
+    for name in ("value", "url", "accessibility_label"):
+        _require(units(str(element.get(name) or "")) <= LIMITS[f"button.{name}"])
+    _require(units(str(element.get("action_id") or "")) <= LIMITS["action_id"])
     _require(element.get("style") in (None, "primary", "danger"))
     url = element.get("url")
     _require(url is None or str(url).startswith(("http://", "https://")))
     if (confirm := element.get("confirm")) is not None:
         _require(isinstance(confirm, Mapping))
-        for name, kinds in (
-            ("title", ("plain_text",)),
-            ("text", ("plain_text", "mrkdwn")),
-            ("confirm", ("plain_text",)),
-            ("deny", ("plain_text",)),
-        ):
+        for name in ("title", "text", "confirm", "deny"):
+            kinds = ("plain_text", "mrkdwn") if name == "text" else ("plain_text",)
             _check_text(confirm.get(name), LIMITS[f"confirm.{name}"], kinds=kinds)
 
 
