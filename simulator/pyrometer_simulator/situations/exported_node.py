@@ -1,4 +1,4 @@
-"""The real node exporter over the files of a node, in this process and on a virtual clock."""
+"""Run the real node exporter over the files of a node, in this process and on a virtual clock."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ STEADY_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class Hardware:
-    """The hardware and software of a situation's node.
+    """Says which hardware and software a node has in a situation.
 
     Attributes:
         hcas: how many InfiniBand HCAs.
@@ -131,7 +131,7 @@ class SteppedSampler(Sampler):
 
 
 class ExportedNode:
-    """The real node exporter over a node's files, in this process and on a virtual clock.
+    """Runs the real node exporter over a node's files, in this process and on a virtual clock.
 
     Attributes:
         name: the node's name in Prometheus.
@@ -149,6 +149,7 @@ class ExportedNode:
         self.name, self.hardware, self._clock = name, hardware, clock
         self.sysfs, self.procfs, self.kmsg = sysfs, procfs, kmsg
         self.rings, self.state = folder / "rings", folder / "state"
+        self.state.mkdir()
         self.kernel = SimulatedKernel()
         self.is_up = True
         self.job: RasJob | None = None

@@ -70,7 +70,6 @@ class Host(ExportedNode):
         super().__init__(
             name, folder, hardware, clock, sysfs=self.tree.sysfs, procfs=self.tree.procfs, kmsg=self.log.path
         )
-        self.state.mkdir()
         if "checks" in hardware.collectors:
             self._files = HostFiles(self.tree.sysfs, self.tree.procfs)
             (folder / "checks.yaml").write_text(f"expect: {hardware.expect}\n", encoding="utf-8")

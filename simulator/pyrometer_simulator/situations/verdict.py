@@ -57,7 +57,7 @@ class Case(NamedTuple):
 
 
 class Rules:
-    """The alerts, without their texts, and the recordings that these use, in their groups."""
+    """Holds the alerts, without their texts, and the recordings that these use, in their groups."""
 
     def __init__(self, folder: Path = RULES) -> None:
         every = [_without_texts(group) for path in sorted(folder.glob("*.rules.yaml")) for group in groups_of(path)]

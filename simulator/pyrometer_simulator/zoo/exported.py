@@ -1,4 +1,4 @@
-"""The real node exporter on a machine of the zoo, and the alerts that its week makes fire."""
+"""Run the real node exporter on a machine of the zoo, and store what the alert rules need of it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Final
 from pyrometer_exporters.framework.collector import Collector, Context
 from pyrometer_exporters.node.checks.kept import FILE
 from pyrometer_simulator.nvml import FakeLibrary
+from pyrometer_simulator.overrides import override
 from pyrometer_simulator.situations.checks import checks_on
 from pyrometer_simulator.situations.exported_node import ExportedNode, Hardware
 from pyrometer_simulator.situations.recording import Recording
@@ -25,7 +26,7 @@ _HARDWARE: Final = Hardware(collectors=("gpu", "nic", "kernel", "maintenance", "
 
 
 class _Clock:
-    """The machine's clocks; the wall's begins with the week, as promtool's does."""
+    """Reads the machine's clocks; the wall's begins with the week, as promtool's does."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine, self._start = machine, machine.wall
@@ -40,7 +41,7 @@ class _Clock:
 
 
 class ExportedMachine(ExportedNode):
-    """A machine under the real node exporter, and what Prometheus would have stored of it.
+    """Runs the real node exporter on a machine, and stores of it what Prometheus would have stored.
 
     ``wanted`` are the metrics that rules use, which are evaluated ``every`` so many seconds.
 
@@ -55,7 +56,6 @@ class ExportedMachine(ExportedNode):
         super().__init__(
             name, folder, _HARDWARE, _Clock(machine), sysfs=root / "sys", procfs=root / "proc", kmsg=machine.log.path
         )
-        self.state.mkdir()
         self._take_over(root / "state" / FILE)
         self._recording = Recording({"cluster": CLUSTER, "node": name, "job": "node", "instance": name}, wanted)
 
@@ -77,12 +77,15 @@ class ExportedMachine(ExportedNode):
         series: Sequence[Series] = list(self._recording.series())
         return Case(series, SCRAPE_SECONDS, self._every, float(self._recording.scrapes * SCRAPE_SECONDS))
 
+    @override
     def _build_checks(self) -> Callable[[Context], Collector]:
         return checks_on(self._machine.root / "checks.yaml", self._machine.file_systems)
 
+    @override
     def _new_library(self) -> FakeLibrary | None:
         machine = self._machine
         return FakeLibrary(machine.root / "gpus", machine.since_creation) if machine.tree.gpus else None
 
+    @override
     def _before_scrape(self) -> None:
         self._machine.write_uptime()

@@ -30,7 +30,7 @@ shows is said. *Rebuilt* files have the published facts, in the form of the prog
 
 
 def page(every: Sequence[Played]) -> str:
-    """Return the page."""
+    """Return the text of ``docs/zoo.md``."""
     losses = [loss for played in every for loss in played.losses]
     sourced = sum(bool(played.machine.sources) for played in every)
     printed = sum(bool(played.machine.published) for played in every)
@@ -61,10 +61,10 @@ def _row(played: Played) -> str:
     machine = played.machine
     week = "; ".join(str(event.get("what", "")) for event in machine.week)
     planted = _listed(loss.verb.replace("_", " ") for loss in played.losses)
-    missed = ", ".join(loss.what for loss in played.missed)
-    named = f"{len(played.losses) - len(played.missed)} of {len(played.losses)}" + (
-        f"; not: {missed}" if missed else ""
-    )
+    missed = [loss.what for loss in played.missed]
+    named = f"{len(played.losses) - len(missed)} of {len(played.losses)}"
+    if missed:
+        named += f"; not: {', '.join(missed)}"
     return f"| {machine.name} | {week} | {len(played.wrong)} | {planted} | {named} |\n"
 
 
@@ -84,7 +84,7 @@ def _listed(words: Iterable[str]) -> str:
 
 
 def sources(every: Sequence[Description]) -> str:
-    """Return the page's part on where machines come from: it depends on no play."""
+    """Return the page's part on where machines come from, which depends on no play."""
     return SOURCES + "".join(map(_source, every))
 
 

@@ -34,7 +34,7 @@ TOLD_BY_ALERTS: Final = ("interface",)
 
 @dataclass
 class Loss:
-    """A planted loss.
+    """Holds a planted loss, and what was reported of it.
 
     Attributes:
         verb: its kind.
@@ -58,7 +58,7 @@ class Loss:
 
     @property
     def what(self) -> str:
-        """The loss in words."""
+        """Return the loss in words."""
         return f"{self.verb.replace('_', ' ')} {self.part}"
 
     @property
@@ -74,7 +74,7 @@ class Loss:
 
 @dataclass
 class Played:
-    """The outcome of a machine.
+    """Holds the outcome of a machine's week and its losses.
 
     Attributes:
         machine: its description.
@@ -97,7 +97,7 @@ class Played:
 
     @property
     def missed(self) -> list[Loss]:
-        """The losses that nothing named."""
+        """Return the losses that nothing named."""
         return [loss for loss in self.losses if not loss.named]
 
 
