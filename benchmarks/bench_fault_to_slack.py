@@ -21,7 +21,7 @@ from harness import exit_on_signals
 from pyrometer_simulator.demo.hardware import Node
 from pyrometer_simulator.demo.observe import Prometheus, shown_text
 from pyrometer_simulator.demo.processes import Processes
-from pyrometer_simulator.demo.programs import TOKEN, Programs
+from pyrometer_simulator.demo.programs import Programs
 from pyrometer_simulator.demo.topology import CHANNEL, GPUS_PER_NODE, NODES, RUN
 from pyrometer_simulator.slack import FakeSlack
 from pyrometer_simulator.stack import find_stack
@@ -61,7 +61,7 @@ def main() -> None:
         folder = Path(tempfile.mkdtemp(prefix="pyrometer-bench-"))
         opened.callback(shutil.rmtree, folder, ignore_errors=True)
         (folder / "logs").mkdir()
-        slack = opened.enter_context(FakeSlack(channel_names=(CHANNEL,), token=TOKEN))
+        slack = opened.enter_context(FakeSlack(channel_names=(CHANNEL,)))
         processes = opened.enter_context(Processes(folder / "logs"))
         programs = Programs(folder, processes, find_stack(), slack)
         nodes = {name: Node(programs.node_folder(name), n, GPUS_PER_NODE) for n, name in enumerate(NODES, start=1)}

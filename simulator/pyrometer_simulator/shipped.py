@@ -1,13 +1,15 @@
-"""Prometheus and Alertmanager with the configuration that is shipped, each in a folder of its own."""
+"""Start Prometheus and Alertmanager with the configuration that is shipped, and an alerting service beside them."""
 
 from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pyrometer_simulator.demo.processes import DemoError, Processes
+from pyrometer_simulator.slack import FakeSlack
 from pyrometer_simulator.stack import Stack
 
 
@@ -52,3 +54,27 @@ def start_alertmanager(folder: Path, stack: Stack, processes: Processes, webhook
         f"--web.listen-address=127.0.0.1:{port}", "--cluster.listen-address=",
     ]  # fmt: skip
     processes.start(folder.name, command, {"URL_FILE_BASE": str(folder)}, folder)
+
+
+def start_alerting(
+    folder: Path,
+    processes: Processes,
+    port: int,
+    slack: FakeSlack,
+    *flags: str,
+    channel: str,
+    prometheus: str,
+    alertmanager: str,
+    env: Mapping[str, str] | None = None,
+) -> None:
+    """Start an alerting service that posts to a channel of a simulated Slack; its token and store are in the folder."""
+    token = folder / "slack-token"
+    token.touch(mode=0o600)
+    token.write_text(slack.token)
+    command = [
+        sys.executable, "-m", "pyrometer_alerting.app.main", f"--web.listen-address=127.0.0.1:{port}",
+        f"--prometheus.url={prometheus}", f"--alertmanager.url={alertmanager}", f"--slack.api-url={slack.url}",
+        f"--slack.bot-token-file={token}", f"--slack.channel={channel}", f"--storage.path={folder / 'alerting'}",
+        *flags,
+    ]  # fmt: skip
+    processes.start("alerting", command, env)

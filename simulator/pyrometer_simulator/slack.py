@@ -97,6 +97,11 @@ class FakeSlack:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.down()
 
+    @property
+    def token(self) -> str:
+        """Return the bot token that it takes."""
+        return self._token
+
     def up(self) -> None:
         """Listen; the port stays the same after the first time.
 

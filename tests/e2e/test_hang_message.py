@@ -23,6 +23,7 @@ from pyrometer_simulator.demo.processes import Processes
 from pyrometer_simulator.nccl.job import Job, layouts
 from pyrometer_simulator.nccl.ras_server import RasJob, RasServer
 from pyrometer_simulator.ports import free_port
+from pyrometer_simulator.shipped import start_alerting
 from pyrometer_simulator.slack import FakeSlack
 from pyrometer_simulator.torch_jobs.monitoring import Monitoring
 from pyrometer_simulator.torch_jobs.spec import node_name
@@ -30,7 +31,7 @@ from pyrometer_simulator.torch_jobs.spec import node_name
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(330)]
 
 RANKS, PER_NODE, NODES, STUCK = 32, 8, 4, 21
-CHANNEL, TOKEN = "gpu-alerts", "xoxb-fake-token"
+CHANNEL = "gpu-alerts"
 STEP_SECONDS = 0.5
 
 RANK = """
@@ -95,17 +96,11 @@ class Cluster:
         path.write_text(INSPECTOR.format(labels=LABELS))
 
     def start_alerting(self, prometheus: str) -> str:
-        token, port = self.folder / "token", free_port()
-        token.touch(mode=0o600)
-        token.write_text(TOKEN)
+        port = free_port()
         url = f"http://127.0.0.1:{port}"
-        command = [
-            sys.executable, "-m", "pyrometer_alerting.app.main", f"--web.listen-address=127.0.0.1:{port}",
-            f"--prometheus.url={prometheus}", f"--alertmanager.url={url}", f"--slack.api-url={self.slack.url}",
-            f"--slack.bot-token-file={token}", f"--slack.channel={CHANNEL}",
-            f"--storage.path={self.folder / 'alerting'}",
-        ]  # fmt: skip
-        self.processes.start("alerting", command)
+        start_alerting(
+            self.folder, self.processes, port, self.slack, channel=CHANNEL, prometheus=prometheus, alertmanager=url
+        )
         self.processes.wait_until_ready({"alerting": f"{url}/-/healthy"})
         return url
 
@@ -157,7 +152,7 @@ def deliver(prometheus: str, alerting: str, alertname: str) -> None:
 def test_the_message_names_rank_node_gpu_collective_group_part_and_line(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     with contextlib.ExitStack() as opened:
-        slack = opened.enter_context(FakeSlack(channel_names=[CHANNEL], token=TOKEN))
+        slack = opened.enter_context(FakeSlack(channel_names=[CHANNEL]))
         cluster = Cluster(tmp_path, opened.enter_context(Processes(tmp_path / "logs")), slack)
         server = opened.enter_context(RasServer(cluster.ras))
         opened.enter_context(training(cluster.job))

@@ -31,7 +31,7 @@ from pyrometer_simulator.nvml import SimulatedGpus
 from pyrometer_simulator.ports import free_port
 from pyrometer_simulator.slack import FakeSlack
 from pyrometer_simulator.slurm import FakeSlurm, SlurmJob
-from pyrometer_simulator.torch_jobs.monitoring import CHANNEL, TOKEN, Monitoring
+from pyrometer_simulator.torch_jobs.monitoring import CHANNEL, Monitoring
 from pyrometer_simulator.torch_jobs.spec import RANKS_PER_NODE, node_name
 
 pytest.importorskip("torch")
@@ -323,7 +323,7 @@ def played() -> Iterator[dict[str, Job]]:
         folder = Path(opened.enter_context(tempfile.TemporaryDirectory()))
         (folder / "logs").mkdir()
         processes = opened.enter_context(Processes(folder / "logs"))
-        place = Place(folder, processes, opened.enter_context(FakeSlack(channel_names=[CHANNEL], token=TOKEN)))
+        place = Place(folder, processes, opened.enter_context(FakeSlack(channel_names=[CHANNEL])))
         over = threading.Event()
 
         def watch() -> None:

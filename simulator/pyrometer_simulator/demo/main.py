@@ -26,7 +26,7 @@ from pyrometer_simulator.demo.hardware import Node
 from pyrometer_simulator.demo.observe import Prometheus
 from pyrometer_simulator.demo.pictures import Pictures, find_browser
 from pyrometer_simulator.demo.processes import DemoError, Processes
-from pyrometer_simulator.demo.programs import TOKEN, Programs, run_nccl_processes
+from pyrometer_simulator.demo.programs import Programs, run_nccl_processes
 from pyrometer_simulator.demo.topology import CHANNEL, GPUS_PER_NODE, NODES
 from pyrometer_simulator.demo.verdict import Report
 from pyrometer_simulator.demo.visit import Visit
@@ -98,7 +98,7 @@ def _run(flags: argparse.Namespace) -> int:
             opened.push(partial(_clear, folder))
         logs = folder / "logs"
         logs.mkdir()
-        slack = opened.enter_context(FakeSlack(channel_names=(CHANNEL,), token=TOKEN, port=where.slack))
+        slack = opened.enter_context(FakeSlack(channel_names=(CHANNEL,), port=where.slack))
         processes = opened.enter_context(Processes(logs))
         opened.callback(_ignore_signals)
         programs = Programs(folder, processes, stack, slack, where, grafana=kind != "none")

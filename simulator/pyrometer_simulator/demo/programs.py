@@ -13,11 +13,16 @@ from pyrometer_simulator.demo.hardware import FIRST_PID, Node, exporter_flags
 from pyrometer_simulator.demo.processes import Processes
 from pyrometer_simulator.demo.topology import CHANNEL, CLUSTER, GPUS_PER_NODE, NCCL_NODES, NODES, RUN, TRAINING_NODES
 from pyrometer_simulator.demo.trainer import Settings
-from pyrometer_simulator.shipped import configure_prometheus, prometheus_command, start_alertmanager, target
+from pyrometer_simulator.shipped import (
+    configure_prometheus,
+    prometheus_command,
+    start_alerting,
+    start_alertmanager,
+    target,
+)
 from pyrometer_simulator.slack import FakeSlack
 from pyrometer_simulator.stack import Stack
 
-TOKEN = "xoxb-fake-token"  # noqa: S105  the fake Slack's
 NODE_NOTICE = "SIMULATED HARDWARE: the GPUs and links of this node are not real"
 NOTICE = "SIMULATED HARDWARE: the GPUs, links and Slack of this demo are not real"
 
@@ -96,20 +101,17 @@ class Programs:
         self._processes.start("this-machine", own)
 
     def _start_alerting(self) -> None:
-        token = self.folder / "slack-token"
-        token.touch(mode=0o600)
-        token.write_text(TOKEN)
         where = self.addresses
-        command = [
-            sys.executable, "-m", "pyrometer_alerting.app.main", f"--web.listen-address=127.0.0.1:{where.alerting}",
-            f"--prometheus.url={where.url(where.prometheus)}", f"--alertmanager.url={where.url(where.alertmanager)}",
-            f"--prometheus.external-url={where.url(where.prometheus)}",  # browsers are on this machine too
-            f"--slack.api-url={self._slack.url}", f"--slack.bot-token-file={token}", f"--slack.channel={CHANNEL}",
-            f"--storage.path={self.folder / 'alerting'}", f"--notice={NOTICE}",
-            "--digest.daily=09:00", "--digest.weekly=mon 09:00",
+        prometheus, alertmanager = where.url(where.prometheus), where.url(where.alertmanager)
+        flags = [
+            f"--prometheus.external-url={prometheus}",  # browsers are on this machine too
+            f"--notice={NOTICE}", "--digest.daily=09:00", "--digest.weekly=mon 09:00",
             *([f"--grafana.url={where.url(where.grafana)}"] if self._grafana else []),
         ]  # fmt: skip
-        self._processes.start("alerting", command, env=_ONE_THREAD)
+        start_alerting(
+            self.folder, self._processes, where.alerting, self._slack, *flags,
+            channel=CHANNEL, prometheus=prometheus, alertmanager=alertmanager, env=_ONE_THREAD,
+        )  # fmt: skip
 
     def _start_prometheus(self) -> None:
         folder = self.folder / "prometheus"

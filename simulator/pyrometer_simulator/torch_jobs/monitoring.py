@@ -13,12 +13,18 @@ from typing import NamedTuple
 from pyrometer_simulator.demo.observe import Prometheus
 from pyrometer_simulator.demo.processes import Processes
 from pyrometer_simulator.ports import free_port
-from pyrometer_simulator.shipped import configure_prometheus, prometheus_command, start_alertmanager, target
+from pyrometer_simulator.shipped import (
+    configure_prometheus,
+    prometheus_command,
+    start_alerting,
+    start_alertmanager,
+    target,
+)
 from pyrometer_simulator.slack import FakeSlack
 from pyrometer_simulator.stack import find_stack
 from pyrometer_simulator.torch_jobs.spec import node_name
 
-CLUSTER, CHANNEL, TOKEN = "bench", "gpu-alerts", "xoxb-fake-token"
+CLUSTER, CHANNEL = "bench", "gpu-alerts"
 ALERTS = "TrainStraggler|TrainStalled|TrainRunDied|NcclHang|NcclRankMissing|NcclJobNotStarted"
 
 
@@ -103,18 +109,13 @@ def _start_exporter(folder: Path, processes: Processes, node: str, port: int, fl
 
 
 def _start_channel(folder: Path, processes: Processes, slack: FakeSlack, urls: Mapping[str, str]) -> None:
-    token = folder / "slack-token"
-    token.touch(mode=0o600)
-    token.write_text(TOKEN)
-    command = [
-        sys.executable, "-m", "pyrometer_alerting.app.main",
-        f"--web.listen-address={urls['alerting'].removeprefix('http://')}", f"--prometheus.url={urls['prometheus']}",
-        f"--alertmanager.url={urls['alertmanager']}", f"--slack.api-url={slack.url}",
-        f"--slack.bot-token-file={token}", f"--slack.channel={CHANNEL}", f"--storage.path={folder / 'alerting'}",
-    ]  # fmt: skip
-    processes.start("alerting", command)
-    webhook, port = f"{urls['alerting']}/api/v1/alertmanager", int(urls["alertmanager"].rpartition(":")[2])
-    start_alertmanager(folder / "alertmanager", find_stack(), processes, webhook, port)
+    ports = {name: int(url.rpartition(":")[2]) for name, url in urls.items()}
+    start_alerting(
+        folder, processes, ports["alerting"], slack,
+        channel=CHANNEL, prometheus=urls["prometheus"], alertmanager=urls["alertmanager"],
+    )  # fmt: skip
+    webhook = f"{urls['alerting']}/api/v1/alertmanager"
+    start_alertmanager(folder / "alertmanager", find_stack(), processes, webhook, ports["alertmanager"])
 
 
 def _start_prometheus(folder: Path, processes: Processes, where: int, targets: Mapping[str, Sequence[object]]) -> None:
