@@ -26,14 +26,18 @@ MOST_OPEN: Final = 256
 
 # A log of thousands of ordinary lines has to cost little: each is compared only with the few that begin as it does, and
 # with those that begin with any name only if it has their words.
-_BY_START: Final = {
-    start: tuple((line, re.compile(line.expression)) for line in LINES if start in line.starts)
-    for start in {start for line in LINES for start in line.starts}
-}
-_OF_FUNCTIONS: Final = {line.needle: (line, re.compile(line.expression)) for line in LINES if line.of_function}
-_OF_PROGRAMS: Final = {
-    line.needle: (line, re.compile(line.expression)) for line in LINES if line.needle and not line.of_function
-}
+_COMPILED: Final = tuple((line, re.compile(line.expression)) for line in LINES)
+_BY_START: Final[dict[str, list[tuple[Line, re.Pattern[str]]]]] = {}
+for _row in _COMPILED:
+    for _start in _row[0].starts:
+        _BY_START.setdefault(_start, []).append(_row)
+_OF_PROGRAMS: Final = tuple(
+    (line.needle, line, expression) for line, expression in _COMPILED if line.needle and not line.of_function
+)
+_OF_ANY_NAME: Final = (
+    *((line.needle, line, expression) for line, expression in _COMPILED if line.of_function),
+    *_OF_PROGRAMS,
+)
 
 # Records of the firmware (drivers/acpi/apei/ghes.c, drivers/firmware/efi/cper.c). {3} numbers the record.
 _APEI: Final = re.compile(
@@ -194,20 +198,17 @@ def _unnamed(text: str) -> Event | None:
 
 
 def _known(text: str) -> tuple[Line, re.Match[str]] | None:
-    """Return the line of the catalogue that a text is."""
+    """Return the line of the catalogue that a text matches, and the match."""
     for line, expression in _BY_START.get(text[:START], ()):
         match = expression.match(text)
         if match is not None and not _OF_A_PROGRAM.match(text):
             return line, match
     second = text.find(" ")
     # The domain of a PCI address has four to eight digits.
-    if ":" in text[second + 5 : second + 10]:
-        for needle in _OF_FUNCTIONS:
-            if needle in text and (match := _OF_FUNCTIONS[needle][1].match(text)) is not None:
-                return _OF_FUNCTIONS[needle][0], match
-    for needle in _OF_PROGRAMS:
-        if needle in text and (match := _OF_PROGRAMS[needle][1].match(text)) is not None:
-            return _OF_PROGRAMS[needle][0], match
+    has_address = ":" in text[second + 5 : second + 10]
+    for needle, line, expression in _OF_ANY_NAME if has_address else _OF_PROGRAMS:
+        if needle in text and (match := expression.match(text)) is not None:
+            return line, match
     return None
 
 
