@@ -14,6 +14,7 @@ from pyrometer_exporters.commands.test.reading import NotMeasuredError, Problem,
 from pyrometer_exporters.node.active.kept import Result
 from pyrometer_exporters.node.nic.parse import rate
 from pyrometer_exporters.node.nic.pcie import lanes, transfers
+from pyrometer_exporters.node.nic.sysfs import small_text
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ def _below_port(result: Result, parts: Mapping[str, float], sysfs: Path) -> list
     found = []
     for device, value in parts.items():
         ports = list((sysfs / "class/infiniband" / device / "ports").glob("*"))
-        used = [port for port in ports if "ACTIVE" in _text(port / "state")]
+        used = [port for port in ports if "ACTIVE" in small_text(f"{port}/state")]
         # perftest does not say which port it used.
         bits = min(filter(None, map(_rate, used or ports)), default=None)
         pcie = _pcie(sysfs / "class/infiniband" / device / "device")
@@ -152,7 +153,7 @@ def _below_port(result: Result, parts: Mapping[str, float], sysfs: Path) -> list
 
 
 def _rate(port: Path) -> float | None:
-    text = _text(port / "rate")
+    text = small_text(f"{port}/rate")
     bits = rate(text)
     # Up to QDR ten bits on the wire carry eight.
     return bits * (0.8 if bits and re.search(r"[SDQ]DR\)", text) else 1.0) if bits else None
@@ -160,12 +161,6 @@ def _rate(port: Path) -> float | None:
 
 def _pcie(device: Path) -> float | None:
     """Return the raw rate of the PCIe link in bits per second; None where it is not known."""
-    speed, width = transfers(_text(device / "current_link_speed")), lanes(_text(device / "current_link_width"))
+    speed = transfers(small_text(f"{device}/current_link_speed"))
+    width = lanes(small_text(f"{device}/current_link_width"))
     return speed * width if speed and width else None
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return ""

@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar, cast
 from pyrometer_exporters.node.checks.parts import Facts
 from pyrometer_exporters.node.checks.processes import KTHREADD, Process, read_processes
 from pyrometer_exporters.node.gpu.inventory import PciBus
+from pyrometer_exporters.node.nic.pci_function import link_name
 
 T = TypeVar("T")
 
@@ -163,10 +164,7 @@ class Node:
 
     def driver(self, function: Path | str) -> str:
         """Return which driver has a PCI function; empty for none."""
-        try:
-            return os.readlink(f"{function}/driver").rpartition("/")[2]  # noqa: PTH115  as for text
-        except OSError:
-            return ""
+        return link_name(f"{function}/driver")
 
     @property
     def gpus_on_bus(self) -> list[str] | None:

@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from pyrometer_exporters.node.nic.sysfs import small_text
+
 NVIDIA_VENDOR = "0x10de"
 NVIDIA_DRIVER = "nvidia"
 DISPLAY_CLASS = "0x03"  # VGA controllers 0x0300, 3D controllers 0x0302; an NVSwitch is a bridge, 0x0680
@@ -129,17 +131,10 @@ class PciBus:
 
 
 def _is_nvidia_gpu(device: str) -> bool:
-    try:
-        if _text(f"{device}/vendor") != NVIDIA_VENDOR or os.path.lexists(f"{device}/physfn"):
-            return False
-        return _text(f"{device}/class").startswith(DISPLAY_CLASS)
-    except OSError:  # unplugged between listing and reading
+    # The texts are empty if it was unplugged between listing and reading.
+    if small_text(f"{device}/vendor") != NVIDIA_VENDOR or os.path.lexists(f"{device}/physfn"):
         return False
-
-
-def _text(path: str) -> str:
-    with open(path, "rb", buffering=0) as file:
-        return file.read().decode("ascii", "replace").strip()
+    return small_text(f"{device}/class").startswith(DISPLAY_CLASS)
 
 
 def candidates(count: int, on_bus: list[str] | None, procfs: Path) -> list[Candidate]:

@@ -48,7 +48,7 @@ class PciFunctionReader:
         if folder.inode != self._inode:
             device = f"{folder.path}/device"
             path = os.path.realpath(device) if "device" in folder.names else ""
-            driver, numa_node = _link_name(f"{device}/driver"), small_text(f"{path}/numa_node")
+            driver, numa_node = link_name(f"{device}/driver"), small_text(f"{path}/numa_node")
             virtual = bool(path) and (os.path.lexists(f"{path}/physfn") or is_lent(path))
             self._function = PciFunction(
                 pci_address(path), driver, path, numa_node if numa_node.isdecimal() else "", virtual,
@@ -78,7 +78,8 @@ def _is_lent(interface: str) -> bool:
     return os.path.isdir(f"{interface}/master") and not os.path.isdir(f"{interface}/master/bonding")  # noqa: PTH112
 
 
-def _link_name(link: str) -> str:
+def link_name(link: str) -> str:
+    """Return the last name in a link's target, such as a driver's; empty where there is no link."""
     try:
         return os.readlink(link).rpartition("/")[2]  # noqa: PTH115  the name as written, not a path to follow
     except OSError:
