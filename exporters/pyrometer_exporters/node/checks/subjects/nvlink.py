@@ -64,7 +64,8 @@ def _no_whole_board(node: Node) -> list[str]:
 
 
 def _switches(node: Node) -> list[str]:
-    return [name for name in node.names(node.paths.sysfs / "bus/pci/devices") if _is_switch(node, name)]
+    devices = node.paths.sysfs / "bus/pci/devices"
+    return node.once("nvswitches", lambda: [name for name in node.names(devices) if _is_switch(node, name)])
 
 
 def _fabric_manager(node: Node) -> Verdict:
