@@ -287,31 +287,30 @@ def _gpu_burn(text: str) -> Reading:
     count of one that died is no number of wrong results, and one that could not begin may be OK with 0 Gflop/s or be
     FAULTY (wilicc/gpu-burn 7, 52, 69, 123).
     """
-    found = sorted(re.findall(r"^\s*GPU (\d+): (OK|FAULTY)\s*$", text, re.MULTILINE), key=lambda each: each[1] == "OK")
-    verdicts = sorted(dict(reversed(found)).items(), key=lambda each: int(each[0]))
+    verdicts = re.findall(r"^\s*GPU (\d+): (OK|FAULTY)\s*$", text, re.MULTILINE)
+    gpus = sorted({int(gpu) for gpu, _ in verdicts})
+    faulty = {int(gpu) for gpu, verdict in verdicts if verdict == "FAULTY"}
     lines = [line for line in text.splitlines() if "Gflop/s)" in line]
     columns = [re.findall(r"\((\d+(?:\.\d+)?) Gflop/s\)", line) for line in lines]
-    full = [row for row in columns if len(row) == len(verdicts)]
+    full = [row for row in columns if len(row) == len(gpus)]
     speeds = {f"GPU {at}": _number(value) / 1000 for at, value in enumerate(full[-1])} if full else {}
     marks = [re.findall(r"(-?\d+) *(\([A-Z]+!\))?", re.sub(r".*errors:|temps:.*", "", line)) for line in lines]
     words = re.search(r"Failure during compute: .*", text) or re.search(r"Couldn't init a GPU test: .*", text)
     why = short(words[0]) if words else ""
     problems, unable = [], [why] if why else []
-    for gpu, verdict in verdicts:
-        seen = [row[int(gpu)][1] for row in marks if len(row) > int(gpu)]
-        if verdict == "OK":
-            continue
+    for gpu in sorted(faulty):
+        seen = [row[gpu][1] for row in marks if len(row) > gpu]
         if "(WARNING!)" in seen or "(DIED!)" not in seen:
             problems.append(Problem(f"GPU {gpu} is faulty: wrong results", f"GPU {gpu}"))
         elif why.startswith("Failure") and "memory" not in why:
             problems.append(Problem(f"GPU {gpu}: {why}", f"GPU {gpu}"))
         else:
             unable.append(f"GPU {gpu} died")
-    idle = [part for part in (f"GPU {gpu}" for gpu, _ in verdicts) if not speeds.get(part)]
+    idle = [part for part in (f"GPU {gpu}" for gpu in gpus) if not speeds.get(part)]
     if idle and not problems and not unable:
         raise NotMeasuredError(f"it gives no speed of {joined(idle)}")
     results = (Result("burn", "TFLOP/s", min(speeds.values())),) if speeds else ()
-    return Reading(tuple(problems), results, {"burn": speeds}, len(verdicts), "; ".join(unable))
+    return Reading(tuple(problems), results, {"burn": speeds}, len(gpus), "; ".join(unable))
 
 
 ERRORS_OF_DISKS: Final = frozenset({errno.EIO, errno.EILSEQ, errno.EUCLEAN, errno.ENODATA, errno.EREMOTEIO})
@@ -332,8 +331,10 @@ def fio(text: str) -> Reading:
     for job in (job for job in jobs if job.get("error")):
         number = int(_number(job["error"]))
         words = f"error {number} of {job.get('jobname', 'fio')}: {os.strerror(number)}"
-        problems += [Problem(words)] if number in ERRORS_OF_DISKS else []
-        unable += [] if number in ERRORS_OF_DISKS else [words]
+        if number in ERRORS_OF_DISKS:
+            problems.append(Problem(words))
+        else:
+            unable.append(words)
     results = []
     for way in ("read", "write"):
         speeds = [_fio_speed(job[way]) for job in jobs if isinstance(job.get(way), dict)]

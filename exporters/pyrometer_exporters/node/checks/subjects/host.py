@@ -21,7 +21,7 @@ from pyrometer_exporters.node.checks.parts import EARLIER
 
 # Those that cost a system call for each look at the time (Linux: drivers/clocksource, kernel/time/jiffies.c).
 _SLOW_CLOCKS = ("hpet", "acpi_pm", "pit", "jiffies", "refined-jiffies")
-_EDAC = "{}/devices/system/edac/mc/{}"  # Linux: Documentation/admin-guide/RAS/main.rst
+_EDAC = "devices/system/edac/mc"  # Linux: Documentation/admin-guide/RAS/main.rst
 _TIME_ERROR = 5  # adjtimex(2): the clock is not synchronised
 _SLACK = 0.02
 """The share of the memory that may be missing: firmware and crash kernels take some, a memory module is 3 % or more."""
@@ -127,16 +127,16 @@ def _modules(node: Node) -> dict[str, int]:
     """Return the memory modules as EDAC labels them, with their size in MiB: ``CPU_SrcID#0_MC#0_Chan#0_DIMM#0``."""
     modules = {}
     for controller in _controllers(node):
-        for name in node.names(_EDAC.format(node.paths.sysfs, controller)):
-            folder = _EDAC.format(node.paths.sysfs, f"{controller}/{name}")
-            size = node.number(f"{folder}/size") if name.startswith(("dimm", "rank")) else None
+        folder = node.paths.sysfs / _EDAC / controller
+        for name in node.names(folder):
+            size = node.number(folder / name / "size") if name.startswith(("dimm", "rank")) else None
             if size:
-                modules[node.text(f"{folder}/dimm_label") or f"{controller} {name}"] = size
+                modules[node.text(folder / name / "dimm_label") or f"{controller} {name}"] = size
     return modules
 
 
 def _controllers(node: Node) -> list[str]:
-    return [name for name in node.names(_EDAC.format(node.paths.sysfs, "")) if re.fullmatch(r"mc\d+", name)]
+    return [name for name in node.names(node.paths.sysfs / _EDAC) if re.fullmatch(r"mc\d+", name)]
 
 
 def _memory_of_nodes(node: Node) -> dict[str, int]:
@@ -157,7 +157,7 @@ def _meminfo(node: Node) -> dict[str, int]:
 
 
 def _edac(node: Node) -> Verdict:
-    folder = node.paths.sysfs / "devices/system/edac/mc"
+    folder = node.paths.sysfs / _EDAC
     controllers = _controllers(node)
     if not controllers:
         return absent("no memory controller reports to EDAC")
@@ -177,9 +177,9 @@ def _edac(node: Node) -> Verdict:
 
 def _of_modules(node: Node, controller: str, kind: str) -> str:
     """Return in words which modules of a controller had errors, where EDAC says so."""
-    folder = _EDAC.format(node.paths.sysfs, controller)
-    names = [name for name in node.names(folder) if node.number(f"{folder}/{name}/dimm_{kind}_count")]
-    labels = [node.text(f"{folder}/{name}/dimm_label") or name for name in names]
+    folder = node.paths.sysfs / _EDAC / controller
+    names = [name for name in node.names(folder) if node.number(folder / name / f"dimm_{kind}_count")]
+    labels = [node.text(folder / name / "dimm_label") or name for name in names]
     return f" ({', '.join(labels[:MOST_LISTED])})" if labels else ""
 
 
