@@ -89,7 +89,7 @@ def read(text: str) -> Reading:
     hardware = [verdict for verdict in verdicts if not verdict.deployment]
     measured = [verdict for verdict in hardware or verdicts if verdict.status in RAN]
     if not problems and not unable and not measured:
-        skipped = joined(list(dict.fromkeys(verdict.test for verdict in hardware or verdicts)))
+        skipped = joined(dict.fromkeys(verdict.test for verdict in hardware or verdicts))
         raise NotMeasuredError(f"{'its tests of hardware' if ran else 'all of its tests'} were skipped: {skipped}")
     if cut and not problems and not unable:
         raise NotMeasuredError("its table is cut off")

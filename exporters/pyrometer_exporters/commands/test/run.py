@@ -207,7 +207,7 @@ def tried(
         told = ": ".join(filter(None, (ended, reading.unable or sentence(ran.errors, ran.output))))
         words = f"{words}; {told}" if state == NOT_MEASURED else told
         state = NOT_MEASURED if state == NOT_MEASURED and not reading.unable else UNKNOWN
-    part = joined(list(dict.fromkeys(problem.part for problem in problems if problem.part)))
+    part = joined(dict.fromkeys(problem.part for problem in problems if problem.part))
     part = part or (asked.directory if tool.folder and state == FAILED else "")
     return Tried(state, words, wall(), reading.results, tool=Path(program).name, part=part)
 
@@ -221,7 +221,7 @@ def _coverage(reading: Reading, asked: Asked) -> tuple[str, str]:
         return NOT_MEASURED, f"it covers {reading.gpus} of {asked.gpus} GPUs"
     zero = [part for parts in reading.parts.values() for part, value in parts.items() if not value]
     if zero or any(not result.value for result in reading.results):
-        return NOT_MEASURED, f"it measured 0{' of ' if zero else ''}{joined(list(dict.fromkeys(zero)))}"
+        return NOT_MEASURED, f"it measured 0{' of ' if zero else ''}{joined(dict.fromkeys(zero))}"
     return OK, ""
 
 
