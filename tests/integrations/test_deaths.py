@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.waiting import until
 
 from pyrometer import ring
 from pyrometer_exporters.node.train.rings import RingFile
@@ -133,7 +134,7 @@ class Job:
         os.kill(self.rings()[rank][0], number)
 
     def signal_all(self, number: signal.Signals) -> None:
-        """As Slurm does with the processes of a job, the launchers included."""
+        """Send a signal to every process of the job, launchers included, as Slurm does."""
         for agent in self.agents:
             for pid in (agent.pid, *children(agent.pid)):
                 with contextlib.suppress(ProcessLookupError):
@@ -163,10 +164,8 @@ class Job:
         return self.struck_at + (self.death.limit if self.death.hangs else 0)
 
     def end(self) -> None:
+        self.signal_all(signal.SIGKILL)
         for agent in self.agents:
-            for pid in (*children(agent.pid), agent.pid):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
             agent.wait()
 
 
@@ -221,20 +220,13 @@ class Place:
 
 
 def children(pid: int) -> list[int]:
-    """Return the processes below this one, the nearest first."""
+    """Return the processes below this one, each before its own children."""
     found = []
     with contextlib.suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
             for child in (task / "children").read_text().split():
                 found += [int(child), *children(int(child))]
     return found
-
-
-def until(met: Callable[[], bool], seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while not met():
-        assert time.monotonic() < end
-        time.sleep(0.5)
 
 
 def out_of_memory(job: Job) -> None:
@@ -270,7 +262,7 @@ def cancelled_by_slurm(job: Job) -> None:
 
 
 def time_limit(job: Job) -> None:
-    """As Slurm does: what ignores SIGTERM is killed after KillWait."""
+    """Cancel the job, and kill after KillWait the processes that ignore SIGTERM, as Slurm does."""
     job.slurm_says("TIMEOUT")
     cancelled(job)
     threading.Timer(30, job.signal_all, (signal.SIGKILL,)).start()
