@@ -65,9 +65,9 @@ def from_environment(flag: str, account: Path = ACCOUNT, environment: Mapping[st
     """Return the API server that the environment of a pod names.
 
     Args:
-        flag: which asks for it.
-        account: folder of the token and of the server's authority.
-        environment: the pod's.
+        flag: the flag that needs the server, for the error.
+        account: folder of the token and of the certificate of the server's authority.
+        environment: the environment of the pod.
 
     Raises:
         UsageError: This is no pod.

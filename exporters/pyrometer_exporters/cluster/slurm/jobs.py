@@ -66,7 +66,7 @@ class JobReader:
     "job_state": ["PENDING"], "state_reason": "Resources", ...}``.
 
     Attributes:
-        ends: Of the jobs that Slurm still lists and that have ended, or were told to.
+        ends: The ends of jobs that Slurm still lists and that have ended, or were told to end.
     """
 
     def __init__(self) -> None:

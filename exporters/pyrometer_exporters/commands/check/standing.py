@@ -1,4 +1,4 @@
-"""Look again and again, and say the answer to the cluster: as a condition of the Kubernetes node, and in a file.
+"""Repeat the checks, and report each answer to the cluster: as a condition of the Kubernetes node, and in a file.
 
 The condition ``PyrometerUnfit`` is True for a node that is unfit for a job, False for one that is fit, Unknown where
 nobody could look. It drains nobody: people, kube-state-metrics and whatever a site lets act on it read it.
@@ -33,12 +33,12 @@ Outlet = Callable[[str], None]
 
 
 def keep_looking(look: Callable[[], str], every: float, outlets: Mapping[str, Outlet]) -> None:
-    """Look until SIGTERM or Ctrl-C, and give each answer to the outlets; at the end, that nobody looks any more.
+    """Look until SIGTERM or Ctrl-C, and pass each answer to the outlets, at the end that nobody looks any more.
 
     Args:
         look: returns the answer, a line.
         every: seconds between two looks.
-        outlets: by what is said on standard error where one can't be written to: OSError or ValueError.
+        outlets: each by the words for standard error when it raises OSError or ValueError.
     """
     stop, said = threading.Event(), dict[str, str]()
 
@@ -73,7 +73,7 @@ def _answer(look: Callable[[], str]) -> str:
 
 
 def answer_file(path: Path) -> Outlet:
-    """Return what replaces the file by the answer: its age says when somebody looked last."""
+    """Return an outlet that replaces the file's text with the answer; the file's age says when the last look was."""
 
     def write(answer: str) -> None:
         new = path.with_name(f"{path.name}.new")
@@ -84,7 +84,7 @@ def answer_file(path: Path) -> Outlet:
 
 
 def node_condition(node: str, server: ApiServer, wall: Callable[[], float] = time.time) -> Outlet:
-    """Return what makes the answer the node's condition; ``wall`` are seconds since the epoch."""
+    """Return an outlet that writes the answer into the node's condition; ``wall`` returns seconds since the epoch."""
     path = f"/api/v1/nodes/{quote(node, safe='')}/status"
 
     def write(answer: str) -> None:

@@ -173,7 +173,7 @@ class Node:
 
     @cached_property
     def pci_bus(self) -> PciBus:
-        """The bus; which GPUs virtual machines have, it knows after :attr:`gpus_on_bus`."""
+        """The PCI bus; once :attr:`gpus_on_bus` was read, it knows which GPUs virtual machines have."""
         return PciBus(self.paths.sysfs)
 
     def number(self, path: Path | str) -> int | None:

@@ -37,12 +37,12 @@ def lost(learned: Mapping[str, Part], present: Mapping[str, Part]) -> list[Part]
 
 
 def missing(stated: Iterable[str], present: Collection[str]) -> list[str]:
-    """Return in words which stated names are not present; those of the system are in lower case, or spelled alike."""
+    """Say of each stated name that it is not present; the system spells a name in lower case, or as it is stated."""
     return [f"{name} is missing (stated)" for name in stated if name not in present and name.lower() not in present]
 
 
 def too_few(stated: Mapping[str, int], models: Iterable[str]) -> list[str]:
-    """Return in words of which stated models fewer are present."""
+    """Say of each stated model with fewer parts than stated how many are present."""
     counts = Counter(models)
     return [f"{counts[model]} of {least} {model} (stated)" for model, least in stated.items() if counts[model] < least]
 

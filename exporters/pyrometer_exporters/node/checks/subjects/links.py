@@ -64,9 +64,10 @@ def _count(node: Node) -> Verdict:
 
 
 def _unlike_other_rails(node: Node, hca_ports: Sequence[Port]) -> list[str]:
-    """Return in words below which root ports fewer RDMA devices, or GPUs, are than below nearly all others.
+    """Report root ports that have fewer RDMA devices, or fewer GPUs, below them than nearly all the others.
 
-    That is no loss for sure, as slots may be left empty, but it is to be told on the first day, too.
+    A slot may have been left empty, so it is no certain loss; but nothing else finds a part that was missing from the
+    first day on.
     """
     bus, rdma = f"{node.paths.sysfs}/bus/pci/devices", f"{node.paths.sysfs}/class/infiniband"
     gpus = {address: _root(node, f"{bus}/{address}") for address in node.gpus_on_bus or ()}

@@ -55,7 +55,7 @@ def _fabric(node: Node, gpus: list[GpuFacts]) -> Verdict:
 
 
 def _no_whole_board(node: Node) -> list[str]:
-    """Return in words that a board with NVSwitches lacks a GPU, if nobody has said how many there should be."""
+    """Report a number of GPUs that no board with NVSwitches has, if nobody has stated how many there should be."""
     count = len(node.gpus_on_bus or ())
     stated = node.expected.get("gpus") is not None
     if stated or node.is_virtual or not count or count in _WHOLE_BOARDS or node.pci_bus.given_away:
