@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -15,7 +14,7 @@ from pyrometer_alerting.diagnosis.investigation import investigate
 from pyrometer_alerting.model.incident import Diagnosis, Incident
 from pyrometer_kit.prometheus import HttpPrometheus, Prometheus
 from pyrometer_simulator.stack import find_stack
-from pyrometer_simulator.stack.prometheus import running
+from pyrometer_simulator.stack.prometheus import holding
 
 BEFORE, AFTER = 1200, 930  # seconds before and after the drop
 SCRAPE, BATCH = 15, 3
@@ -131,15 +130,7 @@ def counts(*moments: float) -> Value:
 @contextmanager
 def stored(folder: Path, situations: Sequence[Situation], drop: float) -> Iterator[HttpPrometheus]:
     """Run a real Prometheus that holds all situations, each as a cluster of its own."""
-    stack = find_stack()
-    data = folder / "data"
-    for situation in situations:
-        (folder / "samples.txt").write_text("\n".join([*situation.lines(drop), "# EOF", ""]))
-        create = [stack.promtool, "tsdb", "create-blocks-from", "openmetrics", folder / "samples.txt", data]
-        subprocess.run(create, check=True, capture_output=True)
-    (folder / "prometheus.yml").write_text("global: {}\n")
-    flags = [f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={data}"]
-    with running(stack.prometheus, lambda _port: flags, folder / "log") as url:
+    with holding(find_stack(), folder, *(situation.lines(drop) for situation in situations)) as url:
         asked = HttpPrometheus(url)
         yield asked
         asked.close()

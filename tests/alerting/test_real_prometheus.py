@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Iterator
 from datetime import timezone
@@ -20,28 +19,19 @@ from pyrometer_alerting.incidents.topology import ports_at, shared_places
 from pyrometer_alerting.model.incident import Cause, ChartCurve, Diagnosis
 from pyrometer_kit.prometheus import HttpPrometheus
 from pyrometer_simulator.mfu_traces import Trace, trace
-from pyrometer_simulator.stack import StackError, find_stack
-from pyrometer_simulator.stack.prometheus import running
+from pyrometer_simulator.stack import Stack
+from pyrometer_simulator.stack.prometheus import holding
 
 RUN = 'odd "name"\\'
 END = 60.0  # seconds ago that the newest batch was measured; promtool writes blocks, which end in the past
 
 
 @pytest.fixture(scope="module")
-def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[HttpPrometheus, float]]:
+def prometheus(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[HttpPrometheus, float]]:
     """A real Prometheus with the batches of a run that dips every few seconds, and of its ranks."""
-    try:
-        stack = find_stack()
-    except StackError as error:
-        pytest.skip(str(error))
-    folder = tmp_path_factory.mktemp("prometheus")
     now = float(round(time.time()))
-    (folder / "batches.txt").write_text("\n".join([*lines(trace("frequent_dips", 4, 1.0), now), "# EOF", ""]))
-    (folder / "prometheus.yml").write_text("global: {}\n")
-    create = [stack.promtool, "tsdb", "create-blocks-from", "openmetrics", folder / "batches.txt", folder / "data"]
-    subprocess.run(create, check=True, capture_output=True)
-    flags = [f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={folder / 'data'}"]
-    with running(stack.prometheus, lambda _port: flags, folder / "log") as url:
+    batches = lines(trace("frequent_dips", 4, 1.0), now)
+    with holding(stack, tmp_path_factory.mktemp("prometheus"), batches) as url:
         asked = HttpPrometheus(url)
         yield asked, now
         asked.close()

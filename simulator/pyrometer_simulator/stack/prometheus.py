@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from pyrometer_simulator.ports import serving
+from pyrometer_simulator.stack import Stack
 
 
 @contextlib.contextmanager
@@ -34,3 +35,26 @@ def running(binary: Path, flags: Callable[[int], Sequence[str]], log: Path) -> I
             yield f"http://127.0.0.1:{port}"
         finally:
             process.terminate()
+
+
+@contextlib.contextmanager
+def holding(stack: Stack, folder: Path, *histories: Iterable[str]) -> Iterator[str]:
+    """Run a Prometheus that holds these samples, however old they are, and yield its address once it is ready.
+
+    Args:
+        stack: from ``find_stack``.
+        folder: gets its configuration, its data and its log.
+        histories: each the lines of OpenMetrics, without the `# EOF`.
+
+    Raises:
+        StackError: it does not become ready.
+    """
+    text, data, configuration = folder / "samples.txt", folder / "data", folder / "prometheus.yml"
+    for lines in histories:
+        text.write_text("\n".join((*lines, "# EOF", "")))
+        command = [str(stack.promtool), "tsdb", "create-blocks-from", "openmetrics", str(text), str(data)]
+        subprocess.run(command, check=True, capture_output=True)
+    configuration.write_text("global: {}\n")
+    flags = [f"--config.file={configuration}", f"--storage.tsdb.path={data}", "--storage.tsdb.retention.time=10y"]
+    with running(stack.prometheus, lambda _port: flags, folder / "log") as url:
+        yield url

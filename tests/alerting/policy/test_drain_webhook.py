@@ -65,11 +65,6 @@ def desk() -> Iterator[Desk]:
 
 
 @pytest.fixture
-def scheduler(tmp_path: Path) -> FileScheduler:
-    return FileScheduler(tmp_path / "truth", count=20)
-
-
-@pytest.fixture
 def worker(store: Store, scheduler: FileScheduler, clock: FakeClock, desk: Desk) -> PolicyWorker:
     return worker_of(store, scheduler, Findings(["n3"]), clock, told(desk))
 

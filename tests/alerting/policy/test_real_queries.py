@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Iterator
 
@@ -16,8 +15,8 @@ from pyrometer_alerting.policy.findings import Topic, look, missing_for_return
 from pyrometer_alerting.policy.rules import Policy, Rule, SlurmSettings
 from pyrometer_alerting.policy.schedulers import Claim, NodeState
 from pyrometer_kit.prometheus import HttpPrometheus
-from pyrometer_simulator.stack import StackError, find_stack
-from pyrometer_simulator.stack.prometheus import running
+from pyrometer_simulator.stack import Stack
+from pyrometer_simulator.stack.prometheus import holding
 
 AGO = 60.0  # promtool writes blocks, which end in the past
 STEP = 15.0
@@ -29,19 +28,9 @@ POLICY = Policy(
 
 
 @pytest.fixture(scope="module")
-def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[HttpPrometheus, float]]:
-    try:
-        stack = find_stack()
-    except StackError as error:
-        pytest.skip(str(error))
-    folder = tmp_path_factory.mktemp("prometheus")
+def prometheus(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[HttpPrometheus, float]]:
     now = float(round(time.time())) - AGO
-    (folder / "samples.txt").write_text("\n".join([*samples(now), "# EOF", ""]))
-    (folder / "prometheus.yml").write_text("global: {}\n")
-    create = [stack.promtool, "tsdb", "create-blocks-from", "openmetrics", folder / "samples.txt", folder / "data"]
-    subprocess.run(create, check=True, capture_output=True)
-    flags = [f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={folder / 'data'}"]
-    with running(stack.prometheus, lambda _port: flags, folder / "log") as url:
+    with holding(stack, tmp_path_factory.mktemp("prometheus"), samples(now)) as url:
         asked = HttpPrometheus(url, whole=True)
         yield asked, now
         asked.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,10 @@ import pytest
 from pyrometer_exporters.cluster.ledger.history import Ledger
 from pyrometer_kit.prometheus import HttpPrometheus
 from pyrometer_simulator.stack import Stack
-from pyrometer_simulator.stack.prometheus import running
+from pyrometer_simulator.stack.prometheus import holding
 
 
-def _text(recorded: Any, until: int) -> str:
+def _lines(recorded: Any, until: int) -> Iterator[str]:
     """Everything that a world's Prometheus has, as OpenMetrics."""
     world = recorded.world
     since = world.processes[0].born - 60_000
@@ -29,7 +28,8 @@ def _text(recorded: Any, until: int) -> str:
         name = labels["__name__"]
         rest = ",".join(f'{key}="{text}"' for key, text in labels.items() if key != "__name__")
         by_name.setdefault(name, []).append(f"{name}{{{rest}}} {value} {at / 1000:.3f}")
-    return "".join(f"# TYPE {n} unknown\n" + "\n".join(lines) + "\n" for n, lines in by_name.items()) + "# EOF\n"
+    for name, lines in by_name.items():
+        yield from (f"# TYPE {name} unknown", *lines)
 
 
 @pytest.fixture
@@ -47,14 +47,7 @@ def prometheus(stack: Stack, tmp_path: Path, audit: Any, world: Any) -> Iterator
         world.step(1000)
     recorded = audit(world).prometheus
     recorded.now = world.now + 120_000
-    (tmp_path / "history.txt").write_text(_text(recorded, recorded.now))
-    data = tmp_path / "data"
-    create = [stack.promtool, "tsdb", "create-blocks-from", "openmetrics", tmp_path / "history.txt", data]
-    subprocess.run(create, check=True, capture_output=True, timeout=60)
-    (tmp_path / "prometheus.yaml").write_text("{}")
-    flags = [f"--config.file={tmp_path}/prometheus.yaml", f"--storage.tsdb.path={data}",
-             "--storage.tsdb.retention.time=10y"]  # fmt: skip
-    with running(stack.prometheus, lambda _port: flags, tmp_path / "log") as url:
+    with holding(stack, tmp_path, _lines(recorded, recorded.now)) as url:
         yield HttpPrometheus(url), world
 
 
