@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from tests import scontrol
 
 from pyrometer_alerting.policy.schedulers import Claim
 
@@ -21,31 +22,8 @@ GPU = "gpu_count: 7 of 8 GPUs are on the bus"
 MOUNT = "network_mounts: /data does not answer"
 SPACE = "shared_memory: /dev/shm is 95 % full"
 
-# As `scontrol --oneliner show node` and `update` of Slurm 22.05 to 25.05, in the fields that the scripts read.
-SCONTROL = """\
-#!/bin/sh
-cd "$(dirname "$0")/nodes" || exit 1
-[ -e ../away ] && { echo 'Unable to contact slurm controller' >&2; exit 1; }
-for last in "$@"; do :; done
-case "$*" in
-*'show node'*)
-    [ "$last" = node ] && last=$(ls)
-    for node in $last; do
-        read -r state <$node/state; read -r comment <$node/comment; read -r reason <$node/reason
-        echo "NodeName=$node Arch=x86_64 OS=Linux 5.15 #1 SMP State=$state Partitions=all,DRAINED_ONLY" \\
-            "${comment:+Comment=$comment }${reason:+Reason=$reason [root@2026-11-29T03:00:00]}"
-    done ;;
-*)
-    for change in "$@"; do
-        case $change in
-            nodename=*) node=${change#*=} ;;
-            state=drain) echo IDLE+DRAIN >$node/state; echo "$node" >>../drained ;;
-            state=resume) echo IDLE >$node/state; echo >$node/reason ;;
-            reason=* | comment=*) echo "${change#*=}" >"$node/${change%%=*}" ;;
-        esac
-    done ;;
-esac
-"""
+# As `scontrol --oneliner show node` of Slurm 22.05 to 25.05, in the fields that the scripts read.
+SHOWN = "Partitions=all,DRAINED_ONLY ${comment:+Comment=$comment }${reason:+Reason=$reason [root@2026-11-29T03:00:00]}"
 
 
 class Fleet:
@@ -53,14 +31,13 @@ class Fleet:
 
     def __init__(self, folder: Path, count: int = 64) -> None:
         self.folder, self.names = folder, [f"n{number:02}" for number in range(count)]
-        (folder / "scontrol").write_text(SCONTROL)
+        scontrol.write(folder, SHOWN)
         # The check says one line; its status is that of the real one.
         (folder / "pyrometer-check").write_text(
             f'#!/bin/sh\nread -r answer <{folder}/says/$SLURMD_NODENAME; echo "$answer"\n'
             "case $answer in fit) exit 0 ;; unknown:*) exit 0 ;; *) exit 2 ;; esac\n"
         )
-        for program in ("scontrol", "pyrometer-check"):
-            (folder / program).chmod(0o755)
+        (folder / "pyrometer-check").chmod(0o755)
         (folder / "says").mkdir()
         for name in self.names:
             (folder / "nodes" / name).mkdir(parents=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import scontrol
 
 from pyrometer_alerting.app import commands, main
 from pyrometer_alerting.policy import drains
@@ -23,30 +24,10 @@ WHY = f"pyrometer: check gpu_count failed [{MARK}]"
 CLAIM = Claim(("gpu_count",), 1_795_300_000.0)
 NODES = ("n0", "n1", "n2")
 # As of Slurm 25.11, whose comment comes behind the reason; `scontrol` of test_slurm_brake.py has the older order.
-SCONTROL = """\
-#!/bin/sh
-cd "$(dirname "$0")/nodes" || exit 1
-[ -e ../away ] && { echo 'Unable to contact slurm controller' >&2; exit 1; }
-for last in "$@"; do :; done
-case "$*" in
-*'show node'*)
-    [ "$last" = node ] && last=$(ls)
-    for node in $last; do
-        state=$(cat $node/state) comment=$(cat $node/comment) reason=$(cat $node/reason)
-        echo "NodeName=$node Arch=x86_64 OS=Linux 5.15 #1 SMP State=$state Partitions=all AveWatts=n/a" \\
-            "${reason:+Reason=$reason [root@2026-11-29T03:00:00] }${comment:+Comment=$comment Extra=x}"
-    done ;;
-*)
-    for change in "$@"; do
-        case $change in
-            nodename=*) node=${change#*=} ;;
-            state=drain) echo IDLE+DRAIN >$node/state ;;
-            state=resume) echo IDLE >$node/state; echo >$node/reason ;;
-            reason=* | comment=*) printf '%s' "${change#*=}" >"$node/${change%%=*}" ;;
-        esac
-    done ;;
-esac
-"""
+SHOWN = (
+    "Partitions=all AveWatts=n/a"
+    " ${reason:+Reason=$reason [root@2026-11-29T03:00:00] }${comment:+Comment=$comment Extra=x}"
+)
 
 
 class Api(Kubernetes):
@@ -97,8 +78,7 @@ def folder(tmp_path: Path) -> Path:
             ("reason", ""),
         ):
             (tmp_path / "nodes" / name / field).write_text(value)
-    (tmp_path / "scontrol").write_text(SCONTROL)
-    (tmp_path / "scontrol").chmod(0o755)
+    scontrol.write(tmp_path, SHOWN)
     return tmp_path
 
 
