@@ -14,7 +14,7 @@ from pyrometer_alerting.channel.first_steps import first_step
 from pyrometer_alerting.model import text
 from pyrometer_alerting.model.alert_names import DEATH, FELL, LOW, NAMED_CAUSES
 from pyrometer_alerting.model.culprits import culprits
-from pyrometer_alerting.model.harm import IDLE, PROCESS, UNREPORTED, urgency
+from pyrometer_alerting.model.harm import NAMELESS, urgency
 from pyrometer_alerting.model.incident import Cause, Incident, part_of
 
 MOST_WORDS = 60
@@ -186,8 +186,7 @@ def _use(incident: Incident) -> str:
     """Return who uses the part: `run llama-70b is on it`; empty where it is not known or over."""
     if not incident.use or not incident.firing:
         return ""
-    known = incident.use in (IDLE, PROCESS, UNREPORTED)
-    return incident.use if known else f"{text.clean(incident.use)} is on it"
+    return incident.use if incident.use in NAMELESS else f"{text.clean(incident.use)} is on it"
 
 
 def _first(incident: Incident) -> Cause | None:

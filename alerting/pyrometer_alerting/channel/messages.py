@@ -66,14 +66,11 @@ def pages(incident: Incident, style: Style) -> list[tuple[str, str]]:
     named = {"Suspect 1": "Part", "Suspect 2": ""}
     links = [(named.get(name, name), url) for name, url in board_links(incident, style.grafana_url)]
     run = [(f"{name} board", url) for name, url in links if name == "Run"]
-    part = sorted(((f"{name} board", url) for name, url in links if name not in ("", "Run")), key=_is_no_suspect)
+    part = [(f"{name} board", url) for name, url in links if name not in ("", "Run")]
+    part.sort(key=lambda link: link[0] != "Part board")  # that of the suspect first
     annotations = incident.newest().annotations
     url = runbook_url(annotations.get("runbook", "") or annotations.get("runbook_url", ""), style.runbook_url)
     return [*run, *part[:1], *([("Runbook", url)] if url else [])]
-
-
-def _is_no_suspect(link: tuple[str, str]) -> bool:
-    return link[0] != "Part board"
 
 
 def has_chart(message: Message) -> bool:

@@ -6,7 +6,6 @@ nothing and reminds nobody twice.
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 from pyrometer_alerting.channel.blocks import mrkdwn
@@ -44,7 +43,7 @@ def send_due(tx: Transaction, routing: Routing, now: float) -> None:
         if incident.firing and not incident.acknowledged and urgency(incident) == "critical":
             message = _reminder(routing.redacted(incident), routing.reminder)
             message = routing.with_mentions(message, incident, routing.reminder.mentions)
-            tx.outbox.reply(incident.id, json.dumps(vars(replace(message, broadcast=True))), now)
+            tx.outbox.reply(incident.id, replace(message, broadcast=True).stored, now)
 
 
 def _reminder(incident: Incident, reminder: Reminder) -> Message:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import logging
 import threading
 from collections.abc import Callable
@@ -12,7 +11,7 @@ from typing import cast
 
 from pyrometer_alerting.diagnosis.occupancy import use_of
 from pyrometer_alerting.incidents.correlation import explained_by
-from pyrometer_alerting.incidents.intake import SETTLE_SECONDS, announce
+from pyrometer_alerting.incidents.intake import SETTLE_SECONDS, announce, reply_in_channel
 from pyrometer_alerting.incidents.membership import merge_incidents, split_off, unrelated_keys
 from pyrometer_alerting.incidents.metrics import Metrics
 from pyrometer_alerting.incidents.storage.store import Store, StoreError, Transaction
@@ -168,10 +167,11 @@ class Diagnostician:
             current = tx.incident(incident.id)
             if current is not None and asks_for_use(current):
                 if use != current.use:
-                    tx.save_incident(replace(current, use=use), now)
+                    used = replace(current, use=use)
+                    tx.save_incident(used, now)
                     if current.is_posted:
                         tx.outbox.refresh(current.id, now, WORDS_SECONDS if current.use else 0.0)
-                        self._reply_if_worse(tx, current, replace(current, use=use), now)
+                        self._reply_if_worse(tx, current, used, now)
                 # Not before its effect may have arrived, which it would become a pointer to.
                 tx.outbox.hasten(current.id, max(now, current.received_at + SETTLE_SECONDS))
         self._changed()
@@ -180,9 +180,7 @@ class Diagnostician:
     def _reply_if_worse(self, tx: Transaction, before: Incident, now_is: Incident, now: float) -> None:
         """Reply in the thread that the harm has risen: an edit pings nobody."""
         if rank(urgency(now_is)) > rank(urgency(before)) and tx.outbox.is_posted(now_is.id):
-            message = self._replies.event(self.routing.redacted(now_is), "worse")
-            message = replace(self.routing.with_mentions(message, now_is), broadcast=True, kept=True)
-            tx.outbox.reply(now_is.id, json.dumps(vars(message)), now)
+            reply_in_channel(tx, now_is, "worse", self._replies, self.routing, now=now)
 
     def _keep(self, incident_id: str, result: Diagnosis) -> str:
         """Store the result if it is news; return the id of the incident that remains.
@@ -222,8 +220,7 @@ class Diagnostician:
             tx.outbox.refresh(incident.id, now, edit_spacing(before, diagnosis))
         revised = diagnosis.revision and (before is None or before.revision != diagnosis.revision)
         if revised and incident.is_posted and tx.outbox.is_posted(incident.id):
-            message = self._replies.event(self.routing.redacted(saved), "revised")
-            tx.outbox.reply(incident.id, json.dumps(vars(replace(message, broadcast=True, kept=True))), now)
+            reply_in_channel(tx, saved, "revised", self._replies, self.routing, now=now)
         self._reply_if_worse(tx, incident, saved, now)
 
     def _inside(self, incident: Incident, diagnosis: Diagnosis) -> set[str]:

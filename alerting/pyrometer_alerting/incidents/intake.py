@@ -5,7 +5,6 @@ Important changes are told at once; replies of no urgency keep within the incide
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -274,15 +273,24 @@ def _reply(tx: Transaction, change: Change, replies: Replies, routing: Routing, 
         return
     if _BACK & set(told) and tx.outbox.drop_waiting(incident.id):
         return  # its end was not told: there is nothing to take back
-    message = replies.event(routing.redacted(incident), "worse" if "worse" in told else told[-1])
+    event = "worse" if "worse" in told else told[-1]
     if _SEEN & set(told):
-        message = routing.with_mentions(message, incident) if "worse" in told else message
-        tx.outbox.reply(incident.id, json.dumps(vars(replace(message, broadcast=True, kept=True))), now)
+        reply_in_channel(tx, incident, event, replies, routing, now=now)
         return
     # The thread keeps the diagnosis of each episode, which the message shows only until the next one.
+    message = replies.event(routing.redacted(incident), event)
     message = replace(message, kept="resolved" in told and _is_judged(incident))
     at = max(tx.outbox.free_at(incident.id, now), _with_its_run(change, now))
-    tx.outbox.reply(incident.id, json.dumps(vars(message)), now, at)
+    tx.outbox.reply(incident.id, message.stored, now, at)
+
+
+def reply_in_channel(
+    tx: Transaction, incident: Incident, event: str, replies: Replies, routing: Routing, *, now: float
+) -> None:
+    """Add a reply at once that the channel sees too and no newer one replaces; that it is worse mentions people."""
+    message = replies.event(routing.redacted(incident), event)
+    message = routing.with_mentions(message, incident) if event == "worse" else message
+    tx.outbox.reply(incident.id, replace(message, broadcast=True, kept=True).stored, now)
 
 
 def _is_judged(incident: Incident) -> bool:

@@ -8,7 +8,6 @@ incident, even if the rest still fires.
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -89,7 +88,7 @@ def split_off(
             tx.outbox.request(pointer.id, now, now)
     if rest.is_posted:
         message = replies.split(routing.redacted(rest), routing.redacted(parted))
-        tx.outbox.reply(rest.id, json.dumps(vars(message)), now, tx.outbox.free_at(rest.id, now))
+        tx.outbox.reply(rest.id, message.stored, now, tx.outbox.free_at(rest.id, now))
 
 
 def _incident_of(incident: Incident, members: Sequence[Alert]) -> Incident:

@@ -10,6 +10,7 @@ from pyrometer_alerting.model.incident import SEVERITIES, Alert, Incident
 
 # Users of the part, as far as is known; else `run llama-70b` or `job 4711`.
 IDLE, UNREPORTED, PROCESS = "no run is on it", "no reporting run known", "a process is on it"
+NAMELESS = (IDLE, UNREPORTED, PROCESS)
 # A drop that costs so little is looked at in the morning: a tenth of the speed, or one GPU for an hour.
 MINOR_SHARE, MINOR_GPU_HOURS = 0.10, 1.0
 

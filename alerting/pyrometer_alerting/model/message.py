@@ -21,13 +21,18 @@ class Message:
     broadcast: bool = False  # a reply that is also shown in the channel
     kept: bool = False  # a reply that is told even if a newer one follows before it could be
 
+    @property
+    def stored(self) -> str:
+        """All of it as JSON, as the outbox keeps a reply."""
+        return json.dumps(vars(self))
+
     def digest(self) -> str:
         """Return a hash that is equal for messages that look the same."""
         return hashlib.sha256(json.dumps([self.text, self.blocks]).encode()).hexdigest()
 
 
 class Replies(Protocol):
-    """Writes the replies in an incident's thread: lower layers decide when, `render` how they read."""
+    """Writes the replies in an incident's thread: lower layers decide when, `channel` how they read."""
 
     def event(self, incident: Incident, event: str) -> Message:
         """Build the reply on an event of the incident's life, such as `resolved` or `worse`."""

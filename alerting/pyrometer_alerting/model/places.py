@@ -17,7 +17,12 @@ WIDE = ("switch", "rail", *DOMAINS)
 
 @dataclass(frozen=True)
 class Topology:
-    """The known wiring: (cluster, node) -> rack, (cluster, node, device, port) -> (switch, rail)."""
+    """Knows where parts are wired.
+
+    Attributes:
+        racks: the rack by (cluster, node).
+        ports: switch and rail by (cluster, node, device, port).
+    """
 
     racks: Mapping[tuple[str, str], str] = field(default_factory=dict)
     ports: Mapping[tuple[str, str, str, str], tuple[str, str]] = field(default_factory=dict)

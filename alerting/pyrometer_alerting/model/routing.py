@@ -28,7 +28,7 @@ from datetime import datetime, time, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pyrometer_alerting.model.harm import IDLE, PROCESS, UNREPORTED, urgency
+from pyrometer_alerting.model.harm import NAMELESS, urgency
 from pyrometer_alerting.model.incident import SEVERITIES, Alert, Cause, Diagnosis, Incident
 from pyrometer_alerting.model.message import Message
 from pyrometer_kit.errors import UsageError
@@ -311,7 +311,7 @@ def _redacted(incident: Incident, allowed: frozenset[str]) -> Incident:
         run=incident.run if "run" in allowed or not incident.run else HIDDEN,
         parted_run=incident.parted_run if "run" in allowed or not incident.parted_run else HIDDEN,
         domain=redactor.text(incident.domain),
-        use=incident.use if incident.use in ("", IDLE, PROCESS, UNREPORTED) else "a run",
+        use=incident.use if incident.use in ("", *NAMELESS) else "a run",
         members=tuple(redactor.alert(alert) for alert in incident.members),
         diagnosis=None if incident.diagnosis is None else redactor.diagnosis(incident.diagnosis),
     )

@@ -54,7 +54,7 @@ class Notice:
 
     @property
     def text(self) -> str:
-        """The card and its evidence as plain text; the title alone where the outlet refused more."""
+        """Return card and evidence as plain text, or the title alone after the outlet refused more."""
         return self.title if self.short else render(Message(self.message.text))
 
     @property
