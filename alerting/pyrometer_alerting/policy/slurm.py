@@ -27,7 +27,8 @@ _CLAIM, _BACK, _STOP = (re.compile(rf"(?:^|(?<=[ =]))pyrometer-{word}(?:\s+|$)")
                         (r"unfit=(\S*)", r"back=(\d{1,12})", "stop"))  # fmt: skip
 # Slurm says one of these to a request that it will never take (src/common/slurm_errno.c).
 _NO = re.compile(
-    r"(?i)invalid node (name|state)|permission denied|access/permission|invalid user|not authorized|invalid option"
+    r"(?i)invalid node (name|state)|^node \S+ not found|permission denied|access/permission|invalid user"
+    r"|not authorized|invalid option"
 )
 # States in which a node gets no new jobs; a flag behind a + counts, too.
 _OUT = frozenset({
