@@ -24,6 +24,7 @@ WINDOW_SECONDS = 3600.0
 WINDOW_STEPS = 600
 LONGEST_SECONDS = 6 * 3600.0
 MOST_SAMPLES = 40_000  # of one run in one query: above 11 steps a second the window gets shorter
+IMPOSSIBLE = 1000.0  # times the expected MFU: no step is so fast, and sums of such values overflow
 AFTER_RESTART = 10  # batches after a (re)start that are left out: compilation, cold caches
 COLUMNS = ("at", "mfu", "step", "attempt", "tagged")
 
@@ -129,8 +130,8 @@ def clean_curve(frame: pd.DataFrame, reference: float) -> MfuCurve:
 def curve_of(
     at: Floats, ratio: Floats, step: Floats, attempt: NDArray[np.int64], tagged: NDArray[np.bool_]
 ) -> MfuCurve:
-    """Return a curve without misleading batches: tagged ones, their neighbours, the first ones after a restart."""
-    clean = _clean(attempt, tagged) & np.isfinite(ratio) & (ratio > 0)
+    """Return a curve without misleading batches: tagged, beside these, first after a restart, impossibly fast."""
+    clean = _clean(attempt, tagged) & (ratio > 0) & (ratio < IMPOSSIBLE)  # nan is neither
     return MfuCurve(at[clean], ratio[clean], step[clean], attempt[clean])
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from alerting_fakes import benchmark
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pyrometer_alerting.diagnosis.batches import curve_of, daily_amplitude
@@ -94,6 +94,7 @@ def test_a_wave_of_the_day_is_told_from_a_drift() -> None:
 
 
 @settings(max_examples=60)
+@example(ratios=[1.0, 8.98846567431158e307], seconds=2.0, silent=0.0)
 @given(
     ratios=st.lists(st.floats(allow_nan=True, allow_infinity=True) | st.floats(0.001, 2.0), min_size=0, max_size=120),
     seconds=st.floats(0.001, 1000.0),
