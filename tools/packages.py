@@ -51,8 +51,8 @@ def stage(into: Path, ours: Sequence[Path], machine: str) -> None:
     fixed = ["--only-binary=:all:", "--python-version=3.10", f"--target={library}", "--no-deps", "--no-compile"]
     _run(*_PIP, "install", *fixed, *platforms, "--require-hashes", "--requirement", str(requirements))
     _run(*_PIP, "install", *fixed[:3], "--no-deps", "--no-compile", "--no-index", "--upgrade", *map(str, ours))
-    # Others brought along: the compiled parts of PyYAML and charset-normalizer, scripts, an example.
-    left_out = ("yaml/_yaml*.so", "charset_normalizer/*.so", "*__mypyc*.so", "bin", "example.py")
+    # Others brought along: the compiled parts of PyYAML and charset-normalizer, scripts, an example, tests.
+    left_out = ("yaml/_yaml*.so", "charset_normalizer/*.so", "*__mypyc*.so", "bin", "example.py", "*/tests")
     for path in (path for pattern in left_out for path in library.glob(pattern)):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     for path in library.rglob("*.so"):

@@ -31,7 +31,7 @@ DISTRIBUTIONS: dict[str, tuple[str, tuple[str, ...], int]] = {
         ),
         700_000,
     ),
-    "pyrometer-alerting": ("pyrometer_alerting", ("pyrometer-alerting",), 400_000),
+    "pyrometer-alerting": ("pyrometer_alerting", ("pyrometer-alerting",), 450_000),
     "pyrometer-dashboards": ("pyrometer_dashboards", ("pyrometer-dashboards",), 400_000),
 }
 PYTHONS = dict.fromkeys((SUPPORTED[0], newest(), SUPPORTED[-1]))

@@ -50,6 +50,7 @@ class Director:
         self._hang()
         self.say(f"training at 4 steps/s; {scenario.QUIET_SECONDS:.0f} s of quiet make the baseline for drops")
         self._pass_until(start + scenario.QUIET_SECONDS)
+        self._wait_for_baseline(start + scenario.BUSY_QUIET_SECONDS)
         quiet_end = time.time()
         self._flap()
         self._pass(scenario.HEAT_AFTER_FLAPS_SECONDS)
@@ -87,6 +88,11 @@ class Director:
                 raise DemoError(msg)
             self.idle()
         self.say("the first batches are in Prometheus")
+
+    def _wait_for_baseline(self, deadline: float) -> None:
+        asked = f'max(run:pyrometer_train_batch_step:config_batches3h{{run="{RUN}"}})'
+        while (self.prometheus.value(asked) or 0) < scenario.BASELINE_BATCHES and time.time() < deadline:
+            self._pass(1)
 
     def _pulse(self) -> None:
         gpu = self.nodes[scenario.PULSE_NODE].gpus[scenario.PULSE_GPU]

@@ -69,9 +69,11 @@ class Trainer:
                 for run in self._ranks.values():
                     step.enter_context(run.step())
                 self._compute()
-                self._wait(begin + STEP_SECONDS, spare=set())
+                # Beside other programs the computing alone may take longer than a step should; heat slows that too.
+                seconds = max(STEP_SECONDS, time.monotonic() - begin)
+                self._wait(begin + seconds, spare=set())
                 # All but the slowest rank wait for it, in their collective.
-                self._wait(begin + STEP_SECONDS * factor, spare={slowest})
+                self._wait(begin + seconds * factor, spare={slowest})
                 self._wait_for_links()
 
     def close(self) -> None:
