@@ -1,10 +1,10 @@
-"""Write docs/reliability.md from the results of fuzzing, mutation testing and attacks: ``make reliability``.
+"""Write docs/reliability.md and docs/threat-model.md: ``make reliability`` tries everything of them first.
 
-    python tools/reliability.py [--measure] [--figures [NAME...]] [--write docs/reliability.md]
+    python tools/reliability.py [--measure] [--figures [NAME...]] [--write]
 
 ``--measure`` plays the attacks of benchmarks/attacks.yaml first: each is a test or several. ``--figures`` runs the
 programs of benchmarks/figures.yaml, all or those that are named. The results are JSON files in benchmarks/results/;
-the page is made from them alone.
+the pages are made from them and from the attacks.
 """
 
 from __future__ import annotations
@@ -31,18 +31,19 @@ from tools.mutate_subjects import SUBJECTS, current_version  # noqa: E402
 RESULTS = ROOT / "benchmarks" / "results"
 ATTACKS = ROOT / "benchmarks" / "attacks.yaml"
 FIGURES = ROOT / "benchmarks" / "figures.yaml"
+PAGE, THREATS = ROOT / "docs" / "reliability.md", ROOT / "docs" / "threat-model.md"
 BEGIN, END = "<!-- begin generated -->", "<!-- end generated -->"
 
 
 def played() -> list[dict[str, Any]]:
     """Return each attack with the verdict of its tests: held, failed, or no test here."""
     rows = []
-    for subject, attacks in yaml.safe_load(ATTACKS.read_text(encoding="utf-8")).items():
-        for attack in attacks:
+    for actor, part in yaml.safe_load(ATTACKS.read_text(encoding="utf-8")).items():
+        for attack in part["attacks"]:
             began = time.monotonic()
             verdicts = [_verdict(test) for test in attack["tests"]]
             worst = max(verdicts, key=("held", "no test here", "failed").index)
-            rows.append({"subject": subject, **attack, "verdict": worst, "seconds": round(time.monotonic() - began, 1)})
+            rows.append({"actor": actor, **attack, "verdict": worst, "seconds": round(time.monotonic() - began, 1)})
             print(f"{worst}: {attack['attack']}", flush=True)
     return rows
 
@@ -81,8 +82,6 @@ def measured(names: Sequence[str], kept: Path) -> None:
 def page(results: Path = RESULTS) -> Iterator[str]:
     """Yield the generated part of the page, from what results there are."""
     found = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(results.glob("*.json"))}
-    if "attacks" in found:
-        yield from _attacks(found["attacks"])
     if "figures" in found:
         yield from _figures(found["figures"])
     if "mutation" in found:
@@ -91,14 +90,20 @@ def page(results: Path = RESULTS) -> Iterator[str]:
         yield from _fuzz(found["fuzz"])
 
 
-def _attacks(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
-    held = sum(row["verdict"] == "held" for row in rows)
-    yield from ("## Attacks", "", f"{held} of {len(rows)} held when they were last played.", "")
-    yield from ("| attack | before | now | last played |", "|---|---|---|---|")
-    for row in rows:
-        tests = ", ".join(f"`{test.partition(' ')[0]}`" for test in row["tests"])
-        yield f"| {row['subject']}: {row['attack']} | {row['before']} | {row['now']} | {row['verdict']}: {tests} |"
-    yield ""
+def threats(results: Path = RESULTS) -> Iterator[str]:
+    """Yield the generated part of the threat model: what each actor may do, and what was tried with which end."""
+    kept = results / "attacks.json"
+    rows = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else []
+    verdicts = {row["attack"]: row["verdict"] for row in rows}
+    for actor, part in yaml.safe_load(ATTACKS.read_text(encoding="utf-8")).items():
+        yield from (f"## {actor}", "", f"**May** {part['may']}.", "")
+        yield from ("| tried | before | what protects | tests |", "|---|---|---|---|")
+        for attack in part["attacks"]:
+            tests = ", ".join(dict.fromkeys(f"`{test.partition(' ')[0]}`" for test in attack["tests"]))
+            verdict = verdicts.get(attack["attack"], "held")  # a new one: its tests are in every run
+            said = tests if verdict == "held" else f"**{verdict}**: {tests}"
+            yield f"| {attack['attack']} | {attack['before']} | {attack['now']} | {said} |"
+        yield ""
 
 
 def _figures(found: dict[str, dict[str, Any]]) -> Iterator[str]:
@@ -166,7 +171,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--measure", action="store_true", help="play the attacks first")
     parser.add_argument("--figures", nargs="*", metavar="NAME", help="run the programs of figures.yaml first")
-    parser.add_argument("--write", type=Path, metavar="FILE", help="the page; otherwise its generated part is printed")
+    parser.add_argument("--write", action="store_true", help="the pages; otherwise their generated parts are printed")
     options = parser.parse_args(argv)
     rows: list[dict[str, Any]] = []
     if options.measure:
@@ -174,11 +179,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         (RESULTS / "attacks.json").write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
     if options.figures is not None:
         measured(options.figures, RESULTS / "figures.json")
-    lines = list(page())
-    if options.write:
-        options.write.write_text(written(options.write.read_text(encoding="utf-8"), lines), encoding="utf-8")
-    else:
-        print("\n".join(lines))
+    for file, lines in ((PAGE, list(page())), (THREATS, list(threats()))):
+        if options.write:
+            file.write_text(written(file.read_text(encoding="utf-8"), lines), encoding="utf-8")
+        else:
+            print("\n".join(lines))
     return int(any(row["verdict"] == "failed" for row in rows))
 
 

@@ -1,7 +1,7 @@
 """HTTP/1 requests and responses: the types, the parser of headers, and the writer of answers.
 
 The parser is not h11: that accepts folded lines, a bare line feed and two ways to give a length, through which a proxy
-and we may read two different requests (docs/reliability.md: refused), and takes 43 µs a header instead of 8.
+and we may read two different requests (docs/threat-model.md: refused), and takes 43 µs a header instead of 8.
 """
 
 from __future__ import annotations
