@@ -6,5 +6,7 @@ if [ -z "$root" ] && [ -d /run/systemd/system ]; then
     systemctl daemon-reload || true
 fi
 if [ "${1:-}" = purge ]; then
-    rm -rf "$root/var/lib/pyrometer" "$root/var/lib/pyrometer-cluster" "$root/etc/pyrometer" "$root/dev/shm/pyrometer"
+    rm -rf "$root/var/lib/pyrometer" "$root/var/lib/pyrometer-cluster" "$root/etc/pyrometer"
+    # Only an empty one: users write there, and what is in it is theirs. It goes with the next boot.
+    rmdir "$root/dev/shm/pyrometer" 2>/dev/null || true
 fi

@@ -290,3 +290,32 @@ def test_every_board_is_in_a_config_map_of_its_own() -> None:
     wanted = {f"pyrometer-board-{path.stem}": [path.name] for path in BOARDS.glob("*.json")}
     assert listed == wanted, "dashboards/json/kustomization.yaml is outdated; run: make reference"
     assert max(path.stat().st_size for path in BOARDS.glob("*.json")) < 262_144  # what kubectl apply notes beside it
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the init container is root")
+@pytest.mark.parametrize("stranger", ["nothing", "link", "dangling link", "folder", "file", "root's folder"])
+def test_the_daemon_sets_folder_of_rings_is_roots_or_left_alone(tmp_path: Path, stranger: str) -> None:
+    """Whoever makes a link of that name first would have root open another folder to everybody."""
+    shm, secret = tmp_path / "shm", tmp_path / "secret"
+    for folder in (shm, secret):
+        folder.mkdir(mode=0o700)
+    rings = shm / "pyrometer"
+    if "link" in stranger:
+        rings.symlink_to(secret if stranger == "link" else tmp_path / "nowhere")
+    elif stranger != "nothing":
+        rings.touch(0o600) if stranger == "file" else rings.mkdir(0o755)
+        os.chown(rings, 0 if stranger == "root's folder" else 65534, 0)
+    before = rings.lstat() if stranger != "nothing" else None
+    documents = yaml.load_all((FOLDER / "node-daemonset.yaml").read_text(), LOADER)
+    (daemon_set,) = [document for document in documents if document["kind"] == "DaemonSet"]
+    (folders,) = daemon_set["spec"]["template"]["spec"]["initContainers"]
+    *shell, script = folders["command"]
+    subprocess.run([*shell, script.replace("/host/", f"{tmp_path}/")], check=True, timeout=20)
+    now = rings.lstat()
+    if stranger in ("nothing", "root's folder"):
+        assert (now.st_uid, now.st_mode & 0o7777) == (0, 0o1777)
+    else:
+        assert before is not None
+        assert (now.st_uid, now.st_mode, now.st_ino) == (before.st_uid, before.st_mode, before.st_ino)
+    assert secret.stat().st_mode & 0o7777 == 0o700
+    assert not (tmp_path / "nowhere").exists()
