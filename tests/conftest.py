@@ -22,7 +22,7 @@ settings.load_profile("pyrometer")
 # dear, and one process would be at them minutes after the others.
 APART = (
     "tests/alert_rules/test_situations.py::test_a_situation_wakes_whom_it_should",
-    "tests/alert_rules/test_rule_clusters.py::test_the_rules_pass_their_tests_for_both_clusters",
+    "tests/alert_rules/test_rules.py::test_the_rules_pass_their_tests",
 )
 # Files that take longest, in order: begun first, nobody waits for them at the end.
 FIRST = (

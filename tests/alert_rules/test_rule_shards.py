@@ -121,7 +121,7 @@ def _cases() -> Iterator[Any]:
 def test_the_shards_together_say_what_the_group_said(stack: Stack, tmp_path: Path, path: Path, label: str) -> None:
     complaint = _complaint(stack, _with_shards(path, tmp_path / "shards", WAYS[label]))
     if complaint and objections(stack.promtool, "test", "rules", path):
-        pytest.skip("it fails without shards, too: see test_rule_clusters.py")
+        pytest.skip("it fails without shards, too: see test_rules.py")
     if complaint:
         pytest.fail(f"only shards break it:\n{complaint}", pytrace=False)
 

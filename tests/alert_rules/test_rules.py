@@ -11,7 +11,7 @@ import yaml
 from tests.families import labels_by_metric
 
 from pyrometer_simulator.incidents.rules import seconds
-from pyrometer_simulator.stack.promtool import evaluation_order, groups_of, rules_of, that_answer
+from pyrometer_simulator.stack.promtool import evaluation_order, groups_of, one_by_one, rules_of, that_answer
 
 ROOT = Path(__file__).resolve().parents[2]
 RULE_FILES = sorted((ROOT / "alert_rules").glob("*.rules.yaml"))
@@ -66,6 +66,11 @@ def test_percentages_are_written_alike() -> None:
 @pytest.mark.parametrize("path", RULE_FILES, ids=lambda path: path.name)
 def test_promtool_accepts_the_rules(promtool: Promtool, path: Path) -> None:
     promtool("check", "rules", "--lint=all", "--lint-fatal", path)
+
+
+@pytest.mark.parametrize("path", TEST_FILES, ids=lambda path: path.name)
+def test_the_rules_pass_their_tests(promtool: Promtool, path: Path, tmp_path: Path) -> None:
+    promtool("test", "rules", *one_by_one(path, tmp_path))
 
 
 def test_a_rule_that_another_asks_over_is_evaluated_and_one_that_nobody_asks_is_not() -> None:
