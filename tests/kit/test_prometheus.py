@@ -105,4 +105,5 @@ def test_a_wrong_url_is_one_line_and_no_password_is_repeated(url: str, capsys: p
 
 def test_promql_values_are_escaped() -> None:
     assert quoted('a"}\n\\') == '"a\\"}\\n\\\\"'
+    assert quoted("\U0001f525\x01\ufffd") == '"\U0001f525\x01\\ufffd"'
     assert matching("node", ["a.b", 'c"|d']) == 'node=~"a\\\\.b|c\\"\\\\|d"'

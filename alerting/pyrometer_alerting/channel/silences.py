@@ -12,11 +12,11 @@ from pyrometer_alerting.incidents.alertmanager import ActiveAlert, Matcher
 from pyrometer_alerting.model import text
 from pyrometer_alerting.model.incident import Alert, Incident, part_of
 from pyrometer_alerting.model.places import is_within, place_named
+from pyrometer_kit.promql import any_of
 
 MAX_SILENCES = 5  # with more kinds of alerts nobody can judge what would be muted
 MAX_VALUES = 100  # nodes or ports of a storm, listed one by one: never a pattern that matches more
 _IDENTITY = ("cluster", "run", "node", "gpu", "device", "port", "switch", "rack")
-_SPECIAL = frozenset(r"\.+*?()|[]{}^$")
 
 
 @dataclass(frozen=True)
@@ -62,16 +62,11 @@ def _matchers(name: str, alerts: Sequence[Alert], place: Mapping[str, str]) -> t
         if len(values) > MAX_VALUES:
             raise SilenceRefusedError(f"it has {len(values)} values of {label}: create the silence in Alertmanager")
         matchers.append(
-            Matcher(label, values[0]) if len(values) == 1 else Matcher(label, _any_of(values), is_regex=True)
+            Matcher(label, values[0]) if len(values) == 1 else Matcher(label, any_of(values), is_regex=True)
         )
     if len(matchers) == 1:
         raise SilenceRefusedError("its alerts share no label but their name: create the silence in Alertmanager")
     return tuple(matchers)
-
-
-def _any_of(values: Iterable[str]) -> str:
-    """Return an RE2 pattern of these literal values; Alertmanager anchors it."""
-    return "|".join("".join(f"\\{char}" if char in _SPECIAL else char for char in value) for value in values)
 
 
 def alert_lines(alerts: Iterable[ActiveAlert], most: int) -> list[str]:

@@ -17,6 +17,7 @@ from urllib.parse import quote
 from pyrometer_alerting.model.text import unix_time
 from pyrometer_kit.errors import HttpError
 from pyrometer_kit.http_client import HttpClient
+from pyrometer_kit.promql import quoted
 
 ANSWER_SECONDS = 5.0
 _GROUPS = "/api/v2/alerts/groups?active=true&silenced=true&inhibited=true&muted=true"
@@ -62,7 +63,7 @@ class Matcher:
     is_regex: bool = False
 
     def __str__(self) -> str:
-        return f"{self.name}{'=~' if self.is_regex else '='}{json.dumps(self.value, ensure_ascii=False)}"
+        return f"{self.name}{'=~' if self.is_regex else '='}{quoted(self.value)}"
 
 
 @dataclass(frozen=True)

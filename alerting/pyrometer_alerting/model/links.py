@@ -9,6 +9,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from pyrometer_alerting.model import text
 from pyrometer_alerting.model.incident import Incident, part_of
+from pyrometer_kit.promql import quoted
 
 MAX_URL = 1000
 BEFORE_SECONDS = 15 * 60  # a board opens with some healthy time before the trouble
@@ -80,7 +81,7 @@ def alertmanager_link(incident: Incident, alertmanager_url: str) -> str:
     if not is_web_url(alertmanager_url):
         return ""
     name = text.clean(incident.alertname)[:200]
-    matcher = quote(f"{{alertname={json.dumps(name, ensure_ascii=False)}}}", safe="")
+    matcher = quote(f"{{alertname={quoted(name)}}}", safe="")
     address = f"{alertmanager_url.rstrip('/')}/#/alerts?filter={matcher}"
     return text.escape(address) if len(address) <= MAX_URL else ""
 
@@ -90,7 +91,7 @@ def prometheus_link(incident: Incident, base: str) -> str:
     if not is_web_url(base) or not incident.run:
         return ""
     names = {"cluster": incident.cluster, "run": incident.run}
-    labels = ",".join(f"{name}={json.dumps(text.clean(value)[:200])}" for name, value in names.items())
+    labels = ",".join(f"{name}={quoted(text.clean(value)[:200])}" for name, value in names.items())
     end = datetime.fromtimestamp((incident.resolved_at or incident.started_at) + AFTER_SECONDS, tz=timezone.utc)
     query = {
         "g0.expr": f"pyrometer_train_batch_mfu_ratio{{{labels}}}",
@@ -137,7 +138,7 @@ def log_links(incident: Incident, grafana_url: str, datasource: str) -> list[tup
     links = []
     for name, source in (("Kernel log", "kernel"), ("Trainer log", "trainer")):
         labels = {"cluster": incident.cluster, "node": node, "source": source}
-        query = ", ".join(f"{label}={_quoted(value)}" for label, value in labels.items())
+        query = ", ".join(f"{label}={quoted(text.clean(value)[:LONGEST_NAME])}" for label, value in labels.items())
         links.append((name, _explore(grafana_url, datasource, f"{{{query}}}", incident.began)))
     return [(name, url) for name, url in links if len(url) <= MAX_URL]
 
@@ -147,11 +148,6 @@ def _node(incident: Incident) -> str:
     causes = incident.diagnosis.causes[:1] if incident.diagnosis is not None else ()
     blamed = [cause.labels["node"] for cause in causes if cause.labels and "node" in cause.labels]
     return blamed[0] if blamed else incident.newest().labels.get("node", "")
-
-
-def _quoted(value: str) -> str:
-    """Return a label's value in quotes of LogQL, which no name can end."""
-    return json.dumps(text.clean(value)[:LONGEST_NAME], ensure_ascii=False)
 
 
 def _explore(grafana_url: str, datasource: str, query: str, began: float) -> str:

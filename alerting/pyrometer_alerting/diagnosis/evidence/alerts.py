@@ -10,6 +10,7 @@ from pyrometer_alerting.model.alert_names import NAMED_CAUSES, RUN_SYMPTOMS, is_
 from pyrometer_alerting.model.fact import Fact, Roster
 from pyrometer_alerting.model.incident import Alert, Incident, part_of
 from pyrometer_alerting.model.text import clock_utc
+from pyrometer_kit.promql import quoted
 
 # How long before the alert its cause may have begun: the window of its expression and its `for`.
 DELAYS: Mapping[str, float] = {
@@ -87,7 +88,7 @@ def _fact(alert: Alert, ports: Sequence[Port], roster: Roster) -> Fact:
         strength=strength,
         value=touched,
         peers=of,
-        source=f'ALERTS{{alertname="{alert.name}"}}',
+        source=f"ALERTS{{alertname={quoted(alert.name)}}}",
     )
 
 
@@ -97,7 +98,7 @@ def _symptoms(incident: Incident, questions: Questions) -> Iterator[Fact]:
         if alert.name not in RUN_SYMPTOMS or not alert.firing:
             continue
         node, rank = alert.labels.get("node", ""), alert.labels.get("rank", "")
-        source = f'ALERTS{{alertname="{alert.name}"}}'
+        source = f"ALERTS{{alertname={quoted(alert.name)}}}"
         if node:
             place = questions.ranks.get(rank)
             gpu = alert.labels.get("gpu", "") or (place.gpu if place is not None else "")
