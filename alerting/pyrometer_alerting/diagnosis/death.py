@@ -1,7 +1,12 @@
-"""Describe a dead run to whoever may start it again: how often it died, and how old its last checkpoint is."""
+"""Describe a dead run to whoever may start it again, and keep out what happens to its parts after its death."""
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
+from pyrometer_alerting.diagnosis.evidence.alerts import DELAYS, USUAL_DELAY
+from pyrometer_alerting.diagnosis.look import Look
 from pyrometer_alerting.model.alert_names import DEATH
 from pyrometer_alerting.model.incident import Incident
 from pyrometer_alerting.model.text import amount
@@ -10,6 +15,23 @@ from pyrometer_kit.promql import quoted
 
 LOOK_BACK = "7d"  # attempts of this time count
 HOUR = 3600.0
+
+
+def died_by(incident: Incident) -> float:
+    """Return until when a cause of the run's last death began (Unix seconds); infinity for a run that has not died."""
+    return max((alert.starts_at for alert in incident.members if alert.name == DEATH), default=math.inf)
+
+
+def without_later_facts(look: Look, end: float) -> Look:
+    """Return a look without what began on the run's parts after its death: that did not kill it."""
+    facts = [fact for fact in look.facts if fact.began is None or fact.began - fact.precision <= end]
+    return replace(look, facts=tuple(facts))
+
+
+def is_later(incident: Incident, end: float) -> bool:
+    """Return whether all that fires in it began after a run's death: it is news of its own, not the run's."""
+    begun = [alert.starts_at - DELAYS.get(alert.name, USUAL_DELAY) for alert in incident.members if alert.firing]
+    return min(begun, default=-math.inf) > end
 
 
 def restart_note(prometheus: Prometheus, incident: Incident, now: float) -> str:

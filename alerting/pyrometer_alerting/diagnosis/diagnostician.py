@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import cast
 
+from pyrometer_alerting.diagnosis.death import died_by, is_later
 from pyrometer_alerting.diagnosis.occupancy import use_of
 from pyrometer_alerting.incidents.correlation import explained_by
 from pyrometer_alerting.incidents.intake import SETTLE_SECONDS, announce, reply_in_channel
@@ -199,7 +200,9 @@ class Diagnostician:
                 split_off(tx, replace(incident, diagnosis=combined), keys, self._replies, self.routing, now=now)
                 self._changed()
                 return incident_id
-            causes = explained_by(incident, combined, tx.recent_incidents(float("inf")), self.topology())
+            end = died_by(incident)
+            others = [other for other in tx.recent_incidents(float("inf")) if not is_later(other, end)]
+            causes = explained_by(incident, combined, others, self.topology())
             if causes:
                 change = merge_incidents(tx, [replace(incident, diagnosis=combined), *causes], "", now)
                 tx.save_incident(change.incident, now)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from pyrometer_alerting.diagnosis.batches import run_of
 from pyrometer_alerting.diagnosis.catalog import Catalog, load
+from pyrometer_alerting.diagnosis.death import died_by, without_later_facts
 from pyrometer_alerting.diagnosis.evidence.alerts import cause_alerts, unrelated
 from pyrometer_alerting.diagnosis.evidence.links import LOSSES
 from pyrometer_alerting.diagnosis.examination import Examination, examine
@@ -130,7 +131,7 @@ def _ask(questions: Questions, queries: Iterable[Query], looks: list[Look], evid
     answered, failure = dict(questions.answered), ""
     for query in sorted(queries, key=lambda query: answered.get(query.name, 0.0)):
         try:
-            look = query.find(questions)
+            look = without_later_facts(query.find(questions), died_by(questions.incident))
         except PrometheusError as error:
             if failure:
                 break

@@ -8,6 +8,7 @@ from alerting_fakes import START, alert, training_incident
 
 from pyrometer_alerting.diagnosis import wording
 from pyrometer_alerting.diagnosis.candidates import Case
+from pyrometer_alerting.diagnosis.conclusion import concluded
 from pyrometer_alerting.diagnosis.extent import Group
 from pyrometer_alerting.diagnosis.ranking import candidates, causes
 from pyrometer_alerting.model.culprits import culprits
@@ -31,6 +32,17 @@ def test_an_event_from_before_the_drop_does_not_name_what_came_with_it() -> None
     assert convincing[0].against == ()
     assert not any("PCIe" in sentence for sentence in convincing[0].evidence)
     assert all(cause.cause == "PCIe errors" for cause in seen)
+
+
+def test_the_kernels_line_and_its_alert_are_one_fact() -> None:
+    alarm = Fact("alert", NODE, "HostOutOfMemory", began=START + 5, precision=60.0)
+    line = Fact("oom_kill", NODE, began=START, moments=((START, 1.0),), before=0.0, first_at=NOW + 1)
+    told = Diagnosis(NOW, facts=(alarm,), roster=ROSTER, drops=(START,))
+    first = concluded(training_incident(), told)
+    assert first.causes[0].cause == "a process killed for lack of memory"
+    then = concluded(training_incident(diagnosis=first), replace(told, at=NOW + 1, facts=(alarm, line)))
+    assert (len(then.causes), then.causes[0].cause) == (1, "the kernel killed a process for lack of memory")
+    assert (then.causes[0].part, then.revision, then.seen) == ("gpu-001", "", ())
 
 
 def test_ranks_that_take_turns_are_not_to_blame() -> None:

@@ -5,9 +5,11 @@ from collections.abc import Sequence
 import pytest
 from alerting_fakes import SILENT, START, FakePrometheus, alert
 
-from pyrometer_alerting.diagnosis.death import restart_note
+from pyrometer_alerting.diagnosis.death import died_by, restart_note, without_later_facts
+from pyrometer_alerting.diagnosis.look import Look
 from pyrometer_alerting.diagnosis.occupancy import use_of
 from pyrometer_alerting.incidents.lifecycle import fold
+from pyrometer_alerting.model.fact import Fact
 from pyrometer_alerting.model.harm import IDLE, PROCESS, UNREPORTED
 from pyrometer_alerting.model.incident import Incident
 from pyrometer_kit.prometheus import Series
@@ -78,3 +80,18 @@ def test_what_is_known_of_a_death(attempts: list[str], checkpoint: float | None,
     died = incident("TrainRunDied", run="r", component="train")
     assert restart_note(prometheus, died, START) == note
     assert restart_note(prometheus, incident("TrainStalled", run="r", component="train"), START) == ""
+
+
+def test_what_begins_on_its_parts_after_a_death_did_not_kill_a_run() -> None:
+    before, after = (
+        Fact("xid_fatal", {"node": "n1"}, "79", began=at, precision=30.0) for at in (START + 20, START + 31)
+    )
+    facts = (
+        before,
+        after,
+        Fact("alert", {"node": "n1"}, "GpuLost", began=START + 110, precision=120.0),
+        Fact("silent", {}),
+    )
+    died, lives = (incident(name, run="r", component="train") for name in ("TrainRunDied", "TrainStalled"))
+    assert without_later_facts(Look(facts), died_by(died)).facts == (before, *facts[2:])
+    assert without_later_facts(Look(facts), died_by(lives)).facts == facts

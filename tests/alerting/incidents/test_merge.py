@@ -110,6 +110,27 @@ def test_what_was_posted_apart_is_joined_in_the_older_message_and_the_younger_po
     assert "Resolved" not in younger["text"]
 
 
+@pytest.mark.parametrize(("seconds", "joins"), [(50, True), (600, False)])
+def test_a_later_fault_on_a_part_of_a_dead_run_is_news_of_its_own(joined: Joined, seconds: int, joins: bool) -> None:
+    def died(name: str, severity: str) -> None:
+        raw = raw_alert(name, run="r", component="train", severity=severity, starts_at=joined.bench.clock.time)
+        joined.receive(raw, groupKey=name)
+        joined.diagnose()
+        joined.bench.deliver()
+
+    died("TrainStalled", "critical")
+    died("TrainRunDied", "warning")
+    replies = list(joined.bench.messages[0]["replies"])
+    joined.bench.clock.advance(seconds)
+    gone = raw_alert("GpuXidCritical", node="n1", gpu="3", component="gpu", starts_at=joined.bench.clock.time)
+    joined.receive(gone, groupKey="gone")
+    joined.diagnose()
+    joined.bench.deliver()
+    assert [bool(incident.joined_into) for incident in joined.incidents()].count(False) == (1 if joins else 2)
+    assert joins or joined.bench.messages[0]["replies"] == replies
+    assert not any("Worse" in reply["text"] for reply in joined.bench.messages[0]["replies"])
+
+
 def test_a_possible_cause_makes_the_first_post_wait_for_the_diagnosis_but_not_for_ever(joined: Joined) -> None:
     now = joined.bench.clock.time
     joined.receive(hot(now), groupKey="a")

@@ -35,6 +35,7 @@ _FAMILIES = {
     "GpuXid": "xid",
     "GpuLost": "xid",
     "GpuPcie": "pcie",
+    "Host": "host",  # the kernel's line and its alert are one fact
 }
 
 
