@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -11,7 +13,23 @@ if TYPE_CHECKING:
 _RANK = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "JOB_COMPLETION_INDEX")
 _LOCAL_RANK = ("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
 _WORLD_SIZE = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
-_JOB_ID = ("SLURM_JOB_ID", "TORCHELASTIC_RUN_ID", "JOB_NAME")
+# Ids of jobs, each unique in its cluster, with the number of the task where all tasks of an array share it. The first
+# is that of a heterogeneous job, whose components have ids of their own (sbatch(1)).
+_SCHEDULERS = (
+    ("SLURM_JOB_ID_HET_GROUP_0", ""),
+    ("SLURM_JOB_ID", ""),
+    ("PBS_JOBID", ""),
+    ("LSB_JOBID", "LSB_JOBINDEX"),
+    ("FLUX_JOB_ID", ""),
+    ("COBALT_JOBID", ""),
+)
+# torchrun sets "none" where it has no --rdzv-id. Open MPI's is the same for all processes of one mpirun.
+_LAUNCHERS = ("TORCHELASTIC_RUN_ID", "PMIX_NAMESPACE")
+_NONE = frozenset(("", "none"))
+# Where all ranks meet: of PyTorch, and of JAX.
+_MEETING = (("MASTER_ADDR", "MASTER_PORT"), ("JAX_COORDINATOR_ADDRESS", "JAX_COORDINATOR_PORT"))
+_LOOPBACK = frozenset(("localhost", "::1", "0.0.0.0", "::", "localhost.localdomain"))  # noqa: S104  compared only
+_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 # Slurm's names of jobs that were given none: salloc, sbatch --wrap, sbatch from standard input, srun of a program.
 _UNTOLD = frozenset(("interactive", "wrap", "sbatch", "bash", "sh", "zsh", "python", "python3", "torchrun"))
 # Kubeflow's names of the replicas of a PyTorchJob or an MPIJob, before their number.
@@ -74,10 +92,54 @@ def attempt(environ: Mapping[str, str]) -> int:
     return _first_integer(environ, ("PYROMETER_ATTEMPT",), requeues * _RESTARTS_PER_REQUEUE + restarts)
 
 
-def job_id(environ: Mapping[str, str]) -> str:
-    """Return the scheduler's id of the job, or an empty string."""
-    # torchrun sets "none" where it has no --rdzv-id.
-    return next((environ[name] for name in _JOB_ID if environ.get(name) not in (None, "", "none")), "")
+def job_id(environ: Mapping[str, str], ranks: int = 1) -> str:
+    """Return what all ranks of a job share and no other job has: with the run's name its identity.
+
+    The scheduler's id of the job; else the launcher's with the user, as people copy ``--rdzv-id=100``; else the user
+    and where the ranks meet. Not a rank's host or process, unless all ``ranks`` are on one host: a single one is, and
+    so are those that meet at a loopback address.
+    """
+    user = f"uid{os.getuid()}"
+    if job := scheduled_job_id(environ):
+        return job
+    launcher = next((value for name in _LAUNCHERS if (value := environ.get(name, "")) not in _NONE), "")
+    if launcher:
+        return f"{user}/{launcher}"
+    for address_name, port_name in _MEETING:
+        if address := environ.get(address_name, ""):
+            host = os.uname().nodename if address in _LOOPBACK or address.startswith("127.") else address
+            port = environ.get(port_name, "")
+            return f"{user}@{host}:{port}" if port else f"{user}@{host}"
+    return f"{user}@{os.uname().nodename}" if ranks == 1 else user
+
+
+def scheduled_job_id(environ: Mapping[str, str]) -> str:
+    """Return the id of the job in Slurm, PBS, LSF, Flux, Cobalt or Kubernetes; empty where none of them runs it."""
+    for name, task_name in _SCHEDULERS:
+        job = environ.get(name, "")
+        if job not in _NONE:
+            task = environ.get(task_name, "") if task_name else ""
+            return job if task in ("", "0") else f"{job}[{task}]"
+    if environ.get("KUBERNETES_SERVICE_HOST"):
+        job = _kubernetes_job(environ)
+        return f"{_namespace()}/{job}" if job else ""
+    return ""
+
+
+def _kubernetes_job(environ: Mapping[str, str]) -> str:
+    """Return the name of the job that all pods share; empty where a pod's name doesn't say it."""
+    host = environ.get("HOSTNAME", "")
+    job = environ.get("JOB_NAME") or _without_pod(host, environ)
+    is_alone = world_size(environ) <= _first_integer(environ, ("LOCAL_WORLD_SIZE",), 1)
+    return job if job != host or is_alone else ""
+
+
+def _namespace() -> str:
+    try:
+        with open(_NAMESPACE, encoding="utf-8") as file:
+            return file.read(64).strip() or "default"
+    except (OSError, ValueError):
+        return "default"
 
 
 def gpu(environ: Mapping[str, str], local: int) -> tuple[str, str]:

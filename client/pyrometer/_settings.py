@@ -99,7 +99,7 @@ def describe(settings: Mapping[str, Any], lines: list[str] | None = None) -> dic
         "local_rank": local_rank,
         "world_size": world_size,
         "attempt": given.take("attempt", _count, _environment.attempt(env)),
-        "job_id": given.take("job_id", str, _environment.job_id(env)),
+        "job_id": given.take("job_id", str, "") or _environment.job_id(env, world_size),
         "gpu": given.take("gpu", str, index),
         "uuid": given.take("uuid", str, uuid),
         "gpu_model": given.take("gpu_model", str, "") or _torch_gpu_model(),

@@ -115,7 +115,7 @@ def start(run: str | None = None, **settings: Unpack[StartSettings]) -> Run:
         micro_batch_size: In sequences.
         sequence_length: In tokens.
         recompute: none, selective or full.
-        job_id: The scheduler's id of the job.
+        job_id: What all ranks of this job share, and no other job has; by default the scheduler's id of the job.
         gpu: Index of this rank's GPU; by default from CUDA_VISIBLE_DEVICES, or the local rank.
         uuid: UUID of this rank's GPU.
         first_step: Number of the first step, after a restart from a checkpoint.

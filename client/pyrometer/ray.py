@@ -9,9 +9,11 @@ Ray ends its workers by a signal: without the wrapper a run that ended well look
 
 from __future__ import annotations
 
+import os
 import sys
 
 from pyrometer._auto import auto
+from pyrometer._environment import scheduled_job_id
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,7 +56,12 @@ def _context() -> dict[str, Any]:
             "rank": context.get_world_rank(),
             "local_rank": context.get_local_rank(),
             "world_size": context.get_world_size(),
-            "job_id": sys.modules["ray"].get_runtime_context().get_job_id(),
+            "job_id": _job_id(sys.modules["ray"].get_runtime_context()),
         }
     except Exception:  # noqa: BLE001  no worker of Ray Train: the environment says who this is
         return {}
+
+
+def _job_id(context: Any) -> str:
+    """Return the scheduler's job, else Ray's: it counts from 1 in each of its clusters, so with the head's address."""
+    return scheduled_job_id(os.environ) or f"{context.get_job_id()}@{getattr(context, 'gcs_address', '')}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -51,10 +52,43 @@ def test_the_gpu_behind_a_local_rank(visible: Any, local: Any, found: Any) -> No
     assert _environment.gpu(environ, local) == found
 
 
-def test_the_job_and_the_attempt() -> None:
-    assert _environment.job_id({"SLURM_JOB_ID": "12", "TORCHELASTIC_RUN_ID": "x"}) == "12"
-    assert _environment.job_id({}) == ""
-    assert _environment.job_id({"TORCHELASTIC_RUN_ID": "none", "JOB_NAME": "llama-0"}) == "llama-0"
+ME, HOST = f"uid{os.getuid()}", os.uname().nodename
+SEVERAL = {"WORLD_SIZE": "16", "LOCAL_WORLD_SIZE": "8"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "ranks", "expected"),
+    [
+        # The scheduler's job, before any launcher's.
+        ({"SLURM_JOB_ID": "12", "TORCHELASTIC_RUN_ID": "x", "MASTER_ADDR": "gpu-1"}, 8, "12"),
+        ({"SLURM_JOB_ID": "13", "SLURM_JOB_ID_HET_GROUP_0": "12"}, 8, "12"),
+        ({"PBS_JOBID": "4711[3].pbs01"}, 8, "4711[3].pbs01"),
+        ({"LSB_JOBID": "4711", "LSB_JOBINDEX": "0"}, 8, "4711"),
+        ({"LSB_JOBID": "4711", "LSB_JOBINDEX": "3"}, 8, "4711[3]"),
+        ({"FLUX_JOB_ID": "f2Xd"}, 8, "f2Xd"),
+        ({**POD, **SEVERAL, "HOSTNAME": "llama-8b-worker-3"}, 16, "default/llama-8b"),
+        ({**POD, **SEVERAL, "JOB_NAME": "llama", "HOSTNAME": "x"}, 16, "default/llama"),
+        ({**POD, "HOSTNAME": "gpt"}, 1, "default/gpt"),
+        # A pod whose name says nothing of its job is no identity for several.
+        ({**POD, **SEVERAL, "HOSTNAME": "x", "MASTER_ADDR": "h0", "MASTER_PORT": "2"}, 16, f"{ME}@h0:2"),
+        # A launcher's, with the user: tutorials have --rdzv-id=100.
+        ({"TORCHELASTIC_RUN_ID": "100", "MASTER_ADDR": "gpu-1"}, 8, f"{ME}/100"),
+        ({"PMIX_NAMESPACE": "prterun-gpu-1-77@1"}, 8, f"{ME}/prterun-gpu-1-77@1"),
+        # The user and where the ranks meet.
+        ({"TORCHELASTIC_RUN_ID": "none", "MASTER_ADDR": "gpu-1", "MASTER_PORT": "29500"}, 8, f"{ME}@gpu-1:29500"),
+        ({"JAX_COORDINATOR_ADDRESS": "gpu-1:1234"}, 8, f"{ME}@gpu-1:1234"),
+        ({"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}, 8, f"{ME}@{HOST}:29500"),
+        ({"MASTER_ADDR": "localhost"}, 8, f"{ME}@{HOST}"),
+        # Only a single rank has its host in common with all.
+        ({}, 1, f"{ME}@{HOST}"),
+        ({}, 8, ME),
+    ],
+)
+def test_a_job_is_what_all_its_ranks_share(environ: Any, ranks: int, expected: str) -> None:
+    assert _environment.job_id(environ, ranks) == expected
+
+
+def test_the_attempt_is_the_launchers_count() -> None:
     assert _environment.attempt({"TORCHELASTIC_RESTART_COUNT": "2"}) == 2
 
 

@@ -10,15 +10,13 @@ kubepods-burstable-pod2c48913c_b29f_11e7_9350_020968147796.slice/cri-containerd-
 
 from __future__ import annotations
 
-import pwd
 import re
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyrometer_exporters.framework.scheduling import Worker
+from pyrometer_exporters.node.users import Users
 
 # slurmd puts its node's name in front where several run on one machine: /slurm_n1/uid_1000/..., n1_slurmstepd.scope.
 _SLURM = re.compile(r"/[^/\n]*slurm[^/\n]*(?:/uid_\d+)?/job_(\d+)(?=/|$)", re.MULTILINE)
@@ -43,9 +41,6 @@ MOST_REMEMBERED = 4096
 # A storm of Xids names the same few processes thousands of times a second, and each look at procfs costs as much as the
 # rest of a line. Linux gives a number to another process only when it has gone through all 32,768 or more of them.
 LATE_KEPT_SECONDS = 1.0
-# Names can come from a directory server far away; until it has answered, the number stands for the name.
-NAME_SECONDS = 0.1
-NAME_KEPT_SECONDS = 3600.0
 
 
 @dataclass(frozen=True)
@@ -68,7 +63,7 @@ class Jobs:
     ) -> None:
         self._procfs = procfs
         self._monotonic = monotonic
-        self._users = _Users(name_of or _name_of(procfs), monotonic)
+        self._users = Users(procfs, monotonic, name_of)
         self._seen: dict[int, tuple[float, Job]] = {}
         self._late: dict[int, tuple[float, Job | None]] = {}
 
@@ -118,40 +113,6 @@ class Jobs:
             fresh = {pid: seen for pid, seen in self._seen.copy().items() if now - seen[0] <= REMEMBER_SECONDS}
             self._seen = fresh if len(fresh) < MOST_REMEMBERED else {}
         self._seen[pid] = now, job
-
-
-class _Users:
-    """Names of users, looked up in a thread that may hang and remembered for an hour."""
-
-    def __init__(self, name_of: Callable[[int], str], monotonic: Callable[[], float]) -> None:
-        self._name_of = name_of
-        self._monotonic = monotonic
-        self._names: dict[int, tuple[float, str]] = {}
-        self._worker: Worker = Worker("user-names")
-        self._lock = threading.Lock()
-
-    def name(self, uid: int) -> str:
-        at, name = self._names.get(uid, (None, str(uid)))
-        if at is None or self._monotonic() - at > NAME_KEPT_SECONDS:
-            with self._lock:
-                pending = self._worker.start(lambda: self._look_up(uid))
-            pending.outcome(time.monotonic() + NAME_SECONDS)
-            _, name = self._names.get(uid, (None, name))
-        return name
-
-    def _look_up(self, uid: int) -> None:
-        self._names[uid] = self._monotonic(), self._name_of(uid) or str(uid)
-
-
-def _name_of(procfs: Path) -> Callable[[int], str]:
-    def name(uid: int) -> str:
-        try:
-            return pwd.getpwuid(uid).pw_name
-        except KeyError:
-            return ""
-
-    # Processes of another procfs than our own are the host's, seen from a container whose list of users is another.
-    return name if procfs == Path("/proc") else lambda _uid: ""
 
 
 def job_of_cgroup(text: str) -> str | None:

@@ -132,14 +132,14 @@ class Watch:
         yield from _suspect_samples(job, suspects, self._ranks_of_the_job(snapshot))
 
     def _labels(self, snapshot: Snapshot) -> tuple[str, str]:
-        """Return the run and the scheduler's job; without a scheduler, the first process stands for the job."""
+        """Return the run and its job, by the rings or the scheduler; without, the first process stands for the job."""
         pids = local_pids(snapshot.peers, self._node.addresses())
-        runs = Counter(rank.run for rank in self._node.ranks() if rank.pid in pids)
-        run = runs.most_common(1)[0][0] if runs else ""
+        runs = Counter((rank.run, rank.job_id) for rank in self._node.ranks() if rank.pid in pids)
+        run, job_id = runs.most_common(1)[0][0] if runs else ("", "")
         largest = snapshot.largest()
         first = snapshot.peers[min(zip(largest.ranks, largest.peers, strict=True))[1]] if largest else None
         named = f"{first.host}:{first.pid}" if first is not None and first.host else ""
-        return run, self._node.job_id(pids) or named
+        return run, job_id or self._node.job_id(pids) or named
 
     def _ranks_of_the_job(self, snapshot: Snapshot) -> dict[int, int]:
         """Return ranks by peer index; none if the rings of this node have others."""

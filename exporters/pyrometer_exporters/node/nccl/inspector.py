@@ -127,8 +127,9 @@ class Inspector:
         names: dict[tuple[str, str], dict[int, set[str]]] = {}
         for file in files:
             writer = file.writer
-            run, rank = self._local.run_of(writer.pid)
-            job = run, writer.job_id or (self._local.job_id([writer.pid]) if writer.pid >= 0 else "")
+            run, job_id, rank = self._local.run_of(writer.pid)
+            scheduled = writer.job_id or (self._local.job_id([writer.pid]) if writer.pid >= 0 else "")
+            job = run, job_id or scheduled
             for kind, seconds, bandwidth in file.timings.means():
                 row = _Row(writer.gpu, rank or writer.rank, seconds, bandwidth)
                 groups.setdefault(job, {}).setdefault(kind, []).append(row)

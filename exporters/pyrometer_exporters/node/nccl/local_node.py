@@ -34,6 +34,7 @@ class RingRank(NamedTuple):
     pid: int
     run: str
     rank: int
+    job_id: str = ""
 
 
 class LocalNode:
@@ -69,7 +70,7 @@ class LocalNode:
             for file in self._files.values():
                 with contextlib.suppress(OSError, BadRingError, ValueError):
                     if file.meta.source == "client" and not file.header().closed and file.alive() and self._owns(file):
-                        ranks.append(RingRank(file.pid, file.meta.run, int(file.meta.rank)))
+                        ranks.append(RingRank(file.pid, file.meta.run, int(file.meta.rank), file.meta.texts["job_id"]))
         return ranks
 
     def _list_rings(self) -> None:
@@ -96,12 +97,13 @@ class LocalNode:
         ranks = self.ranks()
         return (min(rank.rank for rank in ranks), len(ranks)) if ranks else None
 
-    def run_of(self, pid: int) -> tuple[str, str]:
-        """Return the run and the rank of a process; of pid -1 the run of all ranks here, empty where they differ."""
+    def run_of(self, pid: int) -> tuple[str, str, str]:
+        """Return run, job and rank of a process; of pid -1 the run of all ranks here, empty where they differ."""
         ranks = self.ranks()
         mine = [rank for rank in ranks if rank.pid == pid]
-        runs = {rank.run for rank in mine or (ranks if pid < 0 else [])}
-        return (runs.pop() if len(runs) == 1 else ""), str(mine[0].rank) if mine else ""
+        runs = {(rank.run, rank.job_id) for rank in mine or (ranks if pid < 0 else [])}
+        run, job_id = runs.pop() if len(runs) == 1 else ("", "")
+        return run, job_id, str(mine[0].rank) if mine else ""
 
     def stalled(self, now: float) -> bool:
         """Return whether a rank that was making steps has stopped, or GPUs have begun to spin as in a collective."""

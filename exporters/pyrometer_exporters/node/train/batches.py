@@ -10,7 +10,7 @@ from pyrometer_exporters.framework.metrics import Families, Series
 from pyrometer_exporters.node.train.mfu import IMPOSSIBLE_MFU
 
 # fmt: off
-FAMILIES = Families("run", "attempt")
+FAMILIES = Families("run", "job_id", "attempt")
 # By the attribute of a point.
 COLUMNS = {
     "mfu": FAMILIES.gauge("pyrometer_train_batch_mfu_ratio",
@@ -42,7 +42,7 @@ VALUE = FAMILIES.gauge("pyrometer_train_batch_value",
     "metric")
 # fmt: on
 RunKey = tuple[str, ...]
-"""Run and attempt; and LOSS for the batches of a rank of which only the loss is served."""
+"""Run, job and attempt; and LOSS for the batches of a rank of which only the loss is served."""
 LOSS = "loss"
 # Values that any rank of a step may have; times and MFU are those of the reporting rank.
 _JOINED = frozenset((LOSS, "grad_norm"))
@@ -113,11 +113,11 @@ def series_of(pending: Mapping[RunKey, PendingPoints]) -> Iterator[Series]:
     """Yield the series of all runs' batches."""
     for key, of_run in pending.items():
         series = of_run.series()
-        if key[2:] == (LOSS,):
-            reporting = pending.get(key[:2])
+        if key[3:] == (LOSS,):
+            reporting = pending.get(key[:3])
             served = {} if reporting is None else reporting.series()
             names = [name for name in series if name in _JOINED or name.startswith("value:")]
-            yield from (_series(key[:2], name, series[name]) for name in names if name not in served)
+            yield from (_series(key[:3], name, series[name]) for name in names if name not in served)
             continue
         for name, points in series.items():
             yield _series(key, name, points)

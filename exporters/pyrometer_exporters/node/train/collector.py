@@ -35,6 +35,7 @@ from pyrometer_exporters.node.train.rank import Rank
 from pyrometer_exporters.node.train.stacks import STACK_INFO, Stacks
 from pyrometer_exporters.node.train.timing import NAMES as TIMINGS
 from pyrometer_exporters.node.train.tracker import Tracker, is_over
+from pyrometer_exporters.node.users import Users
 from pyrometer_kit.http_message import Request
 
 log = logging.getLogger(__name__)
@@ -65,6 +66,7 @@ class TrainCollector:
         self._saved = saved.offset_ms, dict(saved.holders)
         self._stacks = Stacks(context.procfs, context.clock)
         self._halted = Halted(context.procfs)
+        self._users = Users(context.procfs, context.clock.monotonic)
         self._lock = threading.Lock()
         self._folder_down: Down | None = None
         self._stop = threading.Event()
@@ -85,8 +87,8 @@ class TrainCollector:
             samples: list[Sample | Down] = list(self._tracker.downs())
             if self._folder_down is not None:
                 samples.append(self._folder_down)
-            for (run, attempt), asked in self._tracker.names.clashes.items():
-                samples.append(families.NAME_CLASH.sample(1, run, attempt, asked))
+            for key, asked in self._tracker.names.clashes.items():
+                samples.append(families.NAME_CLASH.sample(1, *key, asked))
             over = [rank for rank in ranks if is_over(rank, now)]
             ranks = [rank for rank in ranks if not is_over(rank, now)]
             for rank in over:
@@ -94,7 +96,7 @@ class TrainCollector:
             for rank in ranks:
                 samples.extend(rank_samples(rank, now, offset))
             for rank in ranks:
-                samples.extend(description_samples(rank))
+                samples.extend(description_samples(rank, self._users.name(rank.file.uid)))
             samples.extend(self._stacks.samples(ranks))
             samples.extend(self._halted.samples(ranks, now))
             samples.extend(self._left_out())
@@ -146,8 +148,6 @@ class TrainCollector:
         consumer, evicted = self._consumers.admit(address, name, self._clock.monotonic())
         if evicted is not None:
             self._store.drop(evicted)
-        if consumer is not None:
-            self._store.adopt(consumer, name)  # saved before cursors had an address
         return consumer
 
     def close(self) -> None:
@@ -231,30 +231,30 @@ def rank_samples(rank: Rank, now: float, offset: float) -> Iterator[Sample]:
     yield from _pauses(rank, labels)
 
 
-def description_samples(rank: Rank) -> Iterator[Sample]:
-    """Yield what a rank says of itself and its run."""
+def description_samples(rank: Rank, user: str = "") -> Iterator[Sample]:
+    """Yield what a rank says of itself and its run, and who owns its ring."""
     meta, header = rank.meta, rank.header
     info = (meta.texts[name] for name in ("gpu", "uuid", "stage", "replica"))
     yield families.RANK_INFO.sample(1, *rank.labels, meta.local_rank, *info)
     texts = (rank.text(name) for name in families.RUN_TEXTS)
-    yield families.RUN_INFO.sample(1, meta.run, meta.attempt, str(meta.world_size or ""), *texts, meta.source)
+    yield families.RUN_INFO.sample(1, *rank.key, str(meta.world_size or ""), *texts, meta.source, user)
     if meta.expected_mfu is not None:
-        yield families.EXPECTED_MFU.sample(meta.expected_mfu, meta.run, meta.attempt)
+        yield families.EXPECTED_MFU.sample(meta.expected_mfu, *rank.key)
     for name, url in rank.links:
-        yield families.LINK_INFO.sample(1, meta.run, meta.attempt, name, url)
+        yield families.LINK_INFO.sample(1, *rank.key, name, url)
     if meta.reporting and meta.source == "client" and header.timing in TIMINGS:
-        yield families.TIMING_INFO.sample(1, meta.run, meta.attempt, TIMINGS[header.timing])
+        yield families.TIMING_INFO.sample(1, *rank.key, TIMINGS[header.timing])
     if meta.reporting:
         for reason in unknown_reasons(meta, header, rank.peak, rank.mfu_check):
-            yield families.MFU_UNKNOWN.sample(1, meta.run, meta.attempt, reason)
+            yield families.MFU_UNKNOWN.sample(1, *rank.key, reason)
         if rank.mfu_check.suspect:
-            yield families.MFU_SUSPECT.sample(1, meta.run, meta.attempt)
+            yield families.MFU_SUSPECT.sample(1, *rank.key)
     if not meta.world_size and (meta.flops_per_token is not None or header.flops_extra):
-        yield families.GPUS_UNKNOWN.sample(1, meta.run, meta.attempt)
+        yield families.GPUS_UNKNOWN.sample(1, *rank.key)
     if rank.peak is not None:
-        yield families.PEAK_FLOPS.sample(rank.peak, meta.run, meta.attempt)
+        yield families.PEAK_FLOPS.sample(rank.peak, *rank.key)
     elif meta.flops_per_token is not None or header.flops_extra:
-        yield families.PEAK_UNKNOWN.sample(1, meta.run, meta.attempt, meta.texts["gpu_model"], meta.texts["dtype"])
+        yield families.PEAK_UNKNOWN.sample(1, *rank.key, meta.texts["gpu_model"], meta.texts["dtype"])
 
 
 def _shares(rank: Rank, labels: tuple[str, ...]) -> Iterator[Sample]:

@@ -41,16 +41,17 @@ class CursorFile:
         """Return what was saved, empty where nothing readable is."""
         try:
             text = self._path.read_text(encoding="utf-8") if self._path else ""
-            content = json.loads(text or '{"consumers": {}}')
+            content = json.loads(text or "{}")
             offset = content.get("offset_ms")
+            # Until 0.2.0 runs had no job, and their series no such label: those of now begin with the whole ring.
+            runs = content.get("runs", {})
             cursors = {
                 str(name): {_key(key): _cursor(newest, rings) for *key, newest, rings in of if rings}
-                for name, of in content["consumers"].items()
+                for name, of in runs.get("consumers", {}).items()
             }
-            jobs = {_key(key): str(job) for *key, job in content.get("jobs", [])}
-            owners = {_key(key): int(uid) for *key, uid in content.get("owners", [])}
-            pids = {_key(key): _pids(of) for *key, of in content.get("pids", [])}
-            holders = {key: Holder(uid, jobs.get(key, ""), pids.get(key, {})) for key, uid in owners.items()}
+            owners = {_key(key): int(uid) for *key, uid in runs.get("owners", [])}
+            pids = {_key(key): _pids(of) for *key, of in runs.get("pids", [])}
+            holders = {key: Holder(uid, pids.get(key, {})) for key, uid in owners.items()}
             return SavedCursors(cursors, None if offset is None else int(offset), holders)
         except FileNotFoundError:
             return SavedCursors()
@@ -65,12 +66,13 @@ class CursorFile:
         consumers = {
             name: [[*key, cursor.newest, cursor.rings] for key, cursor in of.items()] for name, of in cursors.items()
         }
-        content = {
-            "consumers": consumers, "offset_ms": offset_ms,
+        runs = {
+            "consumers": consumers,
             "owners": [[*key, holder.uid] for key, holder in holders.items()],
-            "jobs": [[*key, holder.job] for key, holder in holders.items() if holder.job],
             "pids": [[*key, holder.pids] for key, holder in holders.items() if holder.pids],
-        }  # fmt: skip
+        }
+        # 0.2.0 reads the empty consumers, after a step back.
+        content = {"consumers": {}, "offset_ms": offset_ms, "runs": runs}
         try:
             self._replace(json.dumps(content).encode())
             self._failed = False
@@ -96,10 +98,10 @@ def _key(texts: Sequence[object]) -> RunKey:
     Raises:
         ValueError: it has too few texts, or too many.
     """
-    run, attempt, *role = texts
+    run, job, attempt, *role = texts
     if role not in ([], [LOSS]):
         raise ValueError(f"{role} is not a role")
-    return (str(run), str(attempt), *map(str, role))
+    return (str(run), str(job), str(attempt), *map(str, role))
 
 
 def _pids(of: Mapping[str, float]) -> dict[str, int]:

@@ -49,6 +49,11 @@ class Meta:
     texts: dict[str, str]
 
     @property
+    def key(self) -> tuple[str, str, str]:
+        """Its run, job and attempt."""
+        return self.run, self.texts["job_id"], self.attempt
+
+    @property
     def flops_per_step(self) -> float | None:
         """FLOPs of one step over all ranks, where both factors are known."""
         if self.tokens_per_step is None or self.flops_per_token is None:

@@ -6,13 +6,13 @@ from pyrometer_exporters.framework.metrics import Families
 
 # fmt: off
 FAMILIES = Families()
-_RUN = ("run", "attempt")
+_RUN = ("run", "job_id", "attempt")
 _RANK = (*_RUN, "rank")
 RINGS_LEFT_OUT = FAMILIES.gauge("pyrometer_train_rings_left_out",
     "Rings that are not followed, by the numeric id of the user: budget = more than the user's fair share. "
     "Absent at 0.", "user", "reason")
 NAME_CLASH = FAMILIES.gauge("pyrometer_train_run_name_clash_info",
-    "1 where two jobs of one name (asked) report on the node at the same time: the later one is served as run.",
+    "1 where two processes of one name (asked) and job have one rank on the node: the later one is served as run.",
     *_RUN, "asked")
 BATCHES_LEFT_OUT = FAMILIES.counter("pyrometer_train_batches_left_out_total",
     "Batches that are not served: future = they claim to end later than now, budget = beyond the limit of all runs.",
@@ -62,11 +62,11 @@ RANK_INFO = FAMILIES.gauge("pyrometer_train_rank_info",
     "1; joins a rank to its GPU, pipeline stage and replica.", *_RANK, "local_rank", "gpu", "uuid", "stage", "replica")
 RUN_TEXTS = (
     "model", "convention", "dtype", "gpu_model", "global_batch_size", "micro_batch_size", "sequence_length",
-    "recompute", "job_id",
+    "recompute",
 )
 RUN_INFO = FAMILIES.gauge("pyrometer_train_run_info",
-    "1; what must be equal for MFU numbers to be comparable. source is client, or log:<format>.",
-    *_RUN, "world_size", *RUN_TEXTS, "source")
+    "1; what must be equal for MFU numbers to be comparable. source is client, or log:<format>; user owns the rank's "
+    "ring.", *_RUN, "world_size", *RUN_TEXTS, "source", "user")
 TIMING_INFO = FAMILIES.gauge("pyrometer_train_timing_info",
     "1; whose time the run's batches have: device = the GPU's, by CUDA events; host = the host's, where none runs "
     "behind it; launch = the host's while a GPU or TPU runs behind it: batches are means of the steps from one wait "

@@ -3,8 +3,9 @@
 A dump is a pickle from a job: a process of its own reads it, which builds plain values only and ends on its own. All
 ranks' dumps are joined where all are known, in the alerting service. A sample line::
 
-    pyrometer_train_flight_recorder_collective{run="llama",attempt="0",rank="2",group="2",group_name="tensor",
-        group_ranks="2",collective="nccl:all_reduce",state="finished",place="train.py:21 in train"} 5
+    pyrometer_train_flight_recorder_collective{run="llama",job_id="4711",attempt="0",rank="2",group="2",
+        group_name="tensor",group_ranks="2",collective="nccl:all_reduce",state="finished",
+        place="train.py:21 in train"} 5
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ MOST_DOWNS = 8
 _NAME = re.compile(r"(\d{1,7})(?:\.json)?$")
 
 # fmt: off
-FLIGHT_RECORDER_FAMILIES = Families("run", "attempt", "rank")
+FLIGHT_RECORDER_FAMILIES = Families("run", "job_id", "attempt", "rank")
 DUMP = FLIGHT_RECORDER_FAMILIES.gauge("pyrometer_train_flight_recorder_dump_timestamp_seconds",
     "When PyTorch's Flight Recorder wrote the rank's dump, in --collector.train.flight-recorder-directory.")
 COLLECTIVE = FLIGHT_RECORDER_FAMILIES.gauge("pyrometer_train_flight_recorder_collective",

@@ -25,7 +25,7 @@ HALTED = Family(
     "gauge",
     "1; state of a process that the kernel has not let run for 10 s or more: stopped (SIGSTOP), traced (a debugger) or "
     "uninterruptible (in a system call, such as of a file system or driver that does not answer).",
-    ("run", "attempt", "rank", "state"),
+    ("run", "job_id", "attempt", "rank", "state"),
 )
 
 

@@ -14,7 +14,6 @@ import math
 import struct
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, NamedTuple
@@ -329,11 +328,6 @@ class PointStore:
             deliveries[-1] = _Delivery(last.began, max(now, last.ended), before | last.before)
         elif before:
             deliveries.append(_Delivery(now, now, before))
-
-    def adopt(self, consumer: str, earlier: str) -> None:
-        """Give a consumer without a cursor a copy of another's."""
-        if consumer not in self._cursors and earlier in self._cursors:
-            self._cursors[consumer] = deepcopy(self._cursors[earlier])
 
     def drop(self, consumer: str) -> None:
         """Forget a consumer's cursor."""

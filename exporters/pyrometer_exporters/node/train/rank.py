@@ -61,8 +61,13 @@ class Rank:
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
-        """Its run, attempt and number."""
-        return (self.meta.run, self.meta.attempt, self.meta.rank)
+        """Its run, job, attempt and number."""
+        return (*self.key, self.meta.rank)
+
+    @property
+    def owner(self) -> tuple[str, int]:
+        """Its run's name and user."""
+        return self.meta.run, self.file.uid
 
     @property
     def last_end(self) -> int:
@@ -92,8 +97,8 @@ class Rank:
 
     @cached_property
     def key(self) -> RunKey:
-        """Its run and attempt."""
-        return (self.meta.run, self.meta.attempt)
+        """Its run, job and attempt."""
+        return self.meta.key
 
     @property
     def reports(self) -> bool:

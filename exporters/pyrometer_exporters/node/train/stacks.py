@@ -51,7 +51,7 @@ STACK_INFO = Family(
     "gauge",
     "1; file and line in the job's own code where a stalled rank is, from its stack trace; only of ranks that allow it "
     "(stacks=True), while they have stalled.",
-    ("run", "attempt", "rank", "place"),
+    ("run", "job_id", "attempt", "rank", "place"),
 )
 
 
@@ -108,7 +108,8 @@ class Stacks:
         latest = max(self._requests[rank.file.path].wall for rank in ranks)
         at = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(latest))
         dumps = {rank.meta.rank: self._read(rank) for rank in ranks}
-        return f"run {key[0]}, attempt {key[1]}, {at}\n\n{fold(dumps)}"
+        name = f"{key[0]} ({key[1]})" if key[1] else key[0]
+        return f"run {name}, attempt {key[2]}, {at}\n\n{fold(dumps)}"
 
     def _send(self, rank: Rank) -> None:
         number, name = rank.header.stack_signal, f"run {rank.meta.run} rank {rank.meta.rank}"

@@ -135,9 +135,9 @@ class Tracker:
         choose_loss_ranks(list(self._ranks.values()))
         limits = self._record_limits([(name, rank) for name, rank in ranks if name in self._ranks])
         behind: set[RunKey] = set()
-        begun: dict[str, int] = {}
+        begun: dict[tuple[str, int], int] = {}  # by name and user: their next job continues the run
         for _, rank in ranks:
-            begun[rank.meta.run] = max(rank.header.created, begun.get(rank.meta.run, 0))
+            begun[rank.owner] = max(rank.header.created, begun.get(rank.owner, 0))
         for name, rank in ranks:
             if name not in self._ranks or (rank.reports and rank.points_key in behind):
                 continue
@@ -145,7 +145,7 @@ class Tracker:
                 self._follow(rank, now, limits.get(name, ring.CAPACITY))
                 if rank.reports and rank.next_record < rank.settling.ready(rank.header, now):
                     behind.add(rank.points_key)
-                elif _expired(rank, now, begun[rank.meta.run] / 1e9):
+                elif _expired(rank, now, begun[rank.owner] / 1e9):
                     self._drop(name)
                     self._done.add(name)
 

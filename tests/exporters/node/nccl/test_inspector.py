@@ -29,8 +29,8 @@ RING = ("32", "4", "AllReduce", "16-256MiB")
 class Nobody:
     """A node without rings or a scheduler."""
 
-    def run_of(self, pid: int) -> tuple[str, str]:
-        return "", ""
+    def run_of(self, pid: int) -> tuple[str, str, str]:
+        return "", "", ""
 
     def job_id(self, pids: Iterable[int]) -> str:
         return "77" if list(pids) == [4711] else ""

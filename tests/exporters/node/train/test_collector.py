@@ -89,16 +89,16 @@ def test_an_unknown_gpu_has_flops_but_no_mfu(collector: TrainCollector, rings: R
     names = {name for name, _, _ in batches(collector)}
     assert "flops_per_second" in names
     assert "mfu_ratio" not in names
-    assert ("flops_total", "llama", "0", "0") in samples
-    assert ("peak_flops_per_second", "llama", "0") not in samples
-    assert samples["peak_flops_unknown", "llama", "0", "NVIDIA Unheard-Of", "bf16"] == 1
+    assert ("flops_total", "llama", "77", "0", "0") in samples
+    assert ("peak_flops_per_second", "llama", "77", "0") not in samples
+    assert samples["peak_flops_unknown", "llama", "77", "0", "NVIDIA Unheard-Of", "bf16"] == 1
 
 
 def test_a_log_that_does_not_tell_the_gpus_has_a_reason_and_no_mfu(collector: TrainCollector, rings: Rings) -> None:
     rings(world_size=0, source="log:nanogpt").step(999, 1000)
     samples, _ = collect(collector)
     names = {name for name, _, _ in batches(collector)}
-    assert samples["gpus_unknown", "llama", "0"] == 1
+    assert samples["gpus_unknown", "llama", "77", "0"] == 1
     assert not {"mfu_ratio", "flops_per_second"} & names
     assert "steps" in names, "how many a point stands for"
 
@@ -106,7 +106,7 @@ def test_a_log_that_does_not_tell_the_gpus_has_a_reason_and_no_mfu(collector: Tr
 def test_a_given_peak_goes_before_the_table(collector: TrainCollector, rings: Rings) -> None:
     rings(gpu_model="NVIDIA Unheard-Of", peak_flops=1e15).step(998, 1000)
     samples, _ = collect(collector)
-    assert samples["peak_flops_per_second", "llama", "0"] == 1e15
+    assert samples["peak_flops_per_second", "llama", "77", "0"] == 1e15
     assert not any(key[0] == "peak_flops_unknown" for key in samples)
     assert [v for name, v, _ in batches(collector) if name == "mfu_ratio"] == [pytest.approx(6e15 / 2 / 8 / 1e15)]
 
@@ -121,8 +121,8 @@ def test_counters_are_shares_that_sum_to_the_run(collector: TrainCollector, ring
     samples, _ = collect(collector)
     assert sum(v for k, v in samples.items() if k[0] == "tokens_total") == 1_500_000
     assert sum(v for k, v in samples.items() if k[0] == "flops_total") == pytest.approx(9e15)
-    assert samples["steps_total", "llama", "0", "3"] == 2
-    assert samples["step_seconds_total", "llama", "0", "3"] == 2
+    assert samples["steps_total", "llama", "77", "0", "3"] == 2
+    assert samples["step_seconds_total", "llama", "77", "0", "3"] == 2
 
 
 def test_tokens_given_step_by_step_only_are_counted_too(collector: TrainCollector, rings: Rings) -> None:
@@ -131,16 +131,16 @@ def test_tokens_given_step_by_step_only_are_counted_too(collector: TrainCollecto
     made.slot(ring.TOKENS_EXTRA_SLOT, 800)
     made.slot(ring.FLOPS_EXTRA_SLOT, 800 * 6e9, "d")
     samples, _ = collect(collector)
-    assert samples["tokens_total", "llama", "0", "0"] == 100
-    assert samples["flops_total", "llama", "0", "0"] == 600e9
+    assert samples["tokens_total", "llama", "77", "0", "0"] == 100
+    assert samples["flops_total", "llama", "77", "0", "0"] == 600e9
 
 
 @pytest.mark.parametrize("flops", [float("nan"), float("inf"), -1e300])
 def test_a_spoiled_sum_is_absent(collector: TrainCollector, rings: Rings, flops: float) -> None:
     rings().slot(ring.FLOPS_EXTRA_SLOT, flops, "d")
     samples, _ = collect(collector)
-    assert ("flops_total", "llama", "0", "0") not in samples
-    assert samples["tokens_total", "llama", "0", "0"] == 0
+    assert ("flops_total", "llama", "77", "0", "0") not in samples
+    assert samples["tokens_total", "llama", "77", "0", "0"] == 0
 
 
 def test_the_part_that_a_rank_is_in(collector: TrainCollector, rings: Rings, clock: Any) -> None:
@@ -173,7 +173,9 @@ def test_what_follows_a_part_begins_with_its_end(collector: TrainCollector, ring
     made.slot(ring.STEP_STARTED_SLOT, int(1001e9))
     made.slot(ring.PART_STARTED_SLOT, int(1055e9))
     samples, _ = collect(collector)
-    assert samples["current_part_seconds", "llama", "0", "0", "step"] == 5, "an evaluation within the step has ended"
+    assert samples["current_part_seconds", "llama", "77", "0", "0", "step"] == 5, (
+        "an evaluation within the step has ended"
+    )
 
 
 @pytest.mark.parametrize(("ticking", "part"), [(ring.NAMED, "step"), (ring.UNNAMED, "between_ticks"), (7, "between")])
@@ -183,12 +185,14 @@ def test_the_part_of_a_loop_that_ticks(
     made = rings()
     made.slot(ring.TICKING_SLOT, ticking)
     clock.advance(5)
-    assert collect(collector)[0]["current_part_seconds", "llama", "0", "0", "between"] == 5, "no step has ended yet"
+    assert collect(collector)[0]["current_part_seconds", "llama", "77", "0", "0", "between"] == 5, (
+        "no step has ended yet"
+    )
     made.step(1003, 1004)
     made.slot(ring.LONGEST_TICK_SLOT, 2_500_000_000)
     samples, _ = collect(collector)
-    assert samples["current_part_seconds", "llama", "0", "0", part] == 1
-    assert samples["longest_tick_seconds", "llama", "0", "0"] == 2.5
+    assert samples["current_part_seconds", "llama", "77", "0", "0", part] == 1
+    assert samples["longest_tick_seconds", "llama", "77", "0", "0"] == 2.5
 
 
 def test_a_rank_is_up_until_its_process_is_gone_and_absent_after_a_good_end(
@@ -209,7 +213,7 @@ def test_the_description_is_that_of_the_latest_step(collector: TrainCollector, r
 
     def described() -> tuple[str, ...]:
         samples, _ = collect(collector)
-        ((_, _, _, _, *texts),) = (key for key in samples if key[0] == "run_info")
+        ((_, _, _, _, _, *texts),) = (key for key in samples if key[0] == "run_info")
         return tuple(texts[4:8])
 
     assert described() == ("512", "1", "4096", "none")
@@ -237,7 +241,7 @@ def test_no_folder_is_absent_hardware_and_one_made_later_is_found(collector: Tra
     rings().step(999, 1000)
     samples, downs = collect(collector)
     assert downs == []
-    assert samples["steps_total", "llama", "0", "0"] == 1
+    assert samples["steps_total", "llama", "77", "0", "0"] == 1
 
 
 def test_each_consumer_once_over_a_restart(context: Context, rings: Rings, clock: Any) -> None:
@@ -351,13 +355,13 @@ def test_with_the_real_client(context: Context, folder: Path, monkeypatch: pytes
 
     real = Context(context.flags, SystemClock(), context.sysfs, context.procfs, folder, context.state)
     collector = TrainCollector(real)
-    run = pyrometer.start("live", rings=str(folder), tokens_per_step=10, flops_per_token=2.0, world_size=1)
+    run = pyrometer.start("live", rings=str(folder), job_id="77", tokens_per_step=10, flops_per_token=2.0, world_size=1)
     for n in range(5):
         with run.step(), run.part("data"):
             run.record(loss=float(n), tokens=10 + n)
     samples, _ = collect(collector)
-    assert samples["tokens_total", "live", "0", "0"] == 60
-    assert samples["flops_total", "live", "0", "0"] == 120
+    assert samples["tokens_total", "live", "77", "0", "0"] == 60
+    assert samples["flops_total", "live", "77", "0", "0"] == 120
     found = batches(collector)
     assert [v for name, v, _ in found if name == "loss"] == [0, 1, 2, 3, 4]
     assert all(abs(at - time.time()) < 60 for _, _, at in found)
@@ -368,13 +372,13 @@ def test_with_the_real_client(context: Context, folder: Path, monkeypatch: pytes
 def test_what_the_job_expects_is_served_as_it_says(collector: TrainCollector, rings: Rings) -> None:
     rings(expected_mfu=0.42).step(998, 1000)
     samples, _ = collect(collector)
-    assert samples["expected_mfu_ratio", "llama", "0"] == 0.42
+    assert samples["expected_mfu_ratio", "llama", "77", "0"] == 0.42
 
 
 def test_a_logs_share_is_the_whole(collector: TrainCollector, rings: Rings) -> None:
     """One ring stands for all ranks of the run."""
     rings("client").step(998, 1000)
-    per_rank = collect(collector)[0]["tokens_total", "llama", "0", "0"]
+    per_rank = collect(collector)[0]["tokens_total", "llama", "77", "0", "0"]
     rings("log", run="logged", source="log:nemo").step(998, 1000)
     samples, _ = collect(collector)
-    assert samples["tokens_total", "logged", "0", "0"] == 8 * per_rank
+    assert samples["tokens_total", "logged", "77", "0", "0"] == 8 * per_rank

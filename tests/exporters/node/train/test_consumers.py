@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -92,16 +93,24 @@ def test_who_has_stopped_asking_makes_room_after_ten_of_its_intervals() -> None:
     assert (key, evicted) == ("10.0.0.1/new", "10.0.0.1/n0")
 
 
-def test_a_cursor_saved_without_an_address_is_continued(context: Context, rings: Rings) -> None:
+def test_after_0_2_0_the_series_of_a_job_begin_with_the_whole_ring(
+    context: Context, rings: Rings, caplog: pytest.LogCaptureFixture
+) -> None:
     assert context.state is not None
-    saved = '{"consumers": {"prom-a": [["llama", "0", 5, {"job.ring": 3}]]}, "offset_ms": null}'
+    saved = (
+        '{"consumers": {"10.0.0.1/a": [["llama", "0", 5, {"job.ring": 3}], ["llama", "0", "loss", 5, {}]]},'
+        ' "offset_ms": 1790000000000, "owners": [["llama", "0", 1000]], "jobs": [["llama", "0", "77"]], "pids": []}'
+    )
     (context.state / "train.json").write_text(saved)
     job = rings("job")
     for n in range(5):
         job.step(1000 + n, 1001 + n)
     collector = TrainCollector(context)
-    assert ask(collector, "prom-a", "10.0.0.1") == 2
+    assert ask(collector, "a", "10.0.0.1") == 5
     collector.close()
+    assert not caplog.records
+    left = json.loads((context.state / "train.json").read_text())
+    assert (left["consumers"], left["offset_ms"]) == ({}, 1790000000000)  # what 0.2.0 reads after a step back
 
 
 def test_a_long_poll_leaves_no_thread(served: TrainCollector) -> None:

@@ -24,7 +24,7 @@ UID = os.getuid()
 
 
 def writer(rank: int, began: float = NOW - 600, run: str = "llama") -> Writer:
-    return Writer((run, "0", str(rank)), UID, began)
+    return Writer((run, "77", "0", str(rank)), UID, began)
 
 
 def dump(folder: Path, rank: int, at: float = NOW - 10, **change: Any) -> Path:
@@ -60,7 +60,7 @@ def test_a_rank_has_its_latest_collective_of_each_group(tmp_path: Path, golden: 
     dump(tmp_path, 3)
     recorder = FlightRecorder([tmp_path], lambda: NOW)
     recorder.poll([writer(3)])
-    labels = ("llama", "0", "3", "0", "dp", "2", "nccl:all_reduce", "waiting", "train.py:21 in train")
+    labels = ("llama", "77", "0", "3", "0", "dp", "2", "nccl:all_reduce", "waiting", "train.py:21 in train")
     assert collectives(recorder) == {labels: 16}
     samples = [item for item in recorder.samples() if isinstance(item, Sample)]
     golden(Renderer().text(samples).decode(), "golden/flight_recorder.txt")
@@ -71,7 +71,7 @@ def test_dumps_of_others_of_before_and_of_this_second_are_left_out(tmp_path: Pat
     dump(tmp_path, 4, at=NOW - 1)
     dump(tmp_path, 5)
     recorder = FlightRecorder([tmp_path], lambda: NOW)
-    recorder.poll([writer(3), writer(4), Writer(("llama", "0", "5"), UID + 1, NOW - 600)])
+    recorder.poll([writer(3), writer(4), Writer(("llama", "77", "0", "5"), UID + 1, NOW - 600)])
     assert list(recorder.samples()) == []
 
 
@@ -114,7 +114,7 @@ def test_a_hostile_pickle_runs_nothing_and_hides_no_other(tmp_path: Path) -> Non
     recorder = FlightRecorder([folder], lambda: NOW)
     recorder.poll([writer(rank) for rank in (2, 3, 4, 5)])
     assert not (tmp_path / "owned").exists()
-    assert [labels[2] for labels in collectives(recorder)] == ["3"]
+    assert [labels[3] for labels in collectives(recorder)] == ["3"]
     assert {Path(down.part).name for down in downs(recorder)} == {"rank_2", "rank_4", "rank_5"}
     assert all(down.reason == "malformed" and "\n" not in down.detail for down in downs(recorder))
 
@@ -149,7 +149,7 @@ def test_a_receive_that_has_not_ended_is_served_without_a_group(tmp_path: Path) 
     dump(tmp_path, 3, is_p2p=True, profiling_name="nccl:recv 3<-2")
     recorder = FlightRecorder([tmp_path], lambda: NOW)
     recorder.poll([writer(3)])
-    assert collectives(recorder) == {("llama", "0", "3", "", "", "", "send or receive", "waiting", ""): 0}
+    assert collectives(recorder) == {("llama", "77", "0", "3", "", "", "", "send or receive", "waiting", ""): 0}
 
 
 def test_the_collector_joins_them_to_rings(rings: Any, clock: Any, context: Any, tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_the_collector_joins_them_to_rings(rings: Any, clock: Any, context: Any,
     found = [one for one in collector.collect(time.monotonic() + 5) if isinstance(one, Sample)]
     collector.close()
     (labels,) = [one.labels for one in found if one.family.name == "pyrometer_train_flight_recorder_collective"]
-    assert labels[:3] == ("llama", "0", "3")
+    assert labels[:4] == ("llama", "77", "0", "3")
 
 
 @pytest.mark.parametrize("groups", [40])

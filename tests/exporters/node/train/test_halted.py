@@ -43,7 +43,7 @@ def rank(rings: Callable[..., Any], clock: Any) -> Iterator[subprocess.Popen[str
 
 def halted(collector: TrainCollector) -> list[tuple[str, ...]]:
     samples = [each for each in collector.collect(time.monotonic() + 5) if isinstance(each, Sample)]
-    return [each.labels[2:] for each in samples if each.family.name == "pyrometer_train_rank_halted_info"]
+    return [each.labels[3:] for each in samples if each.family.name == "pyrometer_train_rank_halted_info"]
 
 
 def test_a_stopped_rank_is_served_once_it_has_not_moved_for_a_while(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable
@@ -31,7 +32,7 @@ from pyrometer_exporters.node.train.tracker import Tracker
 from pyrometer_kit.http_message import Request
 
 Rings = Callable[..., Any]
-KEY = ("llama", "0")
+KEY = ("llama", "77", "0")
 OTHER = os.getuid() + 1
 
 
@@ -79,15 +80,16 @@ def test_a_saved_position_in_the_future_is_forgotten(context: Context, rings: Ri
     """As an exporter that believed a forged ring has left it: all later batches were stamped from there on."""
     assert context.state is not None
     far = 6_400_000_000_000
-    saved = f'{{"consumers": {{"10.0.0.1/a": [["llama", "0", {far}, {{"gone.ring": 1}}]]}}, "offset_ms": null}}'
-    (context.state / "train.json").write_text(saved)
+    cursor = ["llama", "77", "0", far, {"gone.ring": 1}]
+    saved = {"runs": {"consumers": {"10.0.0.1/a": [cursor]}}, "offset_ms": None}
+    (context.state / "train.json").write_text(json.dumps(saved))
     rings("job").step(1000, 1001)
     collector = TrainCollector(context)
     try:
         reply = collector.batches(Request("GET", "/batches", query={"consumer": "a"}, peer="10.0.0.1"))
     finally:
         collector.close()
-    assert f'batch_step{{run="llama",attempt="0"}} 100 {int(clock.wall())}' in reply.body.decode()
+    assert f'batch_step{{run="llama",job_id="77",attempt="0"}} 100 {int(clock.wall())}' in reply.body.decode()
 
 
 def test_a_clock_set_back_by_more_than_prometheus_takes_begins_anew(
@@ -111,7 +113,8 @@ def test_a_run_belongs_to_the_user_who_opened_it(
     users["forged.ring"] = OTHER
     rings("forged", rank=1).step(1000, 1001)
     tracker.poll()
-    assert {rank.ring: rank.meta.run for rank in tracker.ranks()} == {"job.ring": "llama", "forged.ring": "llama@77"}
+    runs = {rank.ring: rank.meta.run for rank in tracker.ranks()}
+    assert runs == {"job.ring": "llama", "forged.ring": f"llama@uid{OTHER}"}
 
 
 def test_a_closed_ring_of_another_user_takes_nothing_of_a_run(
@@ -127,7 +130,8 @@ def test_a_closed_ring_of_another_user_takes_nothing_of_a_run(
     tracker.poll()
     job.step(1001, 1003, loss=2.0)
     tracker.poll()
-    assert {rank.ring: rank.meta.run for rank in tracker.ranks()} == {"job.ring": "llama", "forged.ring": "llama@77"}
+    runs = {rank.ring: rank.meta.run for rank in tracker.ranks()}
+    assert runs == {"job.ring": "llama", "forged.ring": f"llama@uid{OTHER}"}
     assert [p.loss for p in store.pending("c")[KEY].points] == [2.0, 2.0]
 
 
@@ -146,7 +150,7 @@ def test_who_was_first_is_known_after_a_restart(  # noqa: PLR0917  fixtures
     collector = TrainCollector(context)
     list(collector.collect(time.monotonic() + 5))
     collector.close()
-    rings("job", job_id="78").step(1000, 1001)
+    rings("job").step(1000, 1001)
     os.utime(folder / "forged.ring")
     users["flood.ring"] = OTHER
     rings("flood", run="flood").step(1000, 1001)

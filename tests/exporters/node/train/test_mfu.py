@@ -19,7 +19,7 @@ Rings = Callable[..., Any]
 
 def reasons(collector: TrainCollector) -> set[str]:
     samples = [s for s in collector.collect(time.monotonic() + 5) if isinstance(s, Sample)]
-    return {s.labels[2] for s in samples if s.family.name == "pyrometer_train_mfu_unknown_info"}
+    return {s.labels[3] for s in samples if s.family.name == "pyrometer_train_mfu_unknown_info"}
 
 
 def suspect(collector: TrainCollector) -> bool:

@@ -30,20 +30,20 @@ def collector(context: Context, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tra
 
 
 def test_they_are_served(collector: TrainCollector, context: Context, golden: Callable[[str, str], None]) -> None:
-    run = pyrometer.start("r", rings=str(context.rings), rank=0)
+    run = pyrometer.start("r", rings=str(context.rings), rank=0, job_id="77")
     with run.step():
         with run.part("fwd"):
             pass
         run.record(lr=0.5)
     samples = {s.labels: s.value for s in collector.collect(time.monotonic() + 5) if isinstance(s, Sample)}
-    assert samples["r", "0", "0", "fwd"] > 0
+    assert samples["r", "77", "0", "0", "fwd"] > 0
     body = collector.batches(Request("GET", "/batches")).body.decode()
     (value,) = re.findall(r"^(pyrometer_train_batch_value\{.*\} \S+) ", body, re.MULTILINE)
     golden(f"{value} TIME\n", "golden/values.txt")
     with run.step():
         run.part("fwd").__enter__()
         samples = {s.labels: s.value for s in collector.collect(time.monotonic() + 5) if isinstance(s, Sample)}
-        assert any(labels[-1] == "fwd" for labels in samples if len(labels) == 4)
+        assert any(labels[-1] == "fwd" for labels in samples if len(labels) == 5)
     run.close()
 
 
@@ -54,7 +54,7 @@ def test_a_description_of_an_earlier_client_is_not_taken_for_names(
     made.slot(ring.PART_SLOT, len(ring.PARTS) + 1)
     made.slot(ring.NAMED_PART_TOTALS_SLOT, 5_000_000_000)
     made.step(999, 1000)
-    parts = {s.labels[3] for s in collector.collect(time.monotonic() + 5)
+    parts = {s.labels[4] for s in collector.collect(time.monotonic() + 5)
              if isinstance(s, Sample) and s.family is families.PART_SECONDS}  # fmt: skip
     assert parts == set()
 

@@ -19,7 +19,7 @@ from pyrometer_exporters.node.train.cursor_file import CursorFile, SavedCursors
 from pyrometer_exporters.node.train.points import Cursor, PointBuffer, PointStore
 from pyrometer_exporters.node.train.run_names import Holder
 
-KEY = ("run", "0")
+KEY = ("run", "77", "0")
 NUMBERS = st.floats(allow_nan=True)
 MAYBE = st.none() | NUMBERS
 
@@ -135,9 +135,9 @@ def test_a_run_that_is_gone_takes_its_cursors_along() -> None:
     store = filled(range(2))
     take(store, "a")
     store.forget([])
-    store.add(("other", "0"), point(1, 0))
+    store.add(("other", "77", "0"), point(1, 0))
     store.confirm("a", store.pending("a"))
-    assert store.cursors()["a"].keys() == {("other", "0")}
+    assert store.cursors()["a"].keys() == {("other", "77", "0")}
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,9 @@ def test_a_broken_memory_is_an_empty_one(tmp_path: Path, text: str) -> None:
 
 
 def test_a_timestamp_that_is_none_keeps_no_batch_from_being_served(tmp_path: Path) -> None:
-    (tmp_path / "train.json").write_text('{"consumers": {"a": [["run", "0", 1' + 300 * "0" + ', {"r": 1}]]}}')
+    (tmp_path / "train.json").write_text(
+        '{"runs": {"consumers": {"a": [["run", "77", "0", 1' + 300 * "0" + ', {"r": 1}]]}}}'
+    )
     store = filled(range(3), PointStore(CursorFile(tmp_path).load().cursors))
     assert [p.sequence for p in store.pending("b")[KEY].points] == [0, 1, 2]
 
@@ -160,9 +162,9 @@ def test_a_timestamp_that_is_none_keeps_no_batch_from_being_served(tmp_path: Pat
 def test_memory_survives_hostile_names_and_a_folder_that_is_gone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    cursors = {"\ud800\n": {('"', "0"): Cursor(5, {"\udcff.ring": 7})}}
-    CursorFile(tmp_path).save(cursors, 7, {KEY: Holder(1000, "77", {"0": 4711})})
-    assert CursorFile(tmp_path).load() == SavedCursors(cursors, 7, {KEY: Holder(1000, "77", {"0": 4711})})
+    cursors = {"\ud800\n": {('"', "77", "0"): Cursor(5, {"\udcff.ring": 7})}}
+    CursorFile(tmp_path).save(cursors, 7, {KEY: Holder(1000, {"0": 4711})})
+    assert CursorFile(tmp_path).load() == SavedCursors(cursors, 7, {KEY: Holder(1000, {"0": 4711})})
     gone = CursorFile(tmp_path / "gone")
     for _ in range(3):
         gone.save(cursors, None, {})

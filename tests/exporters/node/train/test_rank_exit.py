@@ -43,12 +43,12 @@ def collector(context: Context) -> Iterator[TrainCollector]:
 def exits(collector: TrainCollector) -> dict[str, str]:
     """Return how each rank ended, by its number."""
     samples = [each for each in collector.collect(time.monotonic() + 5) if isinstance(each, Sample)]
-    return {s.labels[2]: s.labels[3] for s in samples if s.family.name == "pyrometer_train_rank_exit_info"}
+    return {s.labels[3]: s.labels[4] for s in samples if s.family.name == "pyrometer_train_rank_exit_info"}
 
 
 def parts(collector: TrainCollector) -> set[str]:
     samples = [each for each in collector.collect(time.monotonic() + 5) if isinstance(each, Sample)]
-    return {s.labels[4] for s in samples if s.family.name == "pyrometer_train_rank_exit_info"}
+    return {s.labels[5] for s in samples if s.family.name == "pyrometer_train_rank_exit_info"}
 
 
 def words(made: Any, text: bytes) -> None:
@@ -144,7 +144,7 @@ def test_ranks_that_end_within_moments_have_an_order(collector: TrainCollector, 
         noted = _noted(collector)
         assert set(exits(collector)) == {"0", "1"}
     samples = [each for each in collector.collect(time.monotonic() + 5) if isinstance(each, Sample)]
-    ends = {s.labels[2]: s.value for s in samples if s.family.name == "pyrometer_train_rank_end_timestamp_seconds"}
+    ends = {s.labels[3]: s.value for s in samples if s.family.name == "pyrometer_train_rank_end_timestamp_seconds"}
     assert 0 < noted["0"] - noted["1"] == pytest.approx(ends["0"] - ends["1"], abs=1e-6)
 
 

@@ -25,7 +25,7 @@ def write(made: Any, text: str) -> None:
 
 def served(collector: TrainCollector) -> list[tuple[str, ...]]:
     samples = collector.collect(time.monotonic() + 5)
-    return [s.labels[2:] for s in samples if isinstance(s, Sample) and s.family is families.LINK_INFO]
+    return [s.labels[3:] for s in samples if isinstance(s, Sample) and s.family is families.LINK_INFO]
 
 
 def test_links_are_served_with_the_run(collector: TrainCollector, rings: Rings) -> None:

@@ -1,4 +1,4 @@
-"""Two jobs of one name on a node: both are served, and the clash is told."""
+"""Runs of one name on a node: told apart by their job; those of one job by a name that is told."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from pyrometer_exporters.node.train.cursor_file import CursorFile
 from pyrometer_exporters.node.train.points import PointStore
-from pyrometer_exporters.node.train.tracker import Tracker
+from pyrometer_exporters.node.train.tracker import KEEP_CRASHED_SECONDS, Tracker
 
 Rings = Callable[..., Any]
 
@@ -29,32 +29,41 @@ def test_a_second_job_of_one_name_is_served_beside_the_first(
         first.step(1000 + n, 1001 + n)
         second.step(1000 + n, 1001 + n)
     with caplog.at_level(logging.WARNING):
-        assert names(tracker) == {"a": "llama", "b": "llama@78"}
+        assert names(tracker) == {"a": "llama", "b": "llama"}
+    assert {key: len(of.points) for key, of in store.pending("c").items()} == {
+        ("llama", "77", "0"): 80, ("llama", "78", "0"): 80,
+    }  # fmt: skip
+    assert tracker.names.clashes == {}
+    assert "two runs" not in caplog.text
+
+
+def test_a_rank_of_another_world_is_another_run(
+    tracker: Tracker, rings: Rings, caplog: pytest.LogCaptureFixture
+) -> None:
+    for pid, (name, rank, world) in enumerate((("a", 0, 8), ("b", 1, 8), ("c", 2, 64)), 11):
+        made = rings(name, rank=rank, world_size=world, launcher=100 + world)
+        made.slot(2, pid)
+        made.step(1000, 1001)
+    with caplog.at_level(logging.WARNING):
+        assert names(tracker) == {"a": "llama", "b": "llama", "c": "llama@launcher164"}
         tracker.poll()
-    assert [len(p.points) for p in store.pending("c").values()] == [80, 80]
-    assert tracker.names.clashes == {("llama@78", "0"): "llama"}
-    assert len([r for r in caplog.records if "two jobs on this node report as run llama" in r.message]) == 1
+    assert tracker.names.clashes == {("llama@launcher164", "77", "0"): "llama"}
+    assert len([r for r in caplog.records if "two runs on this node report as run llama of job 77" in r.message]) == 1
 
 
-def test_all_ranks_of_the_later_job_have_one_name(tracker: Tracker, rings: Rings) -> None:
-    for rank in range(3):
-        rings(f"a{rank}", job_id="77", rank=rank).step(1000, 1001)
-    for rank in range(4):
-        rings(f"b{rank}", job_id="78", rank=rank).step(1000, 1001)
-    assert {ring: run for ring, run in names(tracker).items() if ring[0] == "b"} == {
-        f"b{rank}": "llama@78" for rank in range(4)
-    }
-
-
-def test_the_next_job_of_a_chain_continues_the_run(tracker: Tracker, rings: Rings) -> None:
+def test_the_next_job_of_a_chain_continues_the_run(tracker: Tracker, rings: Rings, clock: Any) -> None:
     first = rings("a", job_id="77")
     first.step(1000, 1001)
     assert names(tracker) == {"a": "llama"}
     first.crash()
     tracker.poll()
-    rings("b", job_id="78").step(1010, 1011)
-    assert names(tracker) == {"b": "llama"}
+    clock.advance(10)
+    next_job = rings("b", job_id="78")
+    next_job.step(1010, 1011)
+    assert names(tracker) == {"a": "llama", "b": "llama"}
     assert tracker.names.clashes == {}
+    clock.advance(KEEP_CRASHED_SECONDS)  # the end of a rank is kept for a day, unless its run goes on
+    assert names(tracker) == {"b": "llama"}
 
 
 def test_without_a_scheduler_two_living_processes_of_one_rank_clash(tracker: Tracker, rings: Rings) -> None:
@@ -141,45 +150,6 @@ def test_a_follower_beside_the_job_is_no_clash(tracker: Tracker, rings: Rings) -
         made.slot(2, pid)
         made.step(1000, 1001)
     assert names(tracker) == {"b": "llama"}
-
-
-def test_names_stay_after_a_restart_of_the_exporter(folder: Path, rings: Rings, clock: Any) -> None:
-    first, second = rings("a", job_id="77"), rings("b", job_id="78")
-    for made in (first, second):
-        made.step(1000, 1001)
-    before = Tracker(folder, clock, PointStore())
-    names(before)
-    holders = before.names.holders
-    before.close()
-    first.path.unlink()
-    after = Tracker(folder, clock, PointStore(), None, holders)
-    assert names(after) == {"b": "llama@78"}
-    after.close()
-
-
-@pytest.mark.parametrize("saved", [True, False])
-def test_a_job_that_ended_keeps_its_name_after_a_restart_of_the_exporter(
-    folder: Path, rings: Rings, clock: Any, *, saved: bool
-) -> None:
-    first, second = rings("a", job_id="77"), rings("b", job_id="78")
-    for made in (first, second):
-        made.step(1000, 1001)
-    before = Tracker(folder, clock, PointStore())
-    names(before)
-    before.close()
-    second.close()
-    after = Tracker(folder, clock, PointStore(), None, before.names.holders if saved else None)
-    assert names(after) == {"a": "llama", "b": "llama@78"}
-    after.close()
-
-
-def test_a_name_that_another_user_took_before_is_not_given(tracker: Tracker, rings: Rings) -> None:
-    rings("z", run="llama@78", job_id="99", rank=5).step(999, 1000)
-    tracker.poll()
-    for name, job in (("a", "77"), ("b", "78")):
-        rings(name, job_id=job).step(1000, 1001)
-        tracker.poll()
-    assert names(tracker)["b"].startswith("llama@78@uid")
 
 
 def test_a_process_that_has_started_the_ranks_is_none(tracker: Tracker, rings: Rings) -> None:

@@ -17,7 +17,7 @@ Rings = Callable[..., Any]
 
 def skipped(collector: TrainCollector) -> dict[str, float]:
     samples = [s for s in collector.collect(time.monotonic() + 5) if isinstance(s, Sample)]
-    return {s.labels[3]: s.value for s in samples if s.family is families.SKIPPED_STEPS}
+    return {s.labels[4]: s.value for s in samples if s.family is families.SKIPPED_STEPS}
 
 
 def test_none_is_absent(collector: TrainCollector, rings: Rings) -> None:
@@ -41,8 +41,8 @@ def test_values_of_a_step_join_over_ranks(collector: TrainCollector, rings: Ring
     last.step(999, 1000, loss=2.5, grad_norm=0.5)
     list(collector.collect(time.monotonic() + 5))
     body = collector.batches(Request("GET", "/batches")).body.decode()
-    assert 'pyrometer_train_batch_loss{run="llama",attempt="0"} 2.5 ' in body
-    assert 'pyrometer_train_batch_grad_norm{run="llama",attempt="0"} 0.5 ' in body
+    assert 'pyrometer_train_batch_loss{run="llama",job_id="77",attempt="0"} 2.5 ' in body
+    assert 'pyrometer_train_batch_grad_norm{run="llama",job_id="77",attempt="0"} 0.5 ' in body
     assert body.count("pyrometer_train_batch_step_seconds{") == 1
 
 
@@ -53,4 +53,4 @@ def test_a_job_in_a_time_namespace_is_read_by_our_clock(collector: TrainCollecto
     clock.now = 1000.0
     list(collector.collect(time.monotonic() + 5))
     body = collector.batches(Request("GET", "/batches")).body.decode()
-    assert f'pyrometer_train_batch_step_seconds{{run="llama",attempt="0"}} 2 {int(clock.wall())}' in body
+    assert f'pyrometer_train_batch_step_seconds{{run="llama",job_id="77",attempt="0"}} 2 {int(clock.wall())}' in body

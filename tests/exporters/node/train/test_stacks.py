@@ -146,7 +146,7 @@ def test_its_answer_is_what_it_wrote_since(scene: Scene, signals: list[Any]) -> 
     with open(dump, "a", encoding="utf-8") as file:
         file.write(DUMP.format("all_reduce", 12))
     report = scene.stacks.report(scene.tracker.ranks())
-    assert report.startswith("run llama, attempt 0, 20")
+    assert report.startswith("run llama (77), attempt 0, 20")
     assert "rank 0:\n  all_reduce (/job/all_reduce.py:12)" in report
     assert "long_ago" not in report
 

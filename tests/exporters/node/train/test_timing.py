@@ -44,7 +44,7 @@ def served(collector: TrainCollector, name: str) -> list[float]:
 
 def timing(collector: TrainCollector) -> list[str]:
     samples = collector.collect(time.monotonic() + 5)
-    return [s.labels[2] for s in samples if isinstance(s, Sample) and s.family is families.TIMING_INFO]
+    return [s.labels[3] for s in samples if isinstance(s, Sample) and s.family is families.TIMING_INFO]
 
 
 def test_ten_steps_are_served_with_the_gpus_times(collector: TrainCollector, rings: Rings) -> None:

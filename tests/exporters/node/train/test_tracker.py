@@ -17,7 +17,7 @@ from pyrometer_exporters.node.train.points import PointStore
 from pyrometer_exporters.node.train.tracker import KEEP_CLOSED_SECONDS, KEEP_CRASHED_SECONDS, KEEP_END_SECONDS, Tracker
 
 Rings = Callable[..., Any]
-KEY = ("llama", "0")
+KEY = ("llama", "77", "0")
 
 
 def sequences(store: PointStore, key: tuple[str, str] = KEY) -> list[int]:
@@ -121,7 +121,7 @@ def test_another_attempt_is_another_series(tracker: Tracker, rings: Rings, store
     rings("a", attempt=0).step(1000, 1001)
     rings("b", attempt=1).step(1000, 1001)
     tracker.poll()
-    assert set(store.pending("c")) == {("llama", "0"), ("llama", "1")}
+    assert set(store.pending("c")) == {("llama", "77", "0"), ("llama", "77", "1")}
 
 
 def test_a_ring_unlinked_by_the_next_start_is_followed_to_its_end(
@@ -198,7 +198,7 @@ def test_rings_of_version_1_are_read_as_well(tracker: Tracker, rings: Rings, sto
         for n in range(5000):
             made.step(1000 + n / 10, 1000.05 + n / 10, loss=float(n))
     tracker.poll()
-    for key in (KEY, ("new", "0")):
+    for key in (KEY, ("new", "77", "0")):
         points = store.pending("c")[key].points
         assert [(p.sequence, p.loss) for p in points[-2:]] == [(p.sequence, p.sequence) for p in points[-2:]]
         assert len(list(store._series[key].points.after(0))) == ring.CAPACITY - 1
