@@ -1,4 +1,4 @@
-"""What the director waits for: a baseline before the faults, and resolves after them; longer on a busy machine."""
+"""The director waits for a baseline before the faults, and for resolves after them; longer on a busy machine."""
 
 from __future__ import annotations
 

@@ -40,6 +40,7 @@ def lines(look: Look, *, fail_open: bool) -> list[str]:
     text = [_line(WORDS[CRITICAL if result.severity == "critical" else WARNING], result) for result in failed]
     blind = _blind(look)
     text += [_line(WORDS[UNKNOWN], result) for result in unknown if result in blind]
+    text += [f"NOTE {result.check.name}: {result.verdict.reason}" for result in look.of("ok") if result.verdict.reason]
     text += [f"NOTE {note}" for note in look.notes]
     if not failed and status(look, fail_open=fail_open) == OK:
         passed, away = len(look.of("ok")), len(look.of("absent"))

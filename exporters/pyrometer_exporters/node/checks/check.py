@@ -34,7 +34,7 @@ class Verdict(NamedTuple):
     Attributes:
         state: ``ok``; ``failed``, with evidence of a loss; ``unknown``, it applies here and could not be looked at;
             ``absent``, it doesn't apply here.
-        reason: in words; empty for ``ok``.
+        reason: in words; for ``ok`` what can't be known, mostly empty.
         facts: what this look saw, each kind as a whole: what stays for a day is expected of the node from then on. A
             kind that is missing was not looked at.
         severity: how bad it is, where that is not the check's own severity.

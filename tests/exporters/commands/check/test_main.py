@@ -120,7 +120,11 @@ def test_what_was_only_learned_is_critical_and_keeps_no_job_away(command: Comman
 
 def test_a_healthy_node_of_which_nothing_is_stated_is_fit(command: Command, node: Any) -> None:
     node.config.write_text("")
-    assert command()[0] == 0
+    status, out = command()
+    assert status == 0
+    assert out.splitlines()[1].startswith("NOTE gpu_count: 8 GPUs, and nothing says whether that is all: state `expect")
+    node.learn()
+    assert command()[1].count("\n") == 1
 
 
 def test_checks_are_chosen_and_left_out(command: Command, node: Any) -> None:

@@ -6,6 +6,7 @@ import errno
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -122,6 +123,15 @@ BROKEN: dict[str, tuple[str, Plant, str, str]] = {
 }  # fmt: skip
 
 
+def leave_a_slot_dark(node: Any) -> None:
+    """Let pciehp see cards in two slots; of one of them no function is on the bus."""
+    for slot, address in (("4", node.tree.gpu_addresses[0].rpartition(".")[0]), ("7", "0000:fe:00")):
+        for file, text in (("address", address), ("adapter", "1"), ("power", "1")):
+            write(node, f"bus/pci/slots/{slot}/{file}", text)
+
+
+STATE = "state `expect: {gpus: N}` in /etc/pyrometer/checks.yaml"
+
 # On the first day, when nothing is learned and nobody has stated anything.
 ODD: dict[str, tuple[str, Plant, str]] = {
     "a rail without its card": (
@@ -131,6 +141,10 @@ ODD: dict[str, tuple[str, Plant, str]] = {
     "a board with NVSwitches and seven GPUs": (
         "gpu_fabric", lambda n: take_out(n, 3),
         "7 GPUs are on the bus, and machines with NVSwitches have 4, 8 or 16: state `gpus`",
+    ),
+    "a slot whose card does not answer": (
+        "gpu_count", leave_a_slot_dark,
+        f"slot 7 (0000:fe:00) holds a card that is not on the bus; if it is no GPU, {STATE}",
     ),
 }  # fmt: skip
 
@@ -142,6 +156,44 @@ def test_what_is_odd_on_the_first_day_is_unknown_until_somebody_states_it(node: 
     plant(node)
     verdict = node.verdict(check)
     assert (verdict.state, verdict.reason) == ("unknown", reason)
+
+
+def test_a_gpu_that_nobody_ever_saw_is_asked_for_until_somebody_states_the_number(node: Any) -> None:
+    take_out(node, 3)
+    verdict = node.verdict("gpu_count", stated="")
+    assert (verdict.state, verdict.reason) == ("ok", f"7 GPUs, and nothing says whether that is all: {STATE}")
+    assert node.verdict("gpu_count", stated="expect: {gpus: 7}").reason == ""
+    assert node.verdict("gpu_count", stated="expect: {gpus: 8}").reason == "7 of 8 GPUs (stated)"
+
+
+HOST_IN_CONTAINER = """\
+1203 998 0:141 / / rw,relatime master:402 - overlay overlay rw,lowerdir=/a
+1207 1203 0:131 / /dev/shm rw,nosuid - tmpfs shm rw,size=65536k
+1211 1203 259:2 / /host ro,relatime{propagation} - ext4 /dev/nvme0n1p2 rw
+1212 1211 0:25 / /host/dev/shm rw,nosuid{propagation} - tmpfs tmpfs rw
+1213 1211 0:51 / /host/data rw,relatime{propagation} - nfs4 10.96.84.126:/export rw,vers=4.1
+1216 1203 259:2 /etc-hosts /etc/hosts rw,relatime - ext4 /dev/nvme0n1p2 rw
+"""
+
+
+@pytest.mark.parametrize("propagation", [" master:1", ""])
+def test_a_container_with_the_hosts_root_sees_mounts_where_the_host_has_them(node: Any, propagation: str) -> None:
+    """Its own process 1 lists them below that folder, which is not put before them once more."""
+    text = HOST_IN_CONTAINER.format(propagation=propagation)
+    write(node, "1/mountinfo", text, "proc")
+    (node.tree.procfs / "self/ns").mkdir(parents=True)
+    (node.tree.procfs / "self/ns/pid").symlink_to("pid:[4026534444]")
+    (node.tree.procfs / "2/stat").unlink()
+    node.looker = replace(node.looker, paths=replace(node.paths, rootfs=Path("/host")))
+    disks = node.files.disks
+    disks.sizes["/host"] = SimulatedStatFs(f_blocks=10_000_000, f_bavail=10_000)
+    assert node.verdict("filesystem_full", stated="expect: {mounts: [/data]}").reason == "/ is 99.9% full"
+    assert [node.verdict(name).state for name in ("network_mounts", "shared_memory")] == ["ok", "ok"]
+    disks.errors["/host/data"] = errno.ESTALE
+    assert node.verdict("network_mounts").reason == "/data: Stale file handle"
+    write(node, "1/mountinfo", text.replace("/host/data", "/host/else"), "proc")
+    missing = node.verdict("network_mounts")
+    assert (missing.state, "/data is" in missing.reason) == (("failed", True) if propagation else ("unknown", True))
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial, wraps
@@ -11,7 +10,6 @@ from typing import Any, Final
 from pyrometer_exporters.node.checks.check import Check, Problem, Verdict, absent, failed, judged, ok, unknown
 from pyrometer_exporters.node.checks.gpus import HUNG, RECOVERY_ACTION, GpuFacts, GpuView
 from pyrometer_exporters.node.checks.node import Node
-from pyrometer_exporters.node.checks.parts import EARLIER, Part, described, lost, missing, too_few
 from pyrometer_exporters.node.gpu.driver_versions import differ, kernel_module_version
 
 gpu_check = partial(Check, worker="gpus")
@@ -110,83 +108,6 @@ def _version(node: Node, view: GpuView) -> Verdict:
     if wanted and not f"{driver}.".startswith(f"{wanted}."):
         problems.append(f"driver {driver}, expected {wanted}")
     return judged(problems)
-
-
-def _part(gpu: GpuFacts) -> dict[str, str]:
-    return {"name": f"GPU {gpu.index}", "address": gpu.address, "uuid": gpu.uuid, "model": gpu.model}
-
-
-def _count(node: Node, view: GpuView) -> Verdict:
-    wanted, learned = node.expected.get("gpus"), node.expected.learned("gpus")
-    if view.problem:
-        # The bus can be seen without the driver.
-        short = isinstance(wanted, int) and view.on_bus is not None and len(view.on_bus) < wanted
-        return (
-            failed(f"{len(view.on_bus or ())} of {wanted} GPUs (stated) are on the bus")
-            if short
-            else unknown(view.problem)
-        )
-    named = [gpu for gpu in view.gpus if gpu.address]
-    have = len(view.gpus)
-    facts: dict[str, Any] = {}
-    if len(named) == have:
-        facts["gpus"] = {identity(gpu): _part(gpu) for gpu in view.gpus}
-    gone = lost(learned, facts["gpus"]) if facts else []
-    names = [f"{described(part, 'uuid')} is missing ({EARLIER})" for part in gone]
-    unlisted = _unlisted(node, view)
-    problems: list[str | Problem] = []
-    if isinstance(wanted, list):
-        problems += missing(wanted, {name for gpu in view.gpus for name in (gpu.address, gpu.uuid)})
-    elif isinstance(wanted, dict):
-        problems += too_few(wanted, (gpu.model for gpu in view.gpus))
-    elif wanted is not None:
-        problems += [f"{have} of {wanted} GPUs (stated)"] if have < wanted else []
-    if unlisted:
-        problems.append(f"on the bus, but not in the driver's list: {', '.join(unlisted)}")
-    told = {part.get("address") for part in gone if part.get("address") in unlisted}
-    for part, name in zip(gone, names, strict=True):
-        if part.get("address") not in told and (problems or wanted is None):
-            problems.append(Problem(name, learned=True))
-    return judged(problems, **facts)
-
-
-def _unlisted(node: Node, view: GpuView) -> list[str]:
-    """Return the GPUs on the bus that the driver should list: of the kind of those that it lists, or once listed.
-
-    Another kind may be a display's, too old for this driver; in a container the driver lists those that it was given.
-    """
-    if view.on_bus is None or len(view.gpus) >= len(view.on_bus) or not all(gpu.address for gpu in view.gpus):
-        return []
-    if os.environ.get("NVIDIA_VISIBLE_DEVICES", "all") != "all":
-        return []
-    listed = {gpu.address for gpu in view.gpus}
-    bus = node.paths.sysfs / "bus/pci/devices"
-    kinds = {node.text(bus / address / "device") for address in listed}
-    before = {part.get("address") for part in node.expected.learned("gpus").values()}
-    return sorted(
-        address for address in set(view.on_bus) - listed
-        if (node.text(bus / address / "device") in kinds or address in before) and _is_ours(node, address)
-    )  # fmt: skip
-
-
-def _is_ours(node: Node, address: str) -> bool:
-    """Return whether no other driver has a GPU: nouveau's is no loss."""
-    return node.driver(node.paths.sysfs / "bus/pci/devices" / address) in ("", "nvidia")
-
-
-def _order(node: Node, gpus: list[GpuFacts]) -> Verdict:
-    view: GpuView = node.gpus
-    if not all(gpu.address for gpu in view.gpus) or len(gpus) < len(view.gpus):
-        return unknown("not all GPUs answer")
-    learned: dict[str, Part] = dict(node.expected.learned("gpus"))
-    if set(learned) != {identity(gpu) for gpu in gpus}:  # parts that came or went move the others' numbers
-        return ok()
-    moved = [
-        f"{gpu.uuid} is GPU {gpu.index}, was {before}"
-        for gpu in gpus
-        if (before := learned[identity(gpu)].get("name")) != f"GPU {gpu.index}"
-    ]
-    return judged([Problem(text, learned=True) for text in moved])
 
 
 def _answers(_node: Node, view: GpuView) -> Verdict:
@@ -306,23 +227,6 @@ CHECKS = (
         "gcm, Imbue",
         "Install the same driver as on the other nodes and reboot.",
         over_driver(_version),
-    ),
-    gpu_check(
-        "gpu_count",
-        "all GPUs are present: as expected, on the bus, in the driver's list",
-        "sysfs: bus/pci/devices; NVML: nvmlDeviceGetCount",
-        "gcm check-nvidia-smi gpu_num, gpud gpu-counts, LBNL NHC",
-        "Drain the node, reboot it; if the GPU is still missing, power-cycle, then open a hardware case.",
-        over_driver(_count),
-    ),
-    gpu_check(
-        "gpu_order",
-        "each GPU has the same number as before",
-        "NVML: nvmlDeviceGetPciInfo by index",
-        "our own",
-        "Find which GPU or riser was replaced; the new order is expected after a day.",
-        over_gpus(_order),
-        severity="warning",
     ),
     gpu_check(
         "gpu_answers",

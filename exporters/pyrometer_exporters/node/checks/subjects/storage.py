@@ -70,6 +70,8 @@ class Mount(NamedTuple):
     """As it was mounted."""
     source: str
     options: str
+    is_frozen: bool = False
+    """In a container that hears of nothing that the host mounts or unmounts after its start."""
 
     @property
     def is_network(self) -> bool:
@@ -106,8 +108,18 @@ def mounts(node: Node) -> list[Mount] | None:
         text = node.text(node.paths.procfs / process / "mountinfo")
         if text:
             by_point = {mount.point: mount for line in text.splitlines() if (mount := _parsed(line)) is not None}
-            return list(by_point.values())  # of several at one place the last one is seen
+            rootfs = str(node.paths.rootfs)
+            is_container = rootfs != "/" and rootfs in by_point and (process == "self" or not node.sees_processes)
+            # A place shows the last one of several.
+            return _of_host(by_point.values(), rootfs, text) if is_container else list(by_point.values())
     return None
+
+
+def _of_host(mounted: Iterable[Mount], rootfs: str, text: str) -> list[Mount]:
+    """Return the host's mounts at their places on the host, of a container that has the host's / at ``rootfs``."""
+    is_frozen = re.search(rf" {re.escape(rootfs)} \S+ (?:shared|master):", text) is None
+    those = [mount for mount in mounted if _below(mount.point, [rootfs])]
+    return [mount._replace(point=mount.point.removeprefix(rootfs) or "/", is_frozen=is_frozen) for mount in those]
 
 
 def over_mounts(judge: Callable[[Node, list[Mount]], Verdict]) -> Callable[[Node], Verdict]:
@@ -262,9 +274,9 @@ def _is_of_pod(point: str) -> bool:
 
 
 def _is_container(node: Node, mounted: list[Mount]) -> bool:
-    """Return whether these are a container's own mounts."""
+    """Return whether these are a container's own mounts, or those that the host had when it was started."""
     over = any(mount.point == "/" and mount.kind == "overlay" for mount in mounted)
-    return over and not node.sees_processes
+    return any(mount.is_frozen for mount in mounted) or (over and not node.sees_processes)
 
 
 def _shared_memory(node: Node, mounted: list[Mount]) -> Verdict:
