@@ -19,8 +19,10 @@ import getpass
 import io
 import json
 import logging
+import re
 import socket
 import tarfile
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -35,7 +37,7 @@ import pynvml
 from pyrometer_exporters.commands.doctor import environment, nvidia_smi
 from pyrometer_exporters.commands.doctor.examine import examine, gpus_read, wanted_specs, within
 from pyrometer_exporters.commands.doctor.problems import NEXT
-from pyrometer_exporters.commands.doctor.redaction import Redactor
+from pyrometer_exporters.commands.doctor.redaction import HARDWARE_LABELS, LABEL, Redactor
 from pyrometer_exporters.commands.doctor.report import Report, render
 from pyrometer_exporters.commands.doctor.tape import FILE_NAME, SAMPLER, Recorder, under_pynvml
 from pyrometer_exporters.framework import service
@@ -57,6 +59,20 @@ _BETWEEN_PAGES_SECONDS = 5.0  # long enough to measure the sampler's share of a 
 _SCRAPE_SECONDS = 3.0
 _MOST_FILE = 2 << 20  # of one file before compression, but the tape
 _MOST_SUMMARY = 1 << 20
+_MOST_SHOWN = 40
+_HOLDS = {
+    _SUMMARY: "faults, what is missing, the doctor's report, the machine",
+    "report.json": "the doctor's report",
+    "metrics-1.txt": "the page /metrics of the node",
+    "metrics-2.txt": "the same, a moment later",
+    "batches-1.txt": "the page /batches: steps of training runs, without names",
+    "batches-2.txt": "the same, a moment later",
+    "environment.txt": "versions, rights and limits of the process and the system",
+    "exporter.log": "what the exporter would have logged",
+    "latency.csv": "how long calls of the driver took",
+    "nvidia-smi.md": "our values beside nvidia-smi's",
+    FILE_NAME: "the driver's answers, for a replay",
+}
 
 
 @dataclass
@@ -73,26 +89,69 @@ class Parts:
 
 
 def write(
-    path: Path, flags: argparse.Namespace, specs: Sequence[CollectorSpec], *, redact: bool = True
+    path: Path,
+    flags: argparse.Namespace,
+    specs: Sequence[CollectorSpec],
+    *,
+    redact: bool = True,
+    agrees: Callable[[Mapping[str, str]], bool] = lambda _files: True,
 ) -> Report | None:
-    """Write the archive; return the doctor's report, None where it could not be made.
+    """Write the archive, for its owner alone; return the doctor's report, None where it could not be made.
+
+    Args:
+        path: of the archive; one that is there is replaced, and no link is followed.
+        flags: those of the node exporter.
+        specs: of the collectors.
+        redact: False to keep every name.
+        agrees: whether to write these files, by their names, as they will be in it.
 
     Raises:
         UsageError: the file can't be written.
     """
+    hidden = ""
     try:
-        path.touch()  # before a minute of work
+        descriptor, hidden = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # before a minute of work
+        with open(descriptor, "wb") as file:
+            parts = _gathered(flags, specs)
+            files = _redacted(parts, _redactor(parts) if redact else None)
+            if agrees(files):
+                file.write(_archive(files))
+                file.flush()
+                Path(hidden).replace(path)
+                hidden = ""
     except OSError as error:
         msg = f"--field-report: {path}: {error.strerror}"
         raise UsageError(msg) from None
-    parts = _gathered(flags, specs)
-    redactor = _redactor(parts) if redact else None
-    try:
-        path.write_bytes(_archive(parts, redactor))
-    except OSError as error:
-        msg = f"--field-report: {path}: {error.strerror}"
-        raise UsageError(msg) from None
+    finally:
+        if hidden:
+            Path(hidden).unlink(missing_ok=True)
     return parts.report
+
+
+def contents(files: Mapping[str, str], *, redacted: bool) -> str:
+    """Return what the files hold and what of the site is in them, for the person who sends them."""
+    sizes = [
+        f"  {name:16} {len(content.encode(errors='replace')):>9,} bytes  {_HOLDS.get(name, '')}"
+        for name, content in files.items()
+    ]
+    hardware = sorted(
+        {
+            f"{match['name']}: {match['value']}"
+            for content in files.values()
+            for match in re.finditer(LABEL, content)
+            if match["name"] in HARDWARE_LABELS and match["value"]
+        }
+    )
+    said = "Every name of this site is in it: --no-redact."
+    if redacted:
+        said = (
+            "Of this site it has numbers, names of devices, versions of the system, and the hardware below. Every word"
+            " that is not our programs' or the driver's is replaced."
+        )
+    return (
+        "\n".join(["The field report will hold:", *sizes, said, *(f"  {line}" for line in hardware[:_MOST_SHOWN])])
+        + "\n"
+    )
 
 
 def summary_of(path: Path) -> str:
@@ -353,30 +412,43 @@ def _redactor(parts: Parts) -> Redactor:
     for name, content in parts.files.items():
         if name.endswith(".txt"):
             redactor.learn_page(content)
+    # The driver's own names of its settings; their values are numbers, or texts that a site chose.
+    redactor.allow(re.findall(r"^driver/nvidia/params: (\w+):", parts.files["environment.txt"], re.MULTILINE))
     if parts.report is not None:
         redactor.learn([gpu.uuid for gpu in parts.report.gpus])
     return redactor
 
 
-def _archive(parts: Parts, redactor: Redactor | None) -> bytes:
-    """Return the archive: the summary first, the tape last; without the tape if it would be too large."""
-    names = sorted(parts.files, key=lambda name: (name != _SUMMARY, name == FILE_NAME, name))
-    archive = _packed(parts, names, redactor)
+def _redacted(parts: Parts, redactor: Redactor | None) -> dict[str, str]:
+    """Return the files as they leave the site: the summary first, the tape last."""
+    files = {}
+    for name in sorted(parts.files, key=lambda name: (name != _SUMMARY, name == FILE_NAME, name)):
+        content = parts.files[name]
+        if name == FILE_NAME:
+            files[name] = content if redactor is None else redactor.tape(content)
+        else:
+            filtered = (
+                content if redactor is None else (redactor.json if name.endswith(".json") else redactor.text)(content)
+            )
+            files[name] = filtered[:_MOST_FILE]
+    return files
+
+
+def _archive(files: Mapping[str, str]) -> bytes:
+    """Return the archive, without the tape if it would be too large."""
+    archive = _packed(files)
     if len(archive) <= MAX_BYTES:
         return archive
-    parts.files[_SUMMARY] += f"\nThe tape is left out: the report would be larger than {MAX_BYTES >> 20} MB.\n"
-    return _packed(parts, names[:-1], redactor)
+    said = f"\nThe tape is left out: the report would be larger than {MAX_BYTES >> 20} MB.\n"
+    return _packed({name: text + said * (name == _SUMMARY) for name, text in files.items() if name != FILE_NAME})
 
 
-def _packed(parts: Parts, names: Sequence[str], redactor: Redactor | None) -> bytes:
+def _packed(files: Mapping[str, str]) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
-        for name in names:
-            content = parts.files[name] if name == FILE_NAME else parts.files[name][:_MOST_FILE]
-            if redactor is not None:
-                content = redactor.tape(content) if name == FILE_NAME else redactor.text(content)
+        for name, content in files.items():
             data = content.encode(errors="replace")
             member = tarfile.TarInfo(f"{_FOLDER}/{name}")
-            member.size, member.mtime, member.mode = len(data), int(time.time()), 0o644
+            member.size, member.mtime, member.mode = len(data), int(time.time()), 0o600
             archive.addfile(member, io.BytesIO(data))
     return buffer.getvalue()

@@ -10,7 +10,7 @@ import argparse
 import dataclasses
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pyrometer_exporters import node
@@ -45,9 +45,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     )  # fmt: skip
     parser.add_argument(
         "--field-report", dest="field_report", type=Path, metavar="FILE.tar.gz",
-        help="write everything that a bug report needs into one archive, in less than a minute; serial numbers, UUIDs,"
-        " hosts, users and jobs are replaced",
+        help="write everything that a bug report needs into one archive, in less than a minute; every word that is not "
+             "our programs' or the driver's is replaced. Shows what is in it, and asks before it writes",
     )  # fmt: skip
+    parser.add_argument(
+        "--yes",
+        dest="yes",
+        action="store_true",
+        help="write the field report without a question; as without a terminal",
+    )
     parser.add_argument(
         "--no-redact", dest="redact", action="store_false", help="don't replace names in the field report"
     )
@@ -138,10 +144,34 @@ def _token(path: Path | None) -> str:
 
 
 def _field_report(flags: argparse.Namespace, specs: Sequence[CollectorSpec]) -> int:
-    report = field_report.write(flags.field_report, flags, specs, redact=flags.redact)
-    sys.stdout.write(f"{flags.field_report}: read it with pyrometer-doctor --read {flags.field_report}\n")
+    path, written = flags.field_report, []
+
+    def agrees(files: Mapping[str, str]) -> bool:
+        sys.stdout.write(field_report.contents(files, redacted=flags.redact))
+        sys.stdout.flush()
+        if flags.yes or not sys.stdin.isatty() or _says_yes(files):
+            written.append(path)
+        return bool(written)
+
+    report = field_report.write(path, flags, specs, redact=flags.redact, agrees=agrees)
+    if not written:
+        sys.stdout.write("nothing is written\n")
+        return 1
+    sys.stdout.write(f"{path}: for you alone to read; see it with pyrometer-doctor --read {path}\n")
     sys.stdout.flush()
     return 1 if report is None or report.problems or report.faults else 0
+
+
+def _says_yes(files: Mapping[str, str]) -> bool:
+    while True:
+        try:
+            answer = input("Write it? [y]es, [s]how all of it, [N]o: ").strip().lower()
+        except EOFError:
+            return False
+        if answer[:1] != "s":
+            return answer[:1] == "y"
+        for name, content in files.items():
+            sys.stdout.write(f"==> {name}\n{content}\n")
 
 
 def _compare(flags: argparse.Namespace, specs: Sequence[CollectorSpec]) -> int:

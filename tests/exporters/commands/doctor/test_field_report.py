@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import subprocess
 import sys
 import tarfile
@@ -97,6 +98,49 @@ def test_nothing_that_identifies_the_site_is_in_it_unless_wanted(node: Node) -> 
     content = "\n".join(node.files().values())
     assert secrets[0] in content
     assert secrets[0].encode().hex() in content
+
+
+def test_it_is_its_owners_alone_from_the_first_moment_and_follows_no_link(node: Node, tmp_path: Path) -> None:
+    node.gpus()
+    other = tmp_path / "of-somebody"
+    other.write_text("theirs")
+    node.file.symlink_to(other)
+    before = os.umask(0)
+    try:
+        node.report()
+    finally:
+        os.umask(before)
+    assert not node.file.is_symlink()
+    assert node.file.stat().st_mode & 0o7777 == 0o600
+    assert other.read_text() == "theirs"
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".report")] == []
+
+
+@pytest.mark.parametrize(
+    ("answers", "is_written"), [(["y"], True), (["s", "yes"], True), (["n"], False), ([""], False)]
+)
+def test_a_person_sees_what_is_in_it_before_it_is_written(
+    node: Node, monkeypatch: pytest.MonkeyPatch, answers: list[str], *, is_written: bool
+) -> None:
+    node.gpus()
+    asked = iter(answers)
+
+    def ask(_question: str) -> str:
+        assert not node.file.exists()
+        return next(asked)
+
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("builtins.input", ask)
+    assert node.report() == int(not is_written)
+    said = node.said()
+    assert node.file.exists() == is_written
+    assert "metrics-1.txt" in said
+    assert "  modelName: NVIDIA H100 80GB HBM3" in said
+    assert ("# HELP pyrometer_gpu_up" in said) == ("s" in answers)
+    assert next(asked, None) is None
+    if is_written:
+        monkeypatch.setattr("builtins.input", lambda _question: pytest.fail("asked"))
+        assert node.report("--yes") == 0
 
 
 def test_the_tape_in_a_report_plays(node: Node) -> None:
