@@ -120,6 +120,7 @@ class FakeAlertmanager:
                 intervals=intervals or {},
             )
             for each in raw
+            if each["status"] == "firing"  # it does not report others
         ]
 
 

@@ -40,12 +40,16 @@ class BadDelivery(Exception):  # noqa: N818 - named for what arrived, not for us
 
 @dataclass(frozen=True)
 class Delivery:
-    """One webhook call; `digest` is equal for equal content (peers differ in externalURL)."""
+    """One webhook call; `digest` is equal for equal content (peers differ in externalURL).
+
+    `unreadable` says of each alert that was left out what is wrong with it.
+    """
 
     receiver: str
     group: str
     alerts: tuple[Alert, ...]
     truncated: int
+    unreadable: tuple[str, ...] = ()
 
     @cached_property
     def digest(self) -> str:
@@ -57,20 +61,27 @@ def parse(body: bytes) -> Delivery:
     """Parse a webhook body.
 
     Raises:
-        BadDelivery: the body is malformed; the message is one line.
+        BadDelivery: the body is malformed, or has none but malformed alerts; the message is one line.
     """
     document = _document(body)
     raw = document.get("alerts")
     if not isinstance(raw, list):
         raise BadDelivery("alerts", "alerts must be a list")
-    alerts = tuple(_alert(index, item) for index, item in enumerate(raw[:MAX_ALERTS]))
+    alerts, unreadable = [], []
+    for index, item in enumerate(raw[:MAX_ALERTS]):
+        try:
+            alerts.append(_alert(index, item))
+        except BadDelivery as error:
+            unreadable.append(str(error))
+    if unreadable and not alerts:
+        raise BadDelivery("alert", unreadable[0])
     group = f"{_text(document.get('receiver'))} {_text(document.get('groupKey'))}"
     truncated = document.get("truncatedAlerts")
     dropped = min(max(truncated, 0), 10**6) if isinstance(truncated, int) else 0
     dropped += len(raw) - len(alerts)
     # Alertmanager quotes the name as in a regular expression: `web.hook` arrives as `web\.hook`.
     receiver = re.sub(r"\\(.)", r"\1", _text(document.get("receiver")))
-    return Delivery(receiver=receiver, group=group, alerts=alerts, truncated=dropped)
+    return Delivery(receiver, group, tuple(alerts), dropped, tuple(unreadable))
 
 
 def _document(body: bytes) -> Mapping[str, Any]:
@@ -116,10 +127,10 @@ def _strings(index: int, name: str, value: object) -> dict[str, str]:
 
 
 def _text(value: object) -> str:
-    """Return text that UTF-8 can carry (JSON may hold lone surrogates), cut to MAX_VALUE."""
-    if type(value) is str and value.isascii() and len(value) <= MAX_VALUE:  # nearly all of them
+    """Return text that UTF-8 and PostgreSQL can carry (no lone surrogates, no NUL), cut to MAX_VALUE."""
+    if type(value) is str and value.isascii() and len(value) <= MAX_VALUE and "\0" not in value:  # nearly all of them
         return value
-    return value[:MAX_VALUE].encode("utf-8", "replace").decode() if isinstance(value, str) else ""
+    return value[:MAX_VALUE].encode("utf-8", "replace").decode().replace("\0", "?") if isinstance(value, str) else ""
 
 
 def _fingerprint(labels: Mapping[str, str]) -> str:

@@ -53,6 +53,9 @@ class Deliveries:
         """
         with self._parsing:
             delivery = parse(body)
+        if delivery.unreadable:
+            self._metrics.rejected.labels("alert").inc(len(delivery.unreadable))
+            _log.warning("webhook: left out %d alerts: %s", len(delivery.unreadable), delivery.unreadable[0])
         letter = self._inbox.put(body, self._clock.wall())
         if not self._running:
             self._inbox.announce(letter)

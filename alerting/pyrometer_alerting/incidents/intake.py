@@ -51,6 +51,8 @@ class Intake:
         self._diagnoses = diagnoses
         self.topology = Topology()
         self.routing = Routing()
+        self.asks_of_ends = False
+        """Whether somebody can be asked: an end then counts once Alertmanager no longer has the alert."""
 
     def apply(self, delivery: Delivery, received_at: float | None = None) -> Outcome:
         """Store everything in the delivery, atomically; it arrived now, or at `received_at`.
@@ -60,7 +62,7 @@ class Intake:
         """
         now = self._clock.wall() if received_at is None else received_at
         outcome = Outcome()
-        counts = {"applied": 0, "stale": 0, "repeated": 0}
+        counts = {"applied": 0, "stale": 0, "repeated": 0, "asked": 0}
         with self._store.transaction() as tx:
             self._note_watchdog(tx, delivery, now)
             self._note_receiver(tx, delivery, now)
@@ -71,7 +73,7 @@ class Intake:
                 self.fold(tx, fresh, delivery.truncated, now, outcome)
         for name, count in counts.items():
             self._metrics.alerts.labels(name).inc(count)
-        outcome.has_parked = counts["stale"] > 0
+        outcome.has_parked = counts["stale"] + counts["asked"] > 0
         return outcome
 
     def fold(self, tx: Transaction, alerts: Sequence[Alert], truncated: int, now: float, outcome: Outcome) -> None:
@@ -123,8 +125,12 @@ class Intake:
             known, seen_at = known_alerts.get(alert.fingerprint, (None, 0.0))
             if is_stale(alert, known, now - seen_at):
                 counts["stale"] += 1
-                if alert.firing:
+                if alert.firing or self.asks_of_ends:
                     tx.park_alert(alert)
+                continue
+            if self.asks_of_ends and known is not None and known.firing and not alert.firing:
+                counts["asked"] += 1  # anybody may post that it is over
+                tx.park_alert(alert)
                 continue
             counts["applied"] += 1
             fresh.append(alert)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyrometer_alerting.model.alert_names import AT_ONCE, RUN_SYMPTOMS
@@ -57,6 +57,16 @@ def is_stale(alert: Alert, known: Alert | None, heard: float) -> bool:
     return alert.firing and _had_not_ended(alert, known) and heard < LAGGING_SECONDS
 
 
+def _not_in_future(alert: Alert, now: float) -> Alert:
+    """Return the alert with no time after `now`: whoever sent it may have another clock, or claim what it likes."""
+    ends_at = alert.ends_at if alert.ends_at is None else min(alert.ends_at, now)
+    return (
+        alert
+        if alert.starts_at <= now and ends_at == alert.ends_at
+        else replace(alert, starts_at=min(alert.starts_at, now), ends_at=ends_at)
+    )
+
+
 def _had_not_ended(alert: Alert, known: Alert) -> bool:
     return known.ends_at is not None and alert.starts_at <= known.ends_at
 
@@ -66,6 +76,7 @@ def fold(latest: Incident | None, alerts: Sequence[Alert], truncated: int, now: 
 
     Returns None if nothing changed: a resolve of an alert that was never seen.
     """
+    alerts = [_not_in_future(alert, now) for alert in alerts]
     firing = [alert for alert in alerts if alert.firing]
     if latest is None or (not latest.firing and firing and not _reopens(latest, firing)):
         return _open(alerts, truncated, now) if firing else None
@@ -192,9 +203,12 @@ def _merged(before: Sequence[Alert], alerts: Sequence[Alert]) -> tuple[Alert, ..
     members = {alert.fingerprint: alert for alert in before}
     for alert in alerts:
         known = members.get(alert.fingerprint)
-        # A Prometheus restart moves startsAt while the alert keeps firing: the earlier time is the true one.
+        if known is not None and known.labels != alert.labels and is_fingerprint(known.fingerprint, known.labels):
+            continue  # somebody gives another alert its name
+        # A Prometheus restart moves startsAt while the alert keeps firing, and anybody may claim an earlier one: the
+        # first time is the true one.
         same = known is not None and known.firing and alert.firing
-        starts_at = min(known.starts_at, alert.starts_at) if known is not None and same else alert.starts_at
+        starts_at = known.starts_at if known is not None and same else alert.starts_at
         # A resolve carries the last value above the threshold or one held after it, which would turn a drop of 40 %
         # into one of 16 %. The annotations from while it fired are the true ones.
         ended = known is not None and known.firing and not alert.firing
@@ -203,6 +217,14 @@ def _merged(before: Sequence[Alert], alerts: Sequence[Alert]) -> tuple[Alert, ..
     for alert in _long_over(members.values()):
         del members[alert.fingerprint]
     return tuple(members.values())
+
+
+def is_fingerprint(fingerprint: str, labels: Mapping[str, str]) -> bool:
+    """Return whether Alertmanager gives this fingerprint to these labels (FNV-1a of model.LabelSet)."""
+    number = 0xCBF29CE484222325
+    for byte in b"".join(b"%s\xff%s\xff" % (name.encode(), labels[name].encode()) for name in sorted(labels)):
+        number = (number ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
+    return fingerprint == f"{number:016x}"
 
 
 def _long_over(members: Iterable[Alert]) -> list[Alert]:

@@ -40,7 +40,7 @@ REJECTED = _counter(
 )
 ALERTS = _counter(
     "pyrometer_alerting_alerts_total",
-    "Alerts received, by outcome: applied, stale (out of order) or repeated.",
+    "Alerts received, by outcome: applied, stale (out of order), repeated, or asked (an end in doubt).",
     "outcome",
 )
 SLACK_CALLS = _counter("pyrometer_alerting_slack_calls_total", "Calls by method and outcome.", "method", "outcome")
@@ -62,8 +62,8 @@ SIGNATURES = _counter(
 )
 CORRECTIONS = _counter(
     "pyrometer_alerting_reconcile_corrections_total",
-    "Corrections after polling Alertmanager: closed, refired, undelivered, missed, watchdog; refilled and lost after"
-    " a loss of the database.",
+    "Corrections after polling Alertmanager: closed, refired, undelivered, missed, watchdog; not_ended, which"
+    " was posted as resolved while it was active; refilled and lost after a loss of the database.",
     "kind",
 )
 PICTURES = _counter("pyrometer_alerting_pictures_total", "Pictures for messages: made or failed.", "outcome")

@@ -30,6 +30,7 @@ from pyrometer_kit.prometheus import Prometheus, PrometheusError
 _log = logging.getLogger(__name__)
 
 MISSED_RESOLVE = "Alertmanager resolved it without a notification"
+UNKNOWN = "Alertmanager and Prometheus don't have it"  # it has just ended, or somebody else has posted it
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,9 @@ class Reconciler:
         self._pace = pace or Pace()
         self._started_at = clock.wall()
         self._gone_since: dict[str, float] = {}
+        self._ends: dict[str, tuple[float, float]] = {}
+        """Of each end that is in doubt, when it was first (monotonic), and until when the alert was active."""
+        intake.asks_of_ends = bool(alertmanagers)
         self._wired_at = 0.0
         self._undelivered_at = 0.0
         self._missed_scan = MissedAlertScan(clock.wall())
@@ -172,12 +176,38 @@ class Reconciler:
     def _decide_parked(self, tx: Transaction, upstream: Upstream, now: float, outcome: Outcome) -> None:
         """Decide whether parked alerts are true or repeated by a lagging peer. Without any source they are true."""
         has_sources = bool(self._alertmanagers) or self._prometheus is not None
-        for alert, heard in tx.parked_alerts():
+        parked = tx.parked_alerts()
+        self._ends = {
+            alert.fingerprint: self._ends[alert.fingerprint] for alert, _ in parked if alert.fingerprint in self._ends
+        }
+        for alert, heard in parked:
+            if not alert.firing:
+                self._decide_end(tx, alert, upstream, now, outcome)
+                continue
             if upstream.fires(alert) or (not has_sources and now - heard >= LAGGING_SECONDS):
                 self._correct(tx, "refired", [alert], now, outcome)
             elif now - heard < self._pace.doubt:
                 continue
             tx.release_alert(alert.fingerprint)
+
+    def _decide_end(self, tx: Transaction, alert: Alert, upstream: Upstream, now: float, outcome: Outcome) -> None:
+        """Believe a posted end once no Alertmanager has the alert; Prometheus is asked if none of them answers."""
+        doubted_at, active_until = self._ends.get(alert.fingerprint, (self._clock.monotonic(), 0.0))
+        too_long = self._clock.monotonic() - doubted_at >= self._pace.doubt
+        is_active = upstream.known(alert.fingerprint) or (
+            not upstream.views and upstream.fires_in_prometheus(alert.labels)
+        )
+        if is_active:
+            self._ends[alert.fingerprint] = doubted_at, now
+            if too_long:
+                tx.release_alert(alert.fingerprint)
+                self._metrics.corrections.labels("not_ended").inc()
+                _log.warning("reconciliation: %s was posted as resolved, and is active", alert.name)
+        elif too_long or upstream.views or upstream.firing is not None:
+            ended = replace(alert, ends_at=min(max(alert.ends_at or now, active_until), now))
+            self._intake.fold(tx, [ended], 0, now, outcome)
+        else:
+            self._ends[alert.fingerprint] = doubted_at, active_until
 
     def _take_undelivered(
         self, tx: Transaction, upstream: Upstream, receivers: set[str], now: float, outcome: Outcome
@@ -251,7 +281,10 @@ class Reconciler:
     ) -> None:
         if not upstream.views:
             return
-        note = muted_note((alert for alert in incident.members if alert.firing), upstream, receivers)
+        firing = [alert for alert in incident.members if alert.firing]
+        note = muted_note(firing, upstream, receivers)
+        if firing and all(upstream.is_gone(alert) and not is_own(alert.fingerprint) for alert in firing):
+            note = UNKNOWN
         if note != incident.note:
             tx.save_incident(replace(incident, note=note), now)
             if incident.is_posted:

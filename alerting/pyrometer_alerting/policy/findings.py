@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 from pyrometer_alerting.incidents.storage.actions import DRAIN, WEBHOOK
@@ -26,6 +26,7 @@ _STEPS = 45  # VictoriaMetrics moves the ends of a range of 50 points or more
 # Checks run every five minutes (--collector.checks.interval), up to a tenth earlier or later: one look may be missing.
 _CHECK_GAP, _SPREAD = 660.0, 0.1
 _ALERT_GAP = 120.0  # a Prometheus that restarts
+_IDENTITY = ("alertname", "cluster", "node", "run", "job_id", "check")
 
 
 class Facts(Prometheus, Protocol):
@@ -123,7 +124,7 @@ def look(
     Raises:
         PrometheusError: it did not answer, so nothing is known.
     """
-    firing = [incident for incident in incidents if incident.firing and not incident.joined_into]
+    firing = _confirmed(policy, prometheus, incidents, now)
     back = max((rule.seconds for rule in policy.rules), default=0.0) + 2 * COMMON_SECONDS
     members = [alert for incident in firing for alert in incident.members if alert.firing]
     alerts = [alert for alert in members if any(r.finding == ALERT and r.matches(alert.name) for r in policy.rules)]
@@ -150,6 +151,21 @@ def look(
         reporting = {(series.labels.get("cluster", ""), series.labels["node"]) for series in up}
         found = [each for each in found if each.topic.kind != CAUSE or (each.cluster, each.node) in reporting]
     return Look(now, found, runs)
+
+
+def _confirmed(policy: Policy, prometheus: Facts, incidents: Sequence[Incident], now: float) -> list[Incident]:
+    """Return the open incidents with those of their alerts that Prometheus says fire: anybody may post others."""
+    firing = [incident for incident in incidents if incident.firing and not incident.joined_into]
+    if not firing or all(rule.finding == CHECK for rule in policy.rules):
+        return firing
+    query = f'group by ({", ".join(_IDENTITY)}) (ALERTS{{alertstate="firing"}})'
+    fires = {_identity(series.labels) for series in prometheus.instant(query, now)}
+    members = [tuple(each for each in one.members if each.firing and _identity(each.labels) in fires) for one in firing]
+    return [replace(incident, members=alerts) for incident, alerts in zip(firing, members, strict=True) if alerts]
+
+
+def _identity(labels: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(labels.get(name, "") for name in _IDENTITY)
 
 
 def missing_for_return(

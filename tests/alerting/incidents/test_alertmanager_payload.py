@@ -76,6 +76,14 @@ def test_any_json_is_parsed_or_refused(value: Any) -> None:
             parse(json.dumps(document).encode())
 
 
-def test_lone_surrogates_cannot_break_the_store() -> None:
-    alert = raw_alert(node="\ud800")
-    assert parse(body(alert)).alerts[0].labels["node"].encode()
+@pytest.mark.parametrize("node", ["\ud800", "a\0b"])
+def test_what_a_database_cannot_carry_cannot_break_the_store(node: str) -> None:
+    said = parse(body(raw_alert(node=node))).alerts[0].labels["node"]
+    assert b"\0" not in said.encode()
+
+
+def test_one_alert_that_cannot_be_read_costs_no_other() -> None:
+    bad = [{}, {**raw_alert(), "startsAt": "soon"}, {**raw_alert(), "labels": {"node": 1}}]
+    delivery = parse(body(raw_alert(node="n1"), *bad, raw_alert(node="n2")))
+    assert [alert.labels["node"] for alert in delivery.alerts] == ["n1", "n2"]
+    assert len(delivery.unreadable) == 3

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from alerting_fakes import START, alert, training_incident
 
 from pyrometer_alerting.incidents.lifecycle import MAX_ENDED_MEMBERS, REOPEN_SECONDS, fold, is_stale, key_of
@@ -30,7 +31,7 @@ def test_absent_is_not_resolved() -> None:
 def test_an_incident_that_never_ends_does_not_grow_for_ever() -> None:
     incident = fold(None, [alert(fingerprint="always")], 0, START).incident
     ended = [alert(fingerprint=str(n), firing=False, ends_at=START + 60 * n) for n in range(MAX_ENDED_MEMBERS + 50)]
-    members = fold(incident, ended, 0, START).incident.members
+    members = fold(incident, ended, 0, START + 60 * len(ended)).incident.members
     assert len(members) == MAX_ENDED_MEMBERS + 1
     assert members[0].firing
     assert members[1].fingerprint == "50"  # the oldest went
@@ -196,3 +197,23 @@ def test_a_resolve_leaves_what_was_said_while_it_fired() -> None:
     assert ended.newest().annotations["summary"] == "MFU fell by 40 %"
     again = fold(ended, [replace(firing, starts_at=START + 200, annotations={"summary": "by 30 %"})], 0, START + 200)
     assert again.incident.newest().annotations["summary"] == "by 30 %"
+
+
+@pytest.mark.parametrize("claimed", [-5 * 3600.0, 0.0, 5 * 3600.0])
+def test_no_time_is_in_the_future_and_a_start_that_is_known_stays(claimed: float) -> None:
+    """Prometheus' clock jumps, or whoever posts claims what it likes."""
+    opened = fold(None, [alert(starts_at=START - 60)], 0, START).incident
+    again = fold(opened, [alert(starts_at=START + claimed)], 0, START + 60).incident
+    assert again.members[0].starts_at == START - 60
+    over = fold(again, [alert(firing=False, ends_at=START + 5 * 3600)], 0, START + 120).incident
+    assert over.resolved_at == START + 120
+    fresh = fold(None, [alert(starts_at=START + 5 * 3600)], 0, START).incident
+    assert fresh.started_at == START
+
+
+def test_an_alert_with_the_fingerprint_of_another_one_does_not_replace_it() -> None:
+    labels = {"alertname": "GpuLost", "cluster": "c1", "gpu": "3", "node": "gpu-042", "severity": "critical"}
+    fingerprint = "5a45ae0765288d70"
+    opened = fold(None, [alert(labels=labels, fingerprint=fingerprint)], 0, START).incident
+    forged = alert(labels=labels | {"gpu": "5"}, fingerprint=fingerprint, annotations={"summary": "GPU 5"})
+    assert fold(opened, [forged], 0, START).incident.members == opened.members

@@ -67,6 +67,7 @@ def test_what_nobody_knows_any_more_is_closed_after_a_minute(upstream: Upstream)
     upstream.bench.receive(fault(upstream))
     upstream.steps(30)
     assert "Resolved" not in upstream.text()
+    assert "Alertmanager and Prometheus don't have it" in upstream.text()
     upstream.steps(90)
     assert "Resolved" in upstream.text()
     assert "Alertmanager resolved it without a notification" in upstream.text()
@@ -142,7 +143,7 @@ def test_a_firing_that_looks_old_is_believed_when_somebody_confirms_it(upstream:
     alert = fault(upstream)
     upstream.bench.receive(alert)
     upstream.bench.receive({**alert, **_over(upstream)})
-    upstream.bench.deliver()
+    upstream.steps(2, every=2)
     assert upstream.bench.receive(alert).has_parked
     upstream.bench.deliver()
     assert "Resolved" in upstream.text()
@@ -174,6 +175,43 @@ def test_with_nobody_to_ask_it_is_believed_after_a_minute(upstream: Upstream) ->
     assert "Resolved" in upstream.text()
     upstream.steps(60)
     assert "Resolved" not in upstream.bench.messages[0]["text"]
+
+
+@pytest.mark.parametrize("knower", ["one Alertmanager", "both", "Prometheus while they are silent"])
+def test_a_forged_end_of_what_is_active_changes_nothing(upstream: Upstream, knower: str) -> None:
+    alert = fault(upstream)
+    upstream.second.knows(alert)
+    if knower == "both":
+        upstream.knows(alert)
+    elif knower != "one Alertmanager":
+        upstream.fires(alert)
+        upstream.first.silent = upstream.second.silent = True
+    upstream.bench.receive(alert)
+    for _ in range(3):
+        assert upstream.bench.receive({**alert, **_over(upstream)}).has_parked
+        upstream.steps(120)
+        assert "Resolved" not in upstream.text()
+    assert upstream.bench.metrics.corrections.labels("not_ended")._value.get() == 1
+    assert upstream.bench.receive({**alert, **_over(upstream)}).has_parked
+    upstream.steps(60)
+    upstream.knows()
+    upstream.fires()
+    upstream.steps(2, every=2)
+    with upstream.bench.store.transaction() as tx:
+        (incident,) = tx.incidents()
+    assert incident.resolved_at == pytest.approx(upstream.bench.clock.time - 5, abs=5), "not when the post says"
+
+
+def test_an_end_is_believed_after_five_minutes_with_nobody_who_answers(upstream: Upstream) -> None:
+    alert = fault(upstream)
+    upstream.bench.receive(alert)
+    upstream.bench.receive({**alert, **_over(upstream)})
+    upstream.first.silent = upstream.second.silent = True
+    upstream.prometheus.on("^ALERTS", SILENT)
+    upstream.steps(300)
+    assert "Resolved" not in upstream.text()
+    upstream.steps(60)
+    assert "Resolved" in upstream.text()
 
 
 def _over(upstream: Upstream) -> dict[str, str]:

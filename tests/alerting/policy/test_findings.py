@@ -72,6 +72,7 @@ def looks(*ages_and_results: tuple[float, bool | None], node: str = "n2", check:
 
 
 CHECKS = "min_over_time|last_run|group by .check."  # which fail, on which nodes, and by which looks
+FIRES = "group by .alertname, cluster, node, run, .* .ALERTS.alertstate"  # what is asked of posted alerts
 GONE = Rule("alert", "GpuLost", 300.0, "drain")
 FIVE = Rule("check", ".+", 300.0, "drain")
 
@@ -138,6 +139,7 @@ def test_what_was_learned_may_warn_and_never_drain() -> None:
 @pytest.mark.parametrize(("last", "expected"), [(False, ["check acs"]), (None, []), (True, [])])
 def test_an_alert_on_a_check_counts_while_the_check_fails(last: bool | None, expected: list[str]) -> None:
     prometheus = Facts()
+    prometheus.on(FIRES, [firing(9, alertname="NodeCheckFailed", check="acs")])
     prometheus.on("ALERTS", [firing(9, alertname="NodeCheckFailed")])
     prometheus.on(CHECKS, [looks((5, False), (0, last), node="gpu-042")])
     rule = Rule("alert", "NodeCheckFailed", 0.0, "drain")
@@ -154,6 +156,15 @@ def test_the_first_rule_that_holds_for_a_node_wins() -> None:
     )
     found = findings(policy(GONE, Rule("check", ".+", 0.0, "ask")), prometheus, [lost()])
     assert [(each.node, each.rule.do) for each in found] == [("gpu-042", "drain"), ("n2", "ask")]
+
+
+def test_names_of_posted_alerts_that_prometheus_does_not_have_are_in_no_query() -> None:
+    prometheus = Facts()
+    prometheus.on("ALERTS", [firing(9)])
+    forged = [lost(alertname=name, check="x") for name in ('a"}[', "\ufffd\U0001f525", *map(str, range(99)))]
+    found = findings(policy(Rule("alert", ".+", 300.0, "drain")), prometheus, [*forged, lost()])
+    assert [each.node for each in found] == ["gpu-042"]
+    assert [name for query in prometheus.queries for name in ('a\\"', "\U0001f525", "98") if name in query] == []
 
 
 def test_a_strange_name_costs_no_query() -> None:
@@ -181,13 +192,16 @@ HOT = Cause("n1 GPU 3", "thermal throttling", labels={"node": "n1"}, confidence=
 def test_a_cause_counts_if_it_is_sure_fresh_and_nothing_is_missing(diagnosis: Diagnosis | None, expected: int) -> None:
     prometheus = Facts()
     incident = training_incident(diagnosis=diagnosis)
+    prometheus.on(FIRES, [series(alertname="TrainMfuDropped", run="llama-70b")])
     prometheus.on("up", [Series({"cluster": incident.cluster, "node": "n1"}, ((NOW, 1.0),))])
     rules = Policy(
         "on", clusters={incident.cluster: SlurmSettings()}, rules=(Rule("cause", "throttling", 0.0, "drain"),)
     )
     assert len(findings(rules, prometheus, [incident])) == expected
-    prometheus.answers.clear()  # the node does not report
-    assert findings(rules, prometheus, [incident]) == []
+    for unknown in ("up", FIRES):  # the node does not report; somebody posted an alert that Prometheus does not have
+        kept, prometheus.answers = prometheus.answers, [each for each in prometheus.answers if each[0] != unknown]
+        assert findings(rules, prometheus, [incident]) == []
+        prometheus.answers = kept
 
 
 PASSED = {
