@@ -84,7 +84,8 @@ class Route(Generic[H]):
     """A path's handler, its methods, and the largest body that it takes in bytes (0: it takes none).
 
     ``takes_oversized``: a larger body is thrown away and the handler decides; otherwise the answer is 413.
-    ``tokens`` open this route beside the users.
+    ``tokens`` open this route beside the users. ``any_name``: programs ask for it by whatever name: it has nothing
+    of anybody; where nobody must log in, the others are shown under our own names alone.
     """
 
     handler: H
@@ -92,6 +93,7 @@ class Route(Generic[H]):
     max_body: int = 0
     takes_oversized: bool = False
     tokens: BearerTokens | None = None
+    any_name: bool = False
 
 
 class BadRequestError(Exception):

@@ -33,6 +33,7 @@ from pyrometer_kit.http_message import (
     text,
 )
 from pyrometer_kit.negotiation import coding_quality
+from pyrometer_kit.own_names import OwnNames
 from pyrometer_kit.threads import Threads
 from pyrometer_kit.tls import ListeningContext, has_allowed_san, listening_context
 from pyrometer_kit.webconfig import WebConfig
@@ -65,8 +66,13 @@ class WebServer:
         config: WebConfig,
         threads: Threads | None = None,
         rejected: Callable[[], None] = lambda: None,
+        names: OwnNames | None = None,
     ) -> None:
-        """Serve ``routes``; share ``threads`` with the handlers; call ``rejected`` for wrong credentials."""
+        """Serve ``routes``; share ``threads`` with the handlers; call ``rejected`` for wrong credentials.
+
+        ``names``: browsers get nothing under others, where nobody must log in.
+        """
+        self._names = names
         self._threads = threads or Threads()
         self._routes = {path: to if isinstance(to, Route) else Route(to) for path, to in routes.items()}
         self._config = config
@@ -283,12 +289,28 @@ class WebServer:
         takes_body = route is not None and route.max_body > 0
         if request.has_body and not takes_body and (declared_length(request) or 0) > MAX_IGNORED_BYTES:
             return text(413, "too large: no body is expected here")
-        if request.method not in READ_METHODS and not _from_here(request):
-            return text(403, "the request comes from a page of another site, which may not change anything here")
+        if foreign := self._foreign(request, route):
+            return text(403, foreign)
         methods = route.methods if route else READ_METHODS
         if request.method not in methods:
             return text(405, f"only {' and '.join(methods)}", Allow=", ".join(methods))
         return None
+
+    def _foreign(self, request: Request, route: Route[Handler] | None) -> str:
+        """Return what is wrong with a request that a browser sends for a page of another site; empty for all others.
+
+        Where there is no Origin, no browser wants to change anything. Alertmanager's name of us is not ours to judge.
+        """
+        names = None if self._config.asks_login else self._names
+        host, origin = request.headers.get("host"), request.headers.get("origin")
+        if request.method not in READ_METHODS:
+            place = (origin or "").partition("://")[2]
+            if origin is None or (place == host and (names is None or names.has(place))):
+                return ""
+            return "the request comes from a page of another site, which may not change anything here"
+        if names is None or host is None or route is None or route.any_name or names.has(host):
+            return ""
+        return "this is not the service's own name: set --web.external-url, or ask for a login (--web.config.file)"
 
     async def _handle(self, route: Route[Handler], request: Request) -> Response:
         try:
@@ -331,12 +353,6 @@ class WebServer:
             await self._threads.call(receipt, delivered)
         except Exception:
             log.exception("could not record that the response was delivered")
-
-
-def _from_here(request: Request) -> bool:
-    """Return False for a request that a browser sends for a page of another site, with its user's password."""
-    origin = request.headers.get("origin")
-    return origin is None or origin.partition("://")[2] == request.headers.get("host")
 
 
 def _all_acknowledged(connection: Connection) -> bool:

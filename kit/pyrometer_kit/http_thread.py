@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import Any, TypeVar, cast
 
 from pyrometer_kit.flags import Address
 from pyrometer_kit.http_message import BlockingHandler, Handler, Request, Response, Route
 from pyrometer_kit.http_server import WebServer
+from pyrometer_kit.own_names import OwnNames
 from pyrometer_kit.threads import Threads
 from pyrometer_kit.webconfig import WebConfig
 
@@ -26,11 +28,12 @@ class ServerThread:
         routes: Mapping[str, Route[BlockingHandler]],
         config: WebConfig,
         rejected: Callable[[], None] = lambda: None,
+        names: OwnNames | None = None,
     ) -> None:
         """See :class:`WebServer`; each call of a handler runs in a thread of its own."""
         threads = Threads(kept=_IDLE_THREADS)
         self._server = WebServer(
-            {path: _in_threads(to, threads) for path, to in routes.items()}, config, threads, rejected
+            {path: _in_threads(to, threads) for path, to in routes.items()}, config, threads, rejected, names
         )
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
@@ -80,4 +83,4 @@ def _in_threads(route: Route[BlockingHandler], threads: Threads) -> Route[Handle
     async def handle(request: Request) -> Response:
         return await threads.call(route.handler, request)
 
-    return Route[Handler](handle, route.methods, route.max_body, route.takes_oversized, route.tokens)
+    return cast("Route[Handler]", replace(cast("Route[Any]", route), handler=handle))

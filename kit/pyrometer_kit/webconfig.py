@@ -60,6 +60,11 @@ class WebConfig:
     warnings: tuple[str, ...] = ()
     """Legal settings that are not supported, one line each."""
 
+    @property
+    def asks_login(self) -> bool:
+        """True if a client needs a password or a certificate."""
+        return bool(self.auth.users) or (self.tls is not None and self.tls.verify_mode == ssl.CERT_REQUIRED)
+
     def replace(self, fresh: WebConfig) -> None:
         """Take over everything from ``fresh``; every holder of this configuration sees the new one from now on."""
         before = self.rate_limit

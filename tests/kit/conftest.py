@@ -19,6 +19,7 @@ import pytest
 from pyrometer_kit.flags import Address
 from pyrometer_kit.http_message import Handler, Route
 from pyrometer_kit.http_server import WebServer
+from pyrometer_kit.own_names import OwnNames
 from pyrometer_kit.webconfig import WebConfig
 
 
@@ -53,7 +54,8 @@ class Client:
 
     async def get(self, path: str = "/", method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:
         self.head = method == "HEAD"
-        lines = [f"{method} {path} HTTP/1.1", "Host: x", *(f"{k.replace('_', '-')}: {v}" for k, v in headers.items())]
+        fields = {"Host": "x", **headers}
+        lines = [f"{method} {path} HTTP/1.1", *(f"{k.replace('_', '-')}: {v}" for k, v in fields.items())]
         self.send("\r\n".join(lines).encode() + b"\r\n\r\n")
         return await self.answer()
 
@@ -117,9 +119,11 @@ class Serving:
 
 @contextlib.asynccontextmanager
 async def serving(
-    routes: Mapping[str, Handler | Route[Handler]], config: WebConfig | None = None
+    routes: Mapping[str, Handler | Route[Handler]],
+    config: WebConfig | None = None,
+    names: OwnNames | None = None,
 ) -> AsyncIterator[Serving]:
-    server = WebServer(routes, config or WebConfig())
+    server = WebServer(routes, config or WebConfig(), names=names)
     found = Serving(server, await server.start(Address("127.0.0.1", 0)))
     try:
         yield found

@@ -32,6 +32,7 @@ from pyrometer_kit.clock import SystemClock
 from pyrometer_kit.errors import UsageError, fail
 from pyrometer_kit.flags import Address
 from pyrometer_kit.http_thread import ServerThread
+from pyrometer_kit.own_names import OwnNames
 from pyrometer_kit.prometheus import HttpPrometheus
 from pyrometer_kit.reload import FileWatch, WebConfigReload
 
@@ -62,7 +63,8 @@ def run(arguments: Sequence[str], environment: Mapping[str, str], stop: threadin
         return fail(PROG, error)
     except StoreError as error:
         return fail(PROG, UsageError(f"{error}: {shared.way_out(error)}"))
-    server = ServerThread(service.routes(), configuration.web, service.rejected)
+    names = OwnNames([urlsplit(chosen.external_url).hostname or "", chosen.address.host])
+    server = ServerThread(service.routes(), configuration.web, service.rejected, names)
     try:
         port = server.start(chosen.address)
     except UsageError as error:
@@ -70,6 +72,8 @@ def run(arguments: Sequence[str], environment: Mapping[str, str], stop: threadin
         return fail(PROG, error)
     service.start()
     _log.info("listening on %s:%d, messages go to %s", chosen.address.host, port, _destination(chosen))
+    if not configuration.web.asks_login:
+        _log.warning("%s", _without_login(chosen, is_closed=bool(configuration.tokens.tokens)))
     _wait(stop or threading.Event(), _Reloader(configuration, service))
     server.stop()
     service.stop()
@@ -105,9 +109,11 @@ class _Configuration:
             raise UsageError("--slack.app-token-file: slack-users in --config.file must say who may press buttons")
         routes = routing.load(chosen.config_file, _channel(chosen))
         policy = rules.load(chosen.policy_file)
+        fresh = self._web_reload.read()
         tokens = settings.bearer_tokens(chosen.bearer_file) if chosen.bearer_file is not None else []
-        self._web_reload.apply(self._web_reload.read())
-        self.tokens.tokens, self.policy = tokens, policy
+        self._web_reload.apply(fresh)
+        self.tokens.tokens = tokens
+        self.policy = policy if tokens or self.web.asks_login else policy.that_asks()
         return routes, users
 
 
@@ -203,6 +209,17 @@ class _Reloader:
             _log.info("reload: done")
         except UsageError as error:
             _log.error("reload: %s; keeping the previous configuration", error)
+
+
+def _without_login(chosen: Settings, *, is_closed: bool) -> str:
+    """Return what a client may do that nobody knows; `is_closed`: the webhook asks for a token."""
+    may = "read incidents, the audit log and metrics"
+    if not is_closed:
+        may += " and post alerts, which page people"
+        may += "; ends are asked of Alertmanager" if chosen.alertmanager_urls else ", and ends, which are believed"
+    if chosen.policy_file is not None and not is_closed:
+        may += "; the policy asks people instead of acting"
+    return f"nobody has to log in: whoever reaches this port may {may} (--web.config.file, --web.bearer-token-file)"
 
 
 def _wait(stop: threading.Event, reloader: _Reloader) -> None:

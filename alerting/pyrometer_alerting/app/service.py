@@ -227,8 +227,11 @@ class Service:
             "/api/v1/policy": lambda: self._query(api.policy),
             "/policy": lambda: self._query(self._policy_page),
         }
-        routes = {path: Route(partial(_read, page)) for path, page in (pages | runbooks.pages()).items()}
-        routes["/metrics"] = Route(self._metrics)
+        routes = {
+            path: Route(partial(_read, page), any_name=path.startswith("/-/"))
+            for path, page in (pages | runbooks.pages()).items()
+        }
+        routes["/metrics"] = Route(self._metrics, any_name=True)
         routes["/-/reload"] = Route(self._reloaded, ("POST", "PUT"), max_body=_MAX_RELOAD_BYTES, tokens=self._tokens)
         routes[WEBHOOK_PATH] = Route(
             self._webhook, ("POST",), max_body=MAX_DELIVERY_BYTES, takes_oversized=True, tokens=self._tokens

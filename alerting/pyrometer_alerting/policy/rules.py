@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pyrometer_alerting.incidents.storage.actions import ASK, DRAIN, WEBHOOK
@@ -130,6 +130,11 @@ class Policy:
     def is_on(self) -> bool:
         """True if actions are done, not only said."""
         return self.mode == ON
+
+    def that_asks(self) -> Policy:
+        """Return the policy that asks a person wherever this one acts, for where anybody may post alerts."""
+        rules = tuple(replace(rule, do=ASK) for rule in self.rules)
+        return replace(self, rules=rules, back=replace(self.back, do=ASK))
 
 
 def load(path: Path | None) -> Policy:
