@@ -15,7 +15,7 @@ from pyrometer_alerting.model import text
 from pyrometer_alerting.model.alert_names import DEATH, FELL, LOW, NAMED_CAUSES
 from pyrometer_alerting.model.culprits import culprits
 from pyrometer_alerting.model.harm import NAMELESS, urgency
-from pyrometer_alerting.model.incident import Cause, Incident, part_of
+from pyrometer_alerting.model.incident import LEAST_GPU_HOURS, Cause, Incident, part_of
 
 MOST_WORDS = 60
 MOST_HEADER_WORDS, MOST_STEP_WORDS = 22, 26
@@ -97,7 +97,7 @@ def is_domain(incident: Incident) -> bool:
 def lost(incident: Incident) -> str:
     """Return `12 GPU-hours lost`; empty while the cost is negligible."""
     cost = incident.diagnosis.cost if incident.diagnosis is not None else None
-    if cost is None or cost.gpu_hours < 0.005:
+    if cost is None or cost.gpu_hours < LEAST_GPU_HOURS:
         return ""
     return f"{text.amount(cost.gpu_hours)} GPU-hours lost"
 

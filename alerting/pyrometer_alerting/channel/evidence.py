@@ -124,8 +124,7 @@ def _seen_line(cause: Cause) -> str:
 def cause_line(cause: Cause) -> str:
     """Return one cause as text: part, reason, evidence, and what speaks against it."""
     line = f"{cause.part}: {cause.cause}" if cause.cause else cause.part
-    if cause.confidence == "medium":
-        line += " (not certain)"
+    line += f" ({SURE[cause.confidence]})" if cause.confidence in SURE else ""
     if cause.evidence:
         line += f"; {', '.join(cause.evidence)}"
     return f"{line}. Against: {', '.join(cause.against)}" if cause.against else line

@@ -175,7 +175,8 @@ class IncidentPictures:
             if current is None:
                 return False
             tx.save_incident(replace(current, picture=file_id), self._clock.wall())
-            tx.outbox.refresh(incident.id, now, 0.0)
+            if tx.outbox.is_posted(incident.id):
+                tx.outbox.follow(incident.id, now)
         self._changed()
         return True
 

@@ -17,7 +17,7 @@ from pyrometer_alerting.incidents.membership import merge_incidents, split_off, 
 from pyrometer_alerting.incidents.metrics import Metrics
 from pyrometer_alerting.incidents.storage.store import Store, StoreError, Transaction
 from pyrometer_alerting.model.harm import asks_for_use, rank, urgency
-from pyrometer_alerting.model.incident import Diagnosis, Incident
+from pyrometer_alerting.model.incident import LEAST_GPU_HOURS, Diagnosis, Incident
 from pyrometer_alerting.model.message import Replies
 from pyrometer_alerting.model.places import Topology, is_within, place_of
 from pyrometer_alerting.model.routing import Routing
@@ -31,7 +31,8 @@ FAST_FOR_SECONDS = 600.0
 THOROUGH_SECONDS = 1.0  # the complete diagnosis after the quick first one, for which the message waits
 SLOW_SECONDS = 60.0
 # News that change no decision wait so long after the last call on the message, and are told together: another name of
-# the same trouble; further causes, confidence, gaps, the curve.
+# the same trouble; further causes, confidence, gaps, the curve. Numbers that moved wait as long as the message is old,
+# from the first of these times to the second: those of a link that flaps move with each look.
 WORDS_SECONDS, DETAILS_SECONDS = 30.0, 300.0
 NUMBERS_SECONDS = 900.0  # changed numbers alone (38 s throttled, 48 s, ...) are edited in only this often
 # A restarted run appears rank by rank: a part must not belong to the run for this long before it is split off.
@@ -220,7 +221,7 @@ class Diagnostician:
         saved = replace(incident, diagnosis=published(before, diagnosis, news=news))
         tx.save_incident(saved, now)
         if news and incident.is_posted:
-            tx.outbox.refresh(incident.id, now, edit_spacing(before, diagnosis))
+            tx.outbox.refresh(incident.id, now, edit_spacing(before, diagnosis, now - incident.received_at))
         revised = diagnosis.revision and (before is None or before.revision != diagnosis.revision)
         if revised and incident.is_posted and tx.outbox.is_posted(incident.id):
             reply_in_channel(tx, saved, "revised", self._replies, self.routing, now=now)
@@ -298,17 +299,22 @@ def _numbers(diagnosis: Diagnosis) -> tuple[float, float]:
 
 
 def _moved(before: Diagnosis, now: Diagnosis) -> bool:
-    """Return whether the card's numbers are no longer true: the drop by five points, or twice the cost."""
+    """Return whether the card's numbers are no longer true: the drop by five points, a first or twice the cost."""
     (slower, hours), (slower_now, hours_now) = before.told, _numbers(now)
-    return abs(slower_now - slower) >= MOVED_SHARE or hours_now >= max(2 * hours, MOVED_GPU_HOURS)
+    first = hours < LEAST_GPU_HOURS <= hours_now
+    return abs(slower_now - slower) >= MOVED_SHARE or first or hours_now >= max(2 * hours, MOVED_GPU_HOURS)
 
 
-def edit_spacing(before: Diagnosis | None, now: Diagnosis) -> float:
-    """Return how long after the last call news may be shown: at once where another part or trouble is blamed."""
+def edit_spacing(before: Diagnosis | None, now: Diagnosis, age: float) -> float:
+    """Return how long after the last call on a message of this age (seconds) news may be shown.
+
+    At once where another part or trouble is blamed.
+    """
     if before is None or before.lead != now.lead:
         return 0.0
-    other = before.causes[:1] and before.causes[0].cause != now.causes[0].cause
-    return WORDS_SECONDS if other or abs(before.told[0] - (now.slower or 0.0)) >= MOVED_SHARE else DETAILS_SECONDS
+    if before.causes[:1] and before.causes[0].cause != now.causes[0].cause:
+        return WORDS_SECONDS
+    return min(max(age, WORDS_SECONDS), DETAILS_SECONDS) if _moved(before, now) else DETAILS_SECONDS
 
 
 def _published_at(diagnosis: Diagnosis) -> float:

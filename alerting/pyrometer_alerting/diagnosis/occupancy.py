@@ -14,6 +14,7 @@ from pyrometer_kit.prometheus import Prometheus, PrometheusError
 from pyrometer_kit.promql import matching, quoted
 
 MOST_NODES = 50  # of a storm: more are not asked about, and the severity is that of the rule
+WINDOW = "[1m]"  # a scrape that is missed ends its series, which does not mean that nobody is there
 _RANKS = ("cluster", "node", "run", "attempt", "rank")
 
 
@@ -30,10 +31,11 @@ def use_of(prometheus: Prometheus, incident: Incident, now: float) -> str:
     gpus = {(labels["node"], labels["gpu"]) for labels in firing if labels.get("gpu")} if only_gpus else set()
     where = f"{{cluster={quoted(incident.cluster)},{matching('node', nodes)}}}"
     ended = f"pyrometer_train_rank_up{where} == 0"
+    ranked = f"last_over_time(pyrometer_train_rank_info{where}{WINDOW}) unless on ({', '.join(_RANKS)}) {ended}"
     try:
-        ranks = prometheus.instant(f"pyrometer_train_rank_info{where} unless on ({', '.join(_RANKS)}) {ended}", now)
-        jobs = prometheus.instant(f"pyrometer_gpu_job_info{where}", now)
-        processes = prometheus.instant(f"pyrometer_gpu_processes{where}", now)
+        ranks = prometheus.instant(ranked, now)
+        jobs = prometheus.instant(f"last_over_time(pyrometer_gpu_job_info{where}{WINDOW})", now)
+        processes = prometheus.instant(f"last_over_time(pyrometer_gpu_processes{where}{WINDOW})", now)
     except PrometheusError:
         return ""
 

@@ -200,6 +200,14 @@ def explained_by(
     ]
 
 
+def explained_already(incident: Incident, others: Iterable[Incident], topology: Topology, now: float) -> list[Incident]:
+    """Return what this run's message explains without another look, once its first cause has led for a while."""
+    told = incident.diagnosis
+    if not incident.firing or told is None or now - (told.concluded_at or now) < LINK_SECONDS:
+        return []
+    return explained_by(incident, replace(told, at=told.at + LINK_SECONDS), others, topology)
+
+
 def _leading(diagnosis: Diagnosis) -> dict[str, Cause]:
     """Return by part the first cause and those of the same kind that score close to it."""
     first = max(diagnosis.causes, key=lambda cause: cause.score, default=None)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from pyrometer_alerting.incidents.alertmanager_payload import Delivery
-from pyrometer_alerting.incidents.correlation import groups, widened_to_node
+from pyrometer_alerting.incidents.correlation import Group, explained_already, groups, widened_to_node
 from pyrometer_alerting.incidents.lifecycle import Change, fold, is_stale, key_of
 from pyrometer_alerting.incidents.membership import merge_incidents, separate_keys, without_keys
 from pyrometer_alerting.incidents.metrics import Metrics
@@ -187,6 +187,12 @@ class Intake:
         others = [change.incident for change in changes if change.incident.firing and change.incident.id not in opened]
         mergers = groups([change.incident for change in opened.values()], [*current, *others], self.topology)
         absorbed = {incident.id for group in mergers for incident in group.incidents}
+        # What a run's message blames already joins it unposted: as a message it became a pointer with the next look.
+        for run in current:
+            single = [id_ for id_ in opened if id_ not in absorbed and "opened" in opened[id_].events]
+            if causes := explained_already(run, [opened[id_].incident for id_ in single], self.topology, now):
+                mergers.append(Group((run, *causes), ""))
+                absorbed |= {run.id, *(cause.id for cause in causes)}
         remaining = [change for change in changes if change.incident.id not in absorbed]
         return remaining + [merge_incidents(tx, group.incidents, group.domain, now) for group in mergers]
 

@@ -11,6 +11,7 @@ from pyrometer_alerting.model.fact import DOMAINS, Fact, Roster, fact_from, fact
 
 SEVERITIES: tuple[str, ...] = ("info", "warning", "critical")  # docs/design.md: digest only, look today, wake someone
 CONFIDENCES = ("low", "medium", "high")
+LEAST_GPU_HOURS = 0.005  # a smaller cost is not told
 NO_SINGLE_PART = "no single part"  # the part of a cause or a domain that is everywhere
 
 

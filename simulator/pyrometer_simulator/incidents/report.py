@@ -63,6 +63,11 @@ def _times(scores: Sequence[Score]) -> Iterator[str]:
     beside = [each.extra["evidence_calls"] for each in scores if "evidence_calls" in each.extra]
     if beside:
         yield f"Beside them, on the evidence, which calls nobody: {half_and_most(beside)}."
+    pings = [each.extra["pings"] for each in scores if "pings" in each.extra]
+    if pings:
+        reds = sum(len(each.extra["harmless_reds"]) for each in scores if "harmless_reds" in each.extra)
+        yield f"Posts and replies that the channel sees, also on other parts: {sum(pings)}; {half_and_most(pings)}."
+        yield f"Red messages on parts of which no run or job was slower: {reds}."
     moved, untrue = sum(each.changes > 0 for each in scores), sum(bool(each.untrue) for each in scores)
     yield f"The part in first place was replaced by another in {_percent(moved, len(scores))} of the incidents."
     yield f"A sentence that the data contradict was in {_percent(untrue, len(scores))}."

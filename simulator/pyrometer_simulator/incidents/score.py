@@ -11,7 +11,7 @@ from typing import Any
 
 from pyrometer_alerting.channel.card import NOT_PROVEN, SURE, card_of, words
 from pyrometer_alerting.channel.first_steps import SLURM
-from pyrometer_alerting.model.incident import Cause, Diagnosis
+from pyrometer_alerting.model.incident import Cause, Diagnosis, part_of
 from pyrometer_simulator.incidents.sentences import untrue
 from pyrometer_simulator.incidents.watch import Look, Watched
 from pyrometer_simulator.incidents.world import Truth, World
@@ -105,6 +105,8 @@ def score(world: World, truth: Truth, watched: Watched, herrings: Sequence[str])
             "message": _message(world, watched, begin),
             "words": _words(watched),
             "evidence_calls": _calls(world, watched, on_evidence=True),
+            "pings": sum(call.pings for call in watched.calls),
+            "harmless_reds": _harmless_reds(world, truth, watched),
             "errors": watched.errors[:3],
         },
     )
@@ -129,6 +131,23 @@ def _calls(world: World, watched: Watched, *, on_evidence: bool = False) -> int:
         and call.at - first[call.incident] <= FIRST_SECONDS
     )
     return max(counts.values(), default=0)
+
+
+def _harmless_reds(world: World, truth: Truth, watched: Watched) -> list[str]:
+    """Return the headers of red messages about parts of which no run was slower.
+
+    The run's own message, a part that is to blame, and a part on which another job is are not among them.
+    """
+    guilty = [*truth.exact, *truth.coarse]
+    others = {world.layout.names[node] for node in world.layout.strangers}
+    harmed = {
+        incident.id
+        for incident in watched.incidents
+        if incident.run == world.layout.run
+        or any(part_of(alert.labels) in guilty or alert.labels.get("node") in others for alert in incident.members)
+    }
+    cards = (call for call in watched.calls if call.text.startswith("\U0001f534") and call.incident not in harmed)
+    return list(dict.fromkeys(call.text.partition("\n")[0] for call in cards))
 
 
 def _message(world: World, watched: Watched, begin: float) -> str:

@@ -123,6 +123,7 @@ class SlackCall(NamedTuple):
     Attributes:
         incident: the id of the incident that it is about.
         on_evidence: whether it is on the evidence, which follows its card.
+        pings: whether the channel sees it as new: a post, or a reply that the channel is shown.
     """
 
     at: float
@@ -130,6 +131,7 @@ class SlackCall(NamedTuple):
     text: str
     incident: str
     on_evidence: bool
+    pings: bool = False
 
 
 @dataclass
@@ -374,7 +376,9 @@ class _Bench:
                 with self._store.transaction() as tx:
                     operation = tx.outbox.get(op_id)
                 on_evidence = operation is not None and operation.is_evidence
-                told = SlackCall(self.clock.now, call.method, _shown(call.args), incident, on_evidence)
+                seen = not call.args.get("thread_ts") or bool(call.args.get("reply_broadcast"))
+                pings = call.method == "chat.postMessage" and seen
+                told = SlackCall(self.clock.now, call.method, _shown(call.args), incident, on_evidence, pings)
                 self._watched.calls.append(told)
             self._seen = len(self._slack.calls)
             if wait > 0:

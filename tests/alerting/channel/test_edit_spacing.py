@@ -9,7 +9,7 @@ import alerting_fakes
 import pytest
 from alerting_fakes import Bench, raw_alert
 
-from pyrometer_alerting.model.incident import Cause, Diagnosis, Shape
+from pyrometer_alerting.model.incident import Cause, Cost, Diagnosis, Shape
 
 HEAT = Cause("n1 GPU 3", "heat", labels={"node": "n1", "gpu": "3"}, confidence="high", family="throttle")
 FLAP = Cause("n2 mlx5_1/1", "link flapping", labels={"node": "n2", "device": "mlx5_1"}, family="link")
@@ -74,8 +74,10 @@ def test_a_resolve_is_told_at_once_with_what_waited(bench: Bench) -> None:
         ({"shape": Shape("stopped", 1.0, "no batch for 80 s")}, 0),
         ({"causes": (replace(HEAT, cause="power brake"),)}, 30),
         ({"causes": (replace(HEAT, confidence="medium"),)}, 300),
+        ({"slower": 0.3}, 30),
+        ({"cost": Cost(0.1, 8, 0.4, 0.0)}, 30),
     ],
-    ids=["another culprit", "the run stands", "another word", "less sure"],
+    ids=["another culprit", "the run stands", "another word", "less sure", "slower", "its first cost"],
 )
 def test_another_culprit_is_shown_at_once_and_details_together(
     bench: Bench, changed: dict[str, Any], seconds: float
@@ -101,3 +103,18 @@ def test_another_culprit_is_shown_at_once_and_details_together(
         assert calls(bench) == []
         bench.clock.advance(10)
     assert calls(bench) == ["chat.update"]
+
+
+def test_numbers_that_move_with_each_look_are_edited_ever_less_often(bench: Bench) -> None:
+    bench.intake._diagnoses = True
+    diagnostician, made, turn = alerting_fakes.diagnostician(bench), list[str](), 0
+    alert = raw_alert("TrainMfuDropped", run="r", component="train", starts_at=bench.clock.time - 2)
+    for incident_id in bench.receive(alert).diagnose:
+        diagnostician.poke(incident_id)
+    while turn < 60:
+        turn += 1
+        share = 0.2 + 0.1 * (turn % 2)
+        diagnostician.step(lambda *given: Diagnosis(given[-1], (HEAT,), slower=share))  # noqa: B023
+        made += calls(bench)
+        bench.clock.advance(10)
+    assert 3 <= len(made) <= 7

@@ -131,6 +131,22 @@ def test_a_later_fault_on_a_part_of_a_dead_run_is_news_of_its_own(joined: Joined
     assert not any("Worse" in reply["text"] for reply in joined.bench.messages[0]["replies"])
 
 
+def test_an_alert_on_the_part_that_a_message_blames_already_joins_it_unposted(joined: Joined) -> None:
+    port = {"node": "n1", "device": "mlx5_0", "port": "1"}
+    flaps = Cause("n1 mlx5_0/1", "link flapping", score=99.0, labels=port, confidence="high", family="link")
+    joined.receive(drop(joined.bench.clock.time), groupKey="a")
+    concluded = joined.bench.clock.time
+    joined.diagnostician.step(lambda *_args: Diagnosis(concluded, (flaps,), concluded_at=concluded))
+    joined.bench.deliver()
+    calls = len(joined.bench.slack.calls)
+    joined.bench.clock.advance(60)
+    joined.receive(raw_alert("NicLinkFlapping", component="nic", **port), groupKey="b")
+    joined.bench.deliver()
+    (incident,) = joined.incidents()
+    assert incident.alertnames() == ["TrainMfuDropped", "NicLinkFlapping"]
+    assert {call.method for call in joined.bench.slack.calls[calls:]} == {"chat.update"}
+
+
 def test_a_possible_cause_makes_the_first_post_wait_for_the_diagnosis_but_not_for_ever(joined: Joined) -> None:
     now = joined.bench.clock.time
     joined.receive(hot(now), groupKey="a")

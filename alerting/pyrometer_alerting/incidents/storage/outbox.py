@@ -30,7 +30,7 @@ _DROPPABLE = (
     "incident_id = ? AND kind = 'reply' AND state || '' = 'ready' AND attempts = 0 AND body NOT LIKE '%\"kept\": true%'"
 )
 # Between two edits of the evidence, which nobody waits for; twice its age while it is young.
-EVIDENCE_SECONDS = 120.0
+EVIDENCE_SECONDS = 300.0
 # An operation without an attempt waits for Slack since it may be sent; a held reply is wished for earlier than that.
 _WAITS_SINCE = "CASE WHEN sent_at IS NULL AND not_before > since THEN not_before ELSE since END"
 
