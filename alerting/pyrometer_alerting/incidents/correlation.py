@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from pyrometer_alerting.incidents.lifecycle import MAX_EPISODES
-from pyrometer_alerting.model.alert_names import MASS_EVENT
+from pyrometer_alerting.model.alert_names import DEATH, MASS_EVENT
 from pyrometer_alerting.model.harm import rank
 from pyrometer_alerting.model.incident import NO_SINGLE_PART, Alert, Cause, Diagnosis, Incident, part_of
 from pyrometer_alerting.model.places import Topology, touches
@@ -201,9 +201,13 @@ def explained_by(
 
 
 def explained_already(incident: Incident, others: Iterable[Incident], topology: Topology, now: float) -> list[Incident]:
-    """Return what this run's message explains without another look, once its first cause has led for a while."""
+    """Return what this run's message explains without another look, once its first cause has led for a while.
+
+    What a dead run's message explains depends on when it began: the next look knows.
+    """
     told = incident.diagnosis
-    if not incident.firing or told is None or now - (told.concluded_at or now) < LINK_SECONDS:
+    has_died = any(alert.name == DEATH for alert in incident.members)
+    if not incident.firing or has_died or told is None or now - (told.concluded_at or now) < LINK_SECONDS:
         return []
     return explained_by(incident, replace(told, at=told.at + LINK_SECONDS), others, topology)
 
