@@ -52,6 +52,7 @@ class Watch:
         self._answer_seconds = answer_seconds
         self.turns = turns
         self._node = node
+        self._procfs = context.procfs
         self._clock = context.clock
         self._progress = Progress()
         self._result: list[Sample | Down] = []
@@ -89,7 +90,10 @@ class Watch:
     def _ask(self) -> Snapshot:
         with Conversation(self.where, time.monotonic() + self._answer_seconds) as conversation:
             form, chunks = conversation.status()
-            return json_answer.read(chunks) if form == "json" else text_answer.read(chunks)
+            uid = conversation.owner(self._procfs)
+            snapshot = json_answer.read(chunks) if form == "json" else text_answer.read(chunks)
+        snapshot.uid = uid
+        return snapshot
 
     def _take(self, snapshot: Snapshot, cost: float) -> None:
         now = self._clock.monotonic()
@@ -132,19 +136,25 @@ class Watch:
         yield from _suspect_samples(job, suspects, self._ranks_of_the_job(snapshot))
 
     def _labels(self, snapshot: Snapshot) -> tuple[str, str]:
-        """Return the run and its job, by the rings or the scheduler; without, the first process stands for the job."""
+        """Return the run and its job, by the rings or the scheduler; without, the first process stands for the job.
+
+        Anybody may listen at the address, and answer what they like: only rings and processes of the user who listens
+        count, and the name of a job without a scheduler has the user's number.
+        """
         pids = local_pids(snapshot.peers, self._node.addresses())
-        runs = Counter((rank.run, rank.job_id) for rank in self._node.ranks() if rank.pid in pids)
+        runs = Counter((rank.run, rank.job_id) for rank in self._node.ranks(snapshot.uid) if rank.pid in pids)
         run, job_id = runs.most_common(1)[0][0] if runs else ("", "")
         largest = snapshot.largest()
         first = snapshot.peers[min(zip(largest.ranks, largest.peers, strict=True))[1]] if largest else None
         named = f"{first.host}:{first.pid}" if first is not None and first.host else ""
-        return run, job_id or self._node.job_id(pids) or named
+        if named and snapshot.uid is not None:
+            named += f"@{snapshot.uid}"
+        return run, job_id or self._node.job_id(pids, snapshot.uid) or named
 
     def _ranks_of_the_job(self, snapshot: Snapshot) -> dict[int, int]:
         """Return ranks by peer index; none if the rings of this node have others."""
         ranks = snapshot.ranks_of_the_job() if snapshot.form == "json" else {}
-        by_pid = {rank.pid: rank.rank for rank in self._node.ranks()}
+        by_pid = {rank.pid: rank.rank for rank in self._node.ranks(snapshot.uid)}
         addresses = self._node.addresses()
         agrees = all(
             by_pid.get(snapshot.peers[peer].pid, rank) == rank

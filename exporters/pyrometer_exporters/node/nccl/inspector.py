@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from pyrometer_exporters.framework.metrics import Down, Families, Sample
 from pyrometer_exporters.framework.outcome import reason_of
+from pyrometer_exporters.framework.shared_folder import AHEAD_SECONDS, Listed, SharedFolder
 from pyrometer_exporters.node.nccl.families import JOB
 from pyrometer_exporters.node.nccl.inspector_files import (
     Kind,
@@ -62,14 +63,16 @@ GROUP_INFO = INSPECTOR_FAMILIES.gauge("pyrometer_nccl_group_info",
     *JOB, "comm_ranks", "name")
 FILES = INSPECTOR_FAMILIES.gauge("pyrometer_nccl_inspector_files",
     "Files of NCCL's Inspector in --collector.nccl.inspector-directory by state: read, stale (not written for 150 s),"
-    " torn (nothing whole in them yet), left_out (beyond 128).", "directory", "state")
+    " torn (nothing whole in them yet), left_out (beyond 128, fair among users, or of "
+    "a job of which the file's owner has no process).", "directory", "state")
 # fmt: on
 
 
 @dataclass
 class _File:
-    """A file that is followed, and what it held when it was last read."""
+    """A user's file that is followed, and what it held when it was last read."""
 
+    uid: int
     writer: Writer
     log: LogReader | None = None
     at: int = -1
@@ -88,7 +91,7 @@ class Inspector:
     """Follows the files in some directories. Not thread-safe."""
 
     def __init__(self, directories: Sequence[Path], local: LocalNode) -> None:
-        self._directories = list(dict.fromkeys(directories))
+        self._directories = [(path, SharedFolder(path, MOST_FILES)) for path in dict.fromkeys(directories)]
         self._local = local
         self._files: dict[Path, _File] = {}
 
@@ -96,39 +99,56 @@ class Inspector:
         """Read what has changed; return all samples. Times are Unix seconds."""
         samples: list[Sample | Down] = []
         present: dict[Path, _File] = {}
-        for directory in self._directories:
+        for directory, folder in self._directories:
             try:
-                samples += self._read_directory(directory, wall, present)
+                samples += self._read_directory(directory, folder, wall, present)
             except OSError as error:
                 samples.append(Down(str(directory), reason_of(error), str(error)))
         self._files = present
-        fresh = [file for file in present.values() if wall - file.written <= STALE_SECONDS]
+        fresh = [file for file in present.values() if _is_fresh(file.written, wall)]
         return [*samples, *self._samples(fresh)]
 
-    def _read_directory(self, directory: Path, wall: float, present: dict[Path, _File]) -> Iterator[Sample]:
+    def _read_directory(
+        self, directory: Path, folder: SharedFolder, wall: float, present: dict[Path, _File]
+    ) -> Iterator[Sample]:
         states = dict.fromkeys(("read", "stale", "torn", "left_out"), 0)
-        names = sorted(_written_files(directory), reverse=True)
-        states["left_out"] = len(names[MOST_FILES:])
-        for written, name in names[:MOST_FILES]:
-            path = directory / name
-            file = self._files.get(path) or _opened(name)
-            if wall - written > STALE_SECONDS:
+        listed = folder.files(lambda name: is_prometheus(name) or pid_of_log(name) is not None, wall)
+        fresh: dict[Path, _File] = {}
+        for entry in listed:
+            path = directory / entry.name
+            file = self._files.get(path)
+            if file is None or file.uid != entry.uid:
+                file = _opened(entry)
+            if not _is_fresh(entry.written, wall):
                 present[path] = file  # it may go on where it stopped
                 states["stale"] += 1
                 continue
             with contextlib.suppress(OSError):  # its job has just ended
                 _refresh(path, file)
+                fresh[path] = file
+        refused = self._refused(fresh)
+        states["left_out"] = folder.left_out + len(refused)
+        for path, file in fresh.items():
+            if path not in refused:
                 present[path] = file
                 states["read" if file.timings.sums else "torn"] += 1
         return iter([FILES.sample(number, str(directory), state) for state, number in states.items()])
+
+    def _refused(self, files: Mapping[Path, _File]) -> set[Path]:
+        """Return the files of jobs that are not their users': anybody may write any job's number."""
+        claims = {path: file for path, file in files.items() if file.writer.job_id}
+        jobs = self._local.jobs_by_user() if claims else None
+        if jobs is None:
+            return set()
+        return {path for path, file in claims.items() if file.writer.job_id not in jobs.get(file.uid, ())}
 
     def _samples(self, files: Iterable[_File]) -> Iterator[Sample]:
         groups: dict[tuple[str, str], dict[Kind, list[_Row]]] = {}
         names: dict[tuple[str, str], dict[int, set[str]]] = {}
         for file in files:
             writer = file.writer
-            run, job_id, rank = self._local.run_of(writer.pid)
-            scheduled = writer.job_id or (self._local.job_id([writer.pid]) if writer.pid >= 0 else "")
+            run, job_id, rank = self._local.run_of(writer.pid, file.uid)
+            scheduled = writer.job_id or (self._local.job_id([writer.pid], file.uid) if writer.pid >= 0 else "")
             job = run, job_id or scheduled
             for kind, seconds, bandwidth in file.timings.means():
                 row = _Row(writer.gpu, rank or writer.rank, seconds, bandwidth)
@@ -142,21 +162,16 @@ class Inspector:
                     yield GROUP_INFO.sample(1, *job, str(ranks), name)
 
 
-def _written_files(directory: Path) -> Iterator[tuple[float, str]]:
-    """Yield when each file of the Inspector was last written, and its name."""
-    with os.scandir(directory) as entries:
-        for entry in entries:
-            if is_prometheus(entry.name) or pid_of_log(entry.name) is not None:
-                with contextlib.suppress(OSError):
-                    yield entry.stat(follow_symlinks=False).st_mtime, entry.name
+def _is_fresh(written: float, wall: float) -> bool:
+    return -AHEAD_SECONDS <= wall - written <= STALE_SECONDS
 
 
-def _opened(name: str) -> _File:
-    pid = pid_of_log(name)
+def _opened(entry: Listed) -> _File:
+    pid = pid_of_log(entry.name)
     if pid is None:
-        return _File(Writer())
+        return _File(entry.uid, Writer())
     log = LogReader(pid)
-    return _File(log.writer, log)
+    return _File(entry.uid, log.writer, log)
 
 
 def _refresh(path: Path, file: _File) -> None:
@@ -165,7 +180,7 @@ def _refresh(path: Path, file: _File) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != file.uid:
             return
         file.written = status.st_mtime
         if file.log is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+import os
 import re
 import threading
 from collections.abc import Collection, Iterable
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pyrometer_exporters.framework.collector import Context
+from pyrometer_exporters.framework.shared_folder import fair_shares
 from pyrometer_exporters.node.gpu.jobs import job_of_cgroup
 from pyrometer_exporters.node.nccl.snapshot import Peer
 from pyrometer_exporters.node.train.description import BadRingError
@@ -35,6 +37,7 @@ class RingRank(NamedTuple):
     run: str
     rank: int
     job_id: str = ""
+    uid: int = -1
 
 
 class LocalNode:
@@ -62,28 +65,33 @@ class LocalNode:
             self._addresses = own_addresses(self._procfs)
             self._addresses_until = now + ADDRESSES_SECONDS
 
-    def ranks(self) -> list[RingRank]:
-        """Return the ranks that report through rings and whose processes live."""
+    def ranks(self, uid: int | None = None) -> list[RingRank]:
+        """Return the ranks that report through rings and whose processes live, of one user where ``uid`` is given."""
         ranks = []
         with self._lock:
             self._list_rings()
             for file in self._files.values():
                 with contextlib.suppress(OSError, BadRingError, ValueError):
                     if file.meta.source == "client" and not file.header().closed and file.alive() and self._owns(file):
-                        ranks.append(RingRank(file.pid, file.meta.run, int(file.meta.rank), file.meta.texts["job_id"]))
-        return ranks
+                        job_id = file.meta.texts["job_id"]
+                        ranks.append(RingRank(file.pid, file.meta.run, int(file.meta.rank), job_id, file.uid))
+        return ranks if uid is None else [rank for rank in ranks if rank.uid == uid]
 
     def _list_rings(self) -> None:
         names: set[str] = set()
         with contextlib.suppress(OSError):
             listed = self._folder.rings()
-            names = set(sorted(listed, key=lambda name: listed[name].changed)[-MOST_RINGS:])
+            of_users: dict[int, list[str]] = {}
+            for name in sorted(listed, key=lambda name: -listed[name].changed):
+                of_users.setdefault(listed[name].uid, []).append(name)
+            shares = fair_shares({uid: len(of_user) for uid, of_user in of_users.items()}, MOST_RINGS)
+            names = {name for uid, of_user in of_users.items() for name in of_user[: shares[uid]]}
         for name in self._files.keys() - names:
             self._files.pop(name).close()
             self._steps.pop(name, None)
         for name in names - self._files.keys():
-            with contextlib.suppress(OSError, BadRingError):
-                self._files[name] = RingFile(self._folder.place(name))
+            with contextlib.suppress(OSError, BadRingError), self._folder.opened(name) as folder:
+                self._files[name] = RingFile(self._folder.place(name), folder)
 
     def _owns(self, file: RingFile) -> bool:
         """Return whether the process that a ring names may be its writer; one in a container can't be seen."""
@@ -97,9 +105,9 @@ class LocalNode:
         ranks = self.ranks()
         return (min(rank.rank for rank in ranks), len(ranks)) if ranks else None
 
-    def run_of(self, pid: int) -> tuple[str, str, str]:
-        """Return run, job and rank of a process; of pid -1 the run of all ranks here, empty where they differ."""
-        ranks = self.ranks()
+    def run_of(self, pid: int, uid: int | None = None) -> tuple[str, str, str]:
+        """Return run, job and rank of a user's process; of pid -1 the run of all ranks here, empty if they differ."""
+        ranks = self.ranks(uid)
         mine = [rank for rank in ranks if rank.pid == pid]
         runs = {(rank.run, rank.job_id) for rank in mine or (ranks if pid < 0 else [])}
         run, job_id = runs.pop() if len(runs) == 1 else ("", "")
@@ -126,14 +134,29 @@ class LocalNode:
             rank.pid in hosts_processes for rank in self.ranks()
         )
 
-    def job_id(self, pids: Iterable[int]) -> str:
-        """Return the scheduler's job of the first process that has one; empty where none has."""
+    def job_id(self, pids: Iterable[int], uid: int | None = None) -> str:
+        """Return the scheduler's job of the first process, of a user, that has one; empty where none has."""
         for pid in pids:
             with contextlib.suppress(OSError):
+                if uid is not None and self._uid_of(pid) != uid:
+                    continue
                 job = job_of_cgroup((self._procfs / str(pid) / "cgroup").read_text(errors="replace"))
                 if job is not None:
                     return job
         return ""
+
+    def jobs_by_user(self) -> dict[int, set[str]] | None:
+        """Return the scheduler's jobs of which users have processes; None where no process shows its job."""
+        jobs: dict[int, set[str]] = {}
+        with contextlib.suppress(OSError):
+            for name in os.listdir(self._procfs):  # noqa: PTH208  thousands of names
+                if name.isdecimal() and (job := self.job_id([int(name)])):
+                    with contextlib.suppress(OSError):
+                        jobs.setdefault(self._uid_of(int(name)), set()).add(job)
+        return jobs or None
+
+    def _uid_of(self, pid: int) -> int:
+        return (self._procfs / str(pid)).stat().st_uid
 
     def close(self) -> None:
         """Close the rings."""

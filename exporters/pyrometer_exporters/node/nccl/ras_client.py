@@ -9,9 +9,11 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from types import TracebackType
 
 from pyrometer_exporters.framework.outcome import LATE, PartError, reason_of
+from pyrometer_exporters.node.nccl.listener import owner_of_peer
 from pyrometer_kit.flags import Address
 
 MOST_BYTES = 64 * 1024 * 1024
@@ -53,6 +55,10 @@ class Conversation:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._socket.close()
+
+    def owner(self, procfs: Path) -> int | None:
+        """Return the user who answers, once somebody has; None where that is another machine's."""
+        return owner_of_peer(procfs, self._socket)
 
     def status(self) -> tuple[str, Iterator[bytes]]:
         """Ask for the status; return its form, ``json`` or ``text``, and the chunks of the answer.

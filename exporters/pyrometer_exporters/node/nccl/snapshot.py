@@ -72,13 +72,17 @@ class Communicator:
 
 @dataclass
 class Snapshot:
-    """A job at one moment; ``nodes`` is the number of its nodes where the answer gives it."""
+    """A job at one moment; ``nodes`` is the number of its nodes where the answer gives it.
+
+    ``uid`` is the user who gave the answer, None where that can't be told.
+    """
 
     version: str = ""
     form: str = "json"
     peers: list[Peer] = field(default_factory=list)
     communicators: list[Communicator] = field(default_factory=list)
     nodes: int = 0
+    uid: int | None = None
     _numbers: dict[Peer, int] = field(default_factory=dict, repr=False)
     _entries: int = 0
 

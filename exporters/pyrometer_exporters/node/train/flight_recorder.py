@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
-import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,6 +21,7 @@ from typing import Any, NamedTuple
 
 from pyrometer_exporters.framework.metrics import Down, Families, Sample
 from pyrometer_exporters.framework.outcome import reason_of
+from pyrometer_exporters.framework.shared_folder import SharedFolder
 
 POLL_SECONDS = 10.0
 # A dump of megabytes takes a moment to be written.
@@ -86,7 +85,7 @@ class FlightRecorder:
     """Follows the dumps in some directories. :meth:`poll` is for one thread, :meth:`samples` for any."""
 
     def __init__(self, directories: Sequence[Path], wall: Callable[[], float], describe: Describe = describe) -> None:
-        self._directories = list(dict.fromkeys(directories))
+        self._directories = [(path, SharedFolder(path, MOST_DUMPS)) for path in dict.fromkeys(directories)]
         self._wall = wall
         self._describe = describe
         self._known: dict[_Dump, dict[str, Any]] = {}
@@ -98,7 +97,7 @@ class FlightRecorder:
         by_rank: dict[str, list[Writer]] = {}
         for writer in writers:
             by_rank.setdefault(writer.labels[-1], []).append(writer)
-        dumps = [dump for directory in self._directories for dump in self._find(directory, by_rank)]
+        dumps = [dump for at in self._directories for dump in self._find(*at, by_rank)]
         dumps = sorted(dumps, key=lambda dump: -dump.written)[:MOST_DUMPS]
         read = {dump: self._known[dump] for dump in dumps if dump in self._known}
         new = {dump.path: dump for dump in dumps if dump not in read}
@@ -119,24 +118,24 @@ class FlightRecorder:
                 yield from _collectives(dump.writer.labels, described)
         yield from downs[:MOST_DOWNS]
 
-    def _find(self, directory: Path, by_rank: Mapping[str, Sequence[Writer]]) -> Iterator[_Dump]:
+    def _find(self, directory: Path, folder: SharedFolder, by_rank: Mapping[str, Sequence[Writer]]) -> Iterator[_Dump]:
+        def is_of_a_rank(name: str) -> bool:
+            number = _NAME.search(name)
+            return number is not None and str(int(number[1])) in by_rank
+
+        now = self._wall()
         try:
-            with os.scandir(directory) as entries:
-                for entry in entries:
-                    number = _NAME.search(entry.name)
-                    mine = by_rank.get(str(int(number[1])), ()) if number else ()
-                    if mine:
-                        yield from self._dump_of(entry, mine)
+            listed = folder.files(is_of_a_rank, now)
         except OSError as error:
             self._downs.append(Down(str(directory), reason_of(error), str(error)))
-
-    def _dump_of(self, entry: os.DirEntry[str], writers: Sequence[Writer]) -> Iterator[_Dump]:
-        with contextlib.suppress(OSError):
-            status = entry.stat(follow_symlinks=False)
-            mine = [writer for writer in writers if writer.uid == status.st_uid and writer.began <= status.st_mtime]
-            settled = self._wall() - status.st_mtime >= SETTLED_SECONDS
-            if stat.S_ISREG(status.st_mode) and mine and settled:
-                yield _Dump(entry.path, max(mine, key=lambda writer: writer.began), status.st_mtime, status.st_size)
+            return
+        for entry in listed:
+            number = _NAME.search(entry.name)
+            writers = by_rank[str(int(number[1]))] if number and is_of_a_rank(entry.name) else ()
+            mine = [writer for writer in writers if writer.uid == entry.uid and writer.began <= entry.written]
+            if mine and now - entry.written >= SETTLED_SECONDS:
+                writer = max(mine, key=lambda writer: writer.began)
+                yield _Dump(str(directory / entry.name), writer, entry.written, entry.size)
 
     def _read(self, new: Mapping[str, _Dump]) -> dict[_Dump, dict[str, Any]]:
         """Return what was read, or an error for each file that was not: none is read again before it changes."""

@@ -18,8 +18,9 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, NamedTuple
 
+from pyrometer_exporters.framework.shared_folder import fair_shares
 from pyrometer_exporters.node.train.batches import COLUMNS, PendingPoints, Point, RunKey, falls_behind, fold
-from pyrometer_exporters.node.train.limits import MAX_POINTS_IN_ALL, MAX_RINGS, fair_shares
+from pyrometer_exporters.node.train.limits import MAX_POINTS_IN_ALL, MAX_RINGS
 
 # Prometheus refuses points older than about an hour before its newest data.
 KEEP_SECONDS = 3000.0

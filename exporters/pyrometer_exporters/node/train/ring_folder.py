@@ -7,24 +7,23 @@ did, each user's client makes ``/dev/shm/pyrometer-<uid>``, or ``-<uid>.<anythin
 from __future__ import annotations
 
 import contextlib
+import errno
 import heapq
 import os
 import re
 import stat
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from pyrometer import ring
+from pyrometer_exporters.framework.shared_folder import LISTING_SHARE, LONG_SECONDS, open_folder
 from pyrometer_exporters.node.train.limits import MAX_RINGS_PER_USER
 
 # A folder that changed less than this before it was listed may change again without a new time: file systems' clocks
 # tick every 10 ms or faster.
 SETTLED_SECONDS = 1.0
-# Listing a hundred thousand files takes half a second: where it is long, at most this share of the time goes into it.
-LONG_SECONDS = 0.02
-LISTING_SHARE = 0.02
 
 
 class Listed(NamedTuple):
@@ -45,7 +44,7 @@ class RingFolder:
         self._path = path
         self._own_name = re.compile(re.escape(path.name) + r"-(\d{1,10})(\.[^/]*)?")
         self._folders: dict[str, _Folder] = {"": _Folder(str(path), None)}
-        self._parent = _Change(str(path.parent))
+        self._parent = _Change()
         self.left_out: dict[int, int] = {}
 
     def rings(self) -> Mapping[str, Listed]:
@@ -73,12 +72,27 @@ class RingFolder:
         """Return the path of a ring that :meth:`rings` named."""
         return str((self._path.parent if "/" in name else self._path) / name)
 
+    @contextlib.contextmanager
+    def opened(self, name: str) -> Iterator[int]:
+        """Give a descriptor of the folder that has a ring which :meth:`rings` named.
+
+        Raises:
+            OSError: It is gone, or another one.
+        """
+        folder = self._folders.get(name.rpartition("/")[0])
+        if folder is None:
+            raise FileNotFoundError(errno.ENOENT, "the folder is gone", name)
+        with folder.opened() as descriptor:
+            yield descriptor
+
     def unsafe(self) -> str:
         """Return why others can take away the rings in the shared folder; empty where they can't."""
         try:
-            status = os.stat(self._path)  # noqa: PTH116
-        except OSError:
-            return ""
+            folder = open_folder(str(self._path))
+            status = os.fstat(folder)
+            os.close(folder)
+        except OSError as error:
+            return f"{self._path} {error.strerror}" if error.errno == errno.ELOOP else ""
         if status.st_uid not in {0, os.geteuid()}:
             return f"{self._path} belongs to uid {status.st_uid}, who can remove everybody's rings: give it to root"
         if status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
@@ -89,7 +103,7 @@ class RingFolder:
         """Keep the folders listed before where their parent can't be listed to its end."""
         folders = {"": self._folders[""]}
         with contextlib.suppress(OSError):
-            if not self._parent.has_changed():
+            if not self._parent.has_changed(self._path.parent.stat()):
                 return
             with os.scandir(self._path.parent) as entries, self._parent:
                 for entry in entries:
@@ -105,19 +119,13 @@ class RingFolder:
 class _Change:
     """Notices that a folder has changed, and limits the share of time that listing it takes."""
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    def __init__(self) -> None:
         self._state: tuple[int, int, int] | None = None  # inode, modification time and owner when it was listed
         self._next = 0.0
         self._started = 0.0
 
-    def has_changed(self) -> bool:
-        """Return whether to list the folder now, in a ``with`` of this object, which takes the time.
-
-        Raises:
-            OSError: It can't be looked at.
-        """
-        status = os.stat(self._path)  # noqa: PTH116
+    def has_changed(self, status: os.stat_result) -> bool:
+        """Return whether to list the folder of this status now, in a ``with`` of this object, which takes the time."""
         state = (status.st_ino, status.st_mtime_ns, status.st_uid)
         settled = time.time() - status.st_mtime > SETTLED_SECONDS
         if state == self._state or (self._state is not None and time.monotonic() < self._next):
@@ -140,20 +148,31 @@ class _Folder:
     def __init__(self, path: str, owner: int | None) -> None:
         self._path = path
         self._owner = owner
-        self._change = _Change(path)
+        self._change = _Change()
         self._rings: dict[str, Listed] = {}
         self.left_out: dict[int, int] = {}
 
     def rings(self) -> Mapping[str, Listed]:
-        if self._change.has_changed():
-            with self._change:
-                self._rings = self._list()
+        with self.opened() as folder:
+            if self._change.has_changed(os.fstat(folder)):
+                with self._change:
+                    self._rings = self._list(folder)
         return self._rings
 
-    def _list(self) -> dict[str, Listed]:
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[int]:
+        folder = open_folder(self._path)
+        try:
+            if self._owner not in {None, os.fstat(folder).st_uid}:
+                raise OSError(errno.EPERM, "belongs to another user now", self._path)
+            yield folder
+        finally:
+            os.close(folder)
+
+    def _list(self, folder: int) -> dict[str, Listed]:
         newest: dict[int, list[tuple[int, str]]] = {}
         counts: dict[int, int] = {}
-        with os.scandir(self._path) as entries:
+        with os.scandir(folder) as entries:
             for entry in entries:
                 listed = _listed(entry)
                 if listed is None or self._owner not in {None, listed.uid}:

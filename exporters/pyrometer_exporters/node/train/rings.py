@@ -103,9 +103,11 @@ class Record(NamedTuple):
 class RingFile:
     """One rank's ring, kept open."""
 
-    def __init__(self, path: str) -> None:
-        # O_NONBLOCK: a FIFO of that name must not hang us. O_NOFOLLOW: anyone may write into the folder.
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    def __init__(self, path: str, folder: int | None = None) -> None:
+        # O_NONBLOCK: a FIFO of that name must not hang us. O_NOFOLLOW: anyone may write into the folder, which its
+        # owner may exchange for a link.
+        name = path if folder is None else os.path.basename(path)  # noqa: PTH119
+        self._fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
         self.path = path
         self._last: tuple[bytes, Header] | None = None
         self._names: dict[int, str] = {}

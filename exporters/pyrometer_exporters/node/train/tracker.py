@@ -12,13 +12,13 @@ from pathlib import Path
 from pyrometer import ring
 from pyrometer_exporters.framework.metrics import Down
 from pyrometer_exporters.framework.outcome import reason_of
+from pyrometer_exporters.framework.shared_folder import fair_shares
 from pyrometer_exporters.node.train.batches import Point, RunKey
 from pyrometer_exporters.node.train.description import BadRingError, Meta
 from pyrometer_exporters.node.train.limits import (
     MAX_RECORDS_PER_POLL,
     MAX_RINGS,
     MAX_RINGS_PER_USER,
-    fair_shares,
 )
 from pyrometer_exporters.node.train.points import PointStore
 from pyrometer_exporters.node.train.rank import Rank, choose_loss_ranks, end_of, learn_exit, peak_of
@@ -218,7 +218,8 @@ class Tracker:
 
     def _open(self, name: str) -> None:
         try:
-            file = RingFile(self._listing.place(name))
+            with self._listing.opened(name) as folder:
+                file = RingFile(self._listing.place(name), folder)
         except FileNotFoundError:
             return  # removed since the folder was listed
         except (OSError, BadRingError) as error:

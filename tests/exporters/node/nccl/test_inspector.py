@@ -29,11 +29,17 @@ RING = ("32", "4", "AllReduce", "16-256MiB")
 class Nobody:
     """A node without rings or a scheduler."""
 
-    def run_of(self, pid: int) -> tuple[str, str, str]:
+    def __init__(self, jobs: dict[int, set[str]] | None = None) -> None:
+        self._jobs = jobs
+
+    def run_of(self, pid: int, uid: int | None = None) -> tuple[str, str, str]:
         return "", "", ""
 
-    def job_id(self, pids: Iterable[int]) -> str:
+    def job_id(self, pids: Iterable[int], uid: int | None = None) -> str:
         return "77" if list(pids) == [4711] else ""
+
+    def jobs_by_user(self) -> dict[int, set[str]] | None:
+        return self._jobs
 
 
 def lines(gpu: int, gigabytes: float, microseconds: float, size: str = "134-135MB", ranks: int = 32) -> str:
@@ -213,3 +219,34 @@ def test_a_damaged_log_never_raises(at: int, insert: bytes, drop: int) -> None:
 def test_a_hostile_line_hides_no_other(hostile: str) -> None:
     timings = LogReader(1).read(f"{hostile}\n{record()}".encode())
     assert len(list(timings.means())) == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="files of several users need root")
+def test_nobodys_files_crowd_out_another_users_and_tomorrow_is_not_the_newest(tmp_path: Path) -> None:
+    for gpu in range(2 * MOST_FILES):
+        at = NOW + 86_400 if gpu % 2 else NOW + 30
+        os.chown(write(tmp_path, gpu, lines(gpu, 1, 700_000), at), 65534, -1)
+    for gpu in range(1000, 1008):
+        write(tmp_path, gpu, lines(gpu - 1000, 350, 700), NOW - 60)
+    found = Inspector([tmp_path], Nobody({0: {"4711"}, 65534: {"99"}})).read(NOW)
+    assert {labels[1] for labels in values(found, BANDWIDTH)} == {"4711"}
+    assert list(values(found, BANDWIDTH).values()) == pytest.approx([350e9] * 3)
+    assert states(found) == {"read": 8, "left_out": 256}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="files of several users need root")
+@pytest.mark.parametrize(
+    ("jobs", "is_refused"), [({0: {"4711"}}, True), ({65534: {"4711"}}, False), (None, False)], ids=str
+)
+def test_a_file_speaks_for_jobs_of_its_owner_only_where_that_can_be_seen(
+    tmp_path: Path, jobs: dict[int, set[str]] | None, *, is_refused: bool
+) -> None:
+    os.chown(write(tmp_path, 0, lines(0, 1, 700_000)), 65534, -1)
+    found = Inspector([tmp_path], Nobody(jobs)).read(NOW)
+    assert states(found) == ({"left_out": 1} if is_refused else {"read": 1})
+    assert bool(values(found, BANDWIDTH)) != is_refused
+
+
+def test_a_time_of_tomorrow_is_no_fresh_file(tmp_path: Path) -> None:
+    write(tmp_path, 0, lines(0, 350, 700), NOW + 86_400)
+    assert states(Inspector([tmp_path], Nobody()).read(NOW)) == {"stale": 1}

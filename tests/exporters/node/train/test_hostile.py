@@ -18,6 +18,7 @@ from pyrometer import ring
 from pyrometer_exporters.framework.collector import Context
 from pyrometer_exporters.framework.exposition import Renderer
 from pyrometer_exporters.framework.metrics import Sample
+from pyrometer_exporters.framework.shared_folder import fair_shares
 from pyrometer_exporters.node.train import families, limits
 from pyrometer_exporters.node.train import points as points_module
 from pyrometer_exporters.node.train import ring_folder as folder_module
@@ -25,7 +26,6 @@ from pyrometer_exporters.node.train import rings as rings_module
 from pyrometer_exporters.node.train import tracker as tracker_module
 from pyrometer_exporters.node.train.collector import TrainCollector
 from pyrometer_exporters.node.train.description import MAX_TEXT
-from pyrometer_exporters.node.train.limits import fair_shares
 from pyrometer_exporters.node.train.points import PointStore
 from pyrometer_exporters.node.train.ring_folder import Listed, RingFolder
 from pyrometer_exporters.node.train.tracker import Tracker
