@@ -21,6 +21,7 @@ from pyrometer_alerting.channel.incident_pictures import IncidentPictures, Pictu
 from pyrometer_alerting.channel.slack import Slack
 from pyrometer_alerting.incidents.metrics import Metrics
 from pyrometer_alerting.incidents.storage.store import Store
+from pyrometer_alerting.model.routing import Routing
 from pyrometer_kit.clock import Clock
 from pyrometer_kit.prometheus import Prometheus, PrometheusError
 
@@ -199,14 +200,21 @@ class AnalysisWorkers:
             store, digests, style=style, clock=clock, changed=changed, pictures=pictures
         )
         self.workers: list[Worker] = [self.digest_scheduler]
+        self._incident_pictures: IncidentPictures | None = None
         if prometheus is not None:
             watch = SignatureWatch(prometheus, clock=clock, metrics=metrics)
             metrics.serve_gauges(lambda: {"pyrometer_run_signature": watch.gauge()})
             charts = style.charts
-            incident_pictures = IncidentPictures(
+            self._incident_pictures = IncidentPictures(
                 store, uploader, prometheus, charts=charts, clock=clock, metrics=metrics, changed=changed
             )
-            self.workers += [watch, incident_pictures]
+            self.workers += [watch, self._incident_pictures]
+
+    def replace(self, routing: Routing) -> None:
+        """Put another routing in force."""
+        self.digest_scheduler.routing = routing
+        if self._incident_pictures is not None:
+            self._incident_pictures.routing = routing
 
     def stop(self) -> None:
         """End the waits of uploads; the workers stop on their own."""

@@ -165,7 +165,8 @@ class Service:
         policy = self._load_policy()
         self._reload_successful = True
         self.policy.replace(policy, routing)
-        self._intake.routing = self.courier.composer.routing = self.analysis.digest_scheduler.routing = routing
+        self._intake.routing = self.courier.composer.routing = routing
+        self.analysis.replace(routing)
         if self.diagnostician is not None:
             self.diagnostician.routing = routing
         if self._interactions is not None:

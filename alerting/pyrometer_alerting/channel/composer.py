@@ -69,7 +69,8 @@ class Composer:
         message = message if incident.parted_at is not None else self.routing.with_mentions(message, incident)
         if not has_buttons:
             return message
-        elements = [question_button(action) for action in asked[:1] if incident.firing]
+        named = self.routing.rules(incident.channel).shows("node")
+        elements = [question_button(action, named=named) for action in asked[:1] if incident.firing]
         elements += [_link_button(number, *link) for number, link in enumerate(pages(visible, self._style))]
         shown = _card_buttons(incident) if incident.firing else []
         shown += [] if has_evidence(incident) else _evidence_buttons(incident)
@@ -133,11 +134,14 @@ def _link_button(number: int, name: str, url: str) -> dict[str, Any]:
     return {"type": "button", "action_id": f"{OPEN_BOARD}_{number}", "url": text.unescape(url), "text": shown}
 
 
-def question_button(action: Action) -> dict[str, Any]:
-    """Return the button of a question of the policy, with Slack's own question before it acts; its value is its id."""
+def question_button(action: Action, *, named: bool) -> dict[str, Any]:
+    """Return the button of a question of the policy, with Slack's own question before it acts; its value is its id.
+
+    `named`: whether the channel may show the node's name.
+    """
     is_return = action.kind == ASK_RETURN
     label = "Put back" if is_return else "Drain"
-    question = f"{label}: {text.plain(action.node, 100)}?"
+    question = f"{label}: {text.plain(action.node, 100) if named else 'the node'}?"
     confirm = {
         "title": {"type": "plain_text", "text": label},
         "text": {"type": "plain_text", "text": question},

@@ -21,6 +21,7 @@ from pyrometer_alerting.channel.slack import Slack
 from pyrometer_alerting.incidents.metrics import Metrics
 from pyrometer_alerting.incidents.storage.store import Store, StoreError
 from pyrometer_alerting.model.incident import Incident
+from pyrometer_alerting.model.routing import Routing
 from pyrometer_kit.clock import Clock
 from pyrometer_kit.prometheus import Prometheus, PrometheusError
 
@@ -109,6 +110,7 @@ class IncidentPictures:
         self._not_before = 0.0
         self._stop = threading.Event()
         self.load: Callable[[], DrawIncident] = load_draw_incident
+        self.routing = Routing()
 
     def run(self) -> None:
         """Make pictures until stopped."""
@@ -163,11 +165,12 @@ class IncidentPictures:
         return now - at >= AGAIN_SECONDS if incident.firing else not of_the_end
 
     def _make(self, incident: Incident, now: float) -> bool:
-        content = self.load()(self._prometheus, incident, now)
+        visible = self.routing.redacted(incident)  # without its run's name there is no curve to draw
+        content = self.load()(self._prometheus, visible, now)
         self._made[incident.id] = (now, not incident.firing)
         if content is None:
             return False
-        file_id = self._uploader.upload("mfu.png", content, headline(incident))
+        file_id = self._uploader.upload("mfu.png", content, headline(visible))
         if file_id is None:
             return False
         with self._store.transaction() as tx:

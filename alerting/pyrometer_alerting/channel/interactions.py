@@ -217,11 +217,12 @@ class Interactions:
                 return judgement.NOTHING_NAMED
             if not judgement.record(tx, incident, is_right=is_right, person=str(person), now=self._clock.wall()):
                 return "You have already said so."
-            self._tell(tx, incident, judgement.reply(incident, is_right=is_right, person=str(person)))
+            visible = self.routing.redacted(incident)
+            self._tell(tx, incident, judgement.reply(visible, is_right=is_right, person=str(person)))
         self._metrics.judgements.labels("right" if is_right else "wrong").inc()
         self._changed()
         if not is_right:
-            self._replies.open_view(trigger, judgement.question(incident, channel))
+            self._replies.open_view(trigger, judgement.question(visible, channel))
         return ""
 
     def _ask_to_silence(self, incident: Incident, hours: int, trigger: str, channel: str) -> str:
@@ -232,7 +233,10 @@ class Interactions:
             return f"Not silenced: {error}."
         except AlertmanagerError as error:
             return f"Not silenced: {error}."
-        self._replies.open_view(trigger, silence_view(incident, hours, channel, previews))
+        shows = self.routing.rules(incident.channel).shows
+        self._replies.open_view(
+            trigger, silence_view(incident, hours, channel, [preview.redacted(shows) for preview in previews])
+        )
         return ""
 
     def _mutes(self, matchers: tuple[Matcher, ...]) -> list[ActiveAlert]:

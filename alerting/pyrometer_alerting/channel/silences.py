@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyrometer_alerting.channel import payloads
@@ -12,6 +12,7 @@ from pyrometer_alerting.incidents.alertmanager import ActiveAlert, Matcher
 from pyrometer_alerting.model import text
 from pyrometer_alerting.model.incident import Alert, Incident, part_of
 from pyrometer_alerting.model.places import is_within, place_named
+from pyrometer_alerting.model.routing import HIDDEN
 from pyrometer_kit.promql import any_of
 
 MAX_SILENCES = 5  # with more kinds of alerts nobody can judge what would be muted
@@ -25,6 +26,15 @@ class Preview:
 
     matchers: tuple[Matcher, ...]
     mutes: tuple[ActiveAlert, ...] = ()
+
+    def redacted(self, shows: Callable[[str], bool]) -> Preview:
+        """Return it with the values hidden of the labels that its channel does not show."""
+        matchers = [each if shows(each.name) else Matcher(each.name, HIDDEN) for each in self.matchers]
+        mutes = [
+            replace(each, labels={name: value for name, value in each.labels.items() if shows(name)})
+            for each in self.mutes
+        ]
+        return Preview(tuple(matchers), tuple(mutes))
 
     def matchers_text(self) -> str:
         """Return the matchers as `alertname="GpuLost", node="gpu-042"`."""

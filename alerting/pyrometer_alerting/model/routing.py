@@ -76,6 +76,10 @@ class Rules:
     quiet: QuietHours | None = None
     digest: tuple[str, ...] = ()
 
+    def shows(self, label: str) -> bool:
+        """Return whether its messages and dialogs may show the values of this label."""
+        return self.labels is None or label in self.labels or label in _ALWAYS
+
 
 @dataclass(frozen=True)
 class Route:

@@ -325,8 +325,7 @@ class Executor:
         self, tx: Transaction, action: Action, state: str, said: str, *, detail: str = "", button: Block | None = None
     ) -> None:
         """Post a message of its own, once: there are few of them, and a reply in a thread gives way to a newer one."""
-        allowed = self.routing.rules("").labels
-        if allowed is None or "node" in allowed:
+        if self.routing.rules("").shows("node"):
             why = f" ({text.mrkdwn(detail, 300)})" if detail else ""
             name = action.node or action.cluster or "All clusters"
             line = f"\U0001f6e0 *{text.mrkdwn(name, 100)}* {said}: {text.mrkdwn(action.reason, 400)}{why}"

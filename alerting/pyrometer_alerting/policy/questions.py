@@ -85,11 +85,15 @@ class Questions:
             if state == WOULD:
                 executor.post(tx, action, state, f"{verb}: somebody would be asked (dry run)")
             else:
-                executor.post(tx, action, state, verb, button=_button(action) if self._has_buttons else None)
+                executor.post(tx, action, state, verb, button=self._button(action) if self._has_buttons else None)
             if self._has_buttons and tx.outbox.is_posted(action.incident_id):
                 tx.outbox.refresh(action.incident_id, self._clock.wall(), 0.0)  # its card gets the button as well
         self._changed()
         return ""
+
+    def _button(self, action: Action) -> dict[str, Any]:
+        named = self._executor.routing.rules("").shows("node")
+        return {"type": "actions", "elements": [question_button(action, named=named)]}
 
     def close_lost(self, facts: Facts, found: Look, states: Mapping[str, States]) -> None:
         """Close what nobody has answered in time, and what has lost its ground; say the latter."""
@@ -146,7 +150,3 @@ def _healed(asked: Action, found: Look, state: NodeState) -> str:
     topic = Topic.read(asked.detail)
     run = found.of_node(topic, asked.cluster, asked.node)
     return f"{topic} is over" if run is None or run.ended else ""
-
-
-def _button(action: Action) -> dict[str, Any]:
-    return {"type": "actions", "elements": [question_button(action)]}

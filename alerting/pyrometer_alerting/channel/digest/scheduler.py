@@ -10,7 +10,7 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone, tzinfo
 
 from pyrometer_alerting.channel.blocks import Style
@@ -151,7 +151,8 @@ class DigestScheduler:
         if float(last_sent) >= due:
             return False
         span = schedule.span(due, self._digests.zone)
-        bodies = {channel: self._body(schedule.kind, *span, clusters) for channel, clusters in self.routing.digests()}
+        digests = self.routing.digests()
+        bodies = {channel: self._body(schedule.kind, *span, clusters, channel) for channel, clusters in digests}
         with self._store.transaction() as tx:
             for channel, body in bodies.items():
                 name = f"digest-{schedule.kind}-{due:.0f}"
@@ -161,8 +162,11 @@ class DigestScheduler:
         _log.info("digest: sending the %s digest", schedule.kind)
         return True
 
-    def _body(self, kind: str, start: float, end: float, clusters: Sequence[str]) -> str:
-        message = build_digest(self._report(kind, start, end, clusters), self._style, self._digests.zone)
+    def _body(self, kind: str, start: float, end: float, clusters: Sequence[str], channel: str) -> str:
+        report, shows = self._report(kind, start, end, clusters), self.routing.rules(channel).shows
+        runs = tuple(run if shows("run") else replace(run, run="a run") for run in report.runs)
+        offenders = report.offenders if shows("node") else ()
+        message = build_digest(replace(report, runs=runs, offenders=offenders), self._style, self._digests.zone)
         return json.dumps({"text": message.text, "blocks": message.blocks})
 
     def _report(self, kind: str, start: float, end: float, clusters: Sequence[str] = ()) -> DigestReport:
