@@ -15,8 +15,8 @@ PAGE = Path(__file__).resolve().parents[2] / "docs/situations.md"
 EVERY = all_situations()
 # promtool's start is dear, and a failure should say which situations it is about.
 TOGETHER = 5
-# Each situation is played once here; `make situations` plays each at all intervals. What most of it costs are scrapes
-# and evaluations, so most have few: two of three are scraped every 30 s, and the others as Prometheus does by default.
+# Each situation is played once here, and by `make situations` at all intervals. Scrapes and evaluations are dear, so
+# most situations have few: two of three are scraped every 30 s, and the others as Prometheus does by default.
 INTERVALS = (15, 30, 30)
 FASTEST_OF = 64
 

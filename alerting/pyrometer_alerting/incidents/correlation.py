@@ -203,7 +203,7 @@ def explained_by(
 def explained_already(incident: Incident, others: Iterable[Incident], topology: Topology, now: float) -> list[Incident]:
     """Return what this run's message explains without another look, once its first cause has led for a while.
 
-    What a dead run's message explains depends on when it began: the next look knows.
+    The message of a dead run explains only what began before its death, which the next look knows.
     """
     told = incident.diagnosis
     has_died = any(alert.name == DEATH for alert in incident.members)

@@ -187,7 +187,7 @@ class Intake:
         others = [change.incident for change in changes if change.incident.firing and change.incident.id not in opened]
         mergers = groups([change.incident for change in opened.values()], [*current, *others], self.topology)
         absorbed = {incident.id for group in mergers for incident in group.incidents}
-        # What a run's message blames already joins it unposted: as a message it became a pointer with the next look.
+        # A part that a run's message blames already joins it unposted: posted, it became a pointer with the next look.
         for run in current:
             single = [id_ for id_ in opened if id_ not in absorbed and "opened" in opened[id_].events]
             if causes := explained_already(run, [opened[id_].incident for id_ in single], self.topology, now):

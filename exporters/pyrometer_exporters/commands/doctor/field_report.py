@@ -99,7 +99,7 @@ def write(
     """Write the archive, for its owner alone; return the doctor's report, None where it could not be made.
 
     Args:
-        path: of the archive; one that is there is replaced, and no link is followed.
+        path: of the archive; one that exists is replaced, and no link is followed.
         flags: those of the node exporter.
         specs: of the collectors.
         redact: False to keep every name.

@@ -58,7 +58,7 @@ _PLAIN = (
     r"|\b0x[0-9a-fA-F]{1,8}\b|(?<![^\W_])\d+(?:\.\d+)*(?:e[+-]?\d+|[A-Za-z]{1,3})?(?![^\W_]))"
 )
 _CLASSES = (string.digits, "abcdef", string.ascii_lowercase, "ABCDEF", string.ascii_uppercase)
-# What may be longer than a word: the mark of a system's release, a name of ours with a number.
+# Two are longer than a word: the mark of a system's release, a name of ours with a number.
 _NUMBERED = re.compile(r"([^\W\d_]+)\d+")
 _SHORT = 2
 # In the driver's answers: a text, or a piece of one among numbers.
@@ -84,7 +84,7 @@ class Redactor:
     def learn(self, values: Iterable[str]) -> None:
         """Add values that are secret wherever they stand, but for short ones and words of our own.
 
-        A run may be called train: in a sentence, or in the name of a metric, that tells nothing.
+        A run may be called train: in a sentence, or in the name of a metric, that says nothing.
         """
         self._known.update(
             value

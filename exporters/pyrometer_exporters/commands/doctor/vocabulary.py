@@ -17,7 +17,7 @@ from pathlib import Path
 from types import CodeType
 
 _MODULES = ("pyrometer_exporters", "pyrometer_kit", "pyrometer.ring", "pynvml")
-# What distributions and kernels call themselves; a site's own kernel may have the site's name.
+# Names of distributions and kernels; a site's own kernel may have the site's name.
 _SYSTEMS = """
     aarch64 almalinux alpine amazon amd64 arm64 aws azure azl bookworm bottlerocket bullseye cbl centos cloud cloudimg
     core coreos cos debian default deb el enterprise fedora fc flatcar gcp generic gke glibc hat jammy leap linux

@@ -69,8 +69,8 @@ def _compared(node: Node, view: GpuView) -> Verdict:
 def _dark_slots(node: Node) -> list[str]:
     """Return the slots in which pciehp sees a card, with power on, of which no function is on the bus.
 
-    What is in such a slot nobody can tell, and a board may have wired the pin; but nothing else shows a card that has
-    never answered. Source: Documentation/ABI/testing/sysfs-bus-pci of Linux, pci/hotplug/pciehp_hpc.c.
+    Such a slot may hold another card, or its pin may be wired; but nothing else shows a card that has never answered.
+    Source: Documentation/ABI/testing/sysfs-bus-pci of Linux, pci/hotplug/pciehp_hpc.c.
     """
     slots = node.paths.sysfs / "bus/pci/slots"
     there = {address.rpartition(".")[0] for address in node.names(node.paths.sysfs / "bus/pci/devices")}
