@@ -31,13 +31,13 @@ START = 1_795_300_000.0
 
 
 class FakeClock:
-    """A clock that moves only when advanced."""
+    """A clock that moves only when advanced; the wall clock is set by `ahead`."""
 
     def __init__(self, now: float = START) -> None:
-        self.time = now
+        self.time, self.ahead = now, 0.0
 
     def wall(self) -> float:
-        return self.time
+        return self.time + self.ahead
 
     def monotonic(self) -> float:
         return self.time

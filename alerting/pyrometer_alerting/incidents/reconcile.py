@@ -24,7 +24,7 @@ from pyrometer_alerting.incidents.topology import topology
 from pyrometer_alerting.incidents.upstream import Upstream, ask_upstream, muted_note
 from pyrometer_alerting.model.alert_names import WATCHDOG
 from pyrometer_alerting.model.incident import Alert, Incident
-from pyrometer_kit.clock import Clock
+from pyrometer_kit.clock import Clock, Jumps
 from pyrometer_kit.prometheus import Prometheus, PrometheusError
 
 _log = logging.getLogger(__name__)
@@ -63,11 +63,13 @@ class Reconciler:
         changed: Callable[[Outcome], None],
         pace: Pace | None = None,
     ) -> None:
+        self._jumps = Jumps(clock)
         self._store, self._intake, self._alertmanagers = store, intake, alertmanagers
         self._prometheus, self._clock, self._metrics, self._changed = prometheus, clock, metrics, changed
         self._pace = pace or Pace()
         self._started_at = clock.wall()
-        self._gone_since: dict[str, float] = {}
+        self._gone_since: dict[str, tuple[float, float]] = {}
+        """Of each alert that nobody has, since when: monotonic, and by the wall clock."""
         self._ends: dict[str, tuple[float, float]] = {}
         """Of each end that is in doubt, when it was first (monotonic), and until when the alert was active."""
         intake.asks_of_ends = bool(alertmanagers)
@@ -113,6 +115,9 @@ class Reconciler:
             StoreError: the store failed.
         """
         now = self._clock.wall()
+        if self._jumps.happened():  # as after a start: heartbeats and gaps of before are of another time
+            _log.warning("reconciliation: this host's clock was set")
+            self._started_at, self._missed_scan = now, MissedAlertScan(now)
         self._refresh_topology(now)
         upstream = ask_upstream(self._alertmanagers, self._prometheus, now)
         outcome = Outcome()
@@ -150,7 +155,10 @@ class Reconciler:
         Where Alertmanager has the heartbeat and delivers what else there is, it only repeats it too rarely.
         """
         for cluster, fact in tx.facts(CLUSTER_WATCHDOG).items():
-            heard, removed = float(fact), now - float(fact) > self._pace.abandoned
+            heard = min(float(fact), now)
+            if heard < float(fact):  # the clock was set back: it is missed from now on
+                tx.save_fact(CLUSTER_WATCHDOG + cluster, repr(heard))
+            removed = now - heard > self._pace.abandoned
             late = not removed and now - max(heard, self._started_at) > self._pace.watchdog
             active = upstream.watchdog(cluster)
             rare = late and active is not None and self._undelivered_at <= heard
@@ -263,10 +271,10 @@ class Reconciler:
             if not upstream.is_gone(alert):
                 self._gone_since.pop(alert.fingerprint, None)
                 continue
-            since = self._gone_since.setdefault(alert.fingerprint, now)
+            since, at = self._gone_since.setdefault(alert.fingerprint, (self._clock.monotonic(), now))
             patience = self._pace.gone if upstream.firing is not None else self._pace.gone_alone
-            if now - since >= patience:
-                gone.append(replace(alert, firing=False, ends_at=since))
+            if self._clock.monotonic() - since >= patience:
+                gone.append(replace(alert, firing=False, ends_at=at))
         if gone:
             ends = len(gone) == sum(alert.firing for alert in incident.members)
             if ends:

@@ -20,6 +20,8 @@ from pyrometer_kit.promql import matching, quoted
 
 # A diagnosis is renewed each half minute while its run is slow; one that is older was not confirmed.
 FRESH_SECONDS = 180.0
+AHEAD_SECONDS = 60.0
+"""A node whose clock is ahead by more has set it: a result of its future proves nothing."""
 COMMON_SECONDS = 900.0
 """Faults of one kind that begin within this time may have one cause."""
 _STEPS = 45  # VictoriaMetrics moves the ends of a range of 50 points or more
@@ -184,7 +186,7 @@ def missing_for_return(
         return _worst(prometheus.instant(f"{metric}{{{where}}}", now), label, other)
 
     at, verdict = (ask(f"pyrometer_active_test_{name}", "test", "peer") for name in ("timestamp_seconds", "ok"))
-    new = [key for key, when in at.items() if when > since]
+    new = [key for key, when in at.items() if since < when <= now + AHEAD_SECONDS]
     late = [test for test in tests if test not in {name for name, _ in new}]
     # A test of two nodes has a run with each of its peers: all that came since are to have passed.
     failed = [test for test in tests if any(key[0] == test and verdict.get(key) != 1.0 for key in new)]
@@ -200,7 +202,9 @@ def missing_for_return(
         "test not passed": failed,
         "check failed": sorted(check for check, ok in checks.items() if ok != 1.0 and check not in minor - topics),
         "check not run since, or unknown": sorted(
-            check for check in topics & looks.keys() if check not in checks or looks[check] <= since
+            check
+            for check in topics & looks.keys()
+            if check not in checks or not since < looks[check] <= now + AHEAD_SECONDS
         ),
         "alert fires": sorted(topics & {word(series.labels.get("alertname", "")) for series in firing}),
     }

@@ -43,6 +43,7 @@ _log = logging.getLogger(__name__)
 
 EVERY_SECONDS = 15.0
 DAY_SECONDS = 86_400.0
+SET_SECONDS = 300.0  # between two looks: a clock that is set makes of a test of before a drain one of after it
 # Use of space and mounts comes and goes with jobs and servers (compose/slurm/health.sh): no sign of a bad repair.
 PASSING = frozenset({"filesystem_full", "inodes", "shared_memory", "network_mounts"})
 STOPPED, MANY = "stopped", "common_cause"
@@ -72,6 +73,9 @@ class PolicyWorker:
         self.executor = Executor(store, clock=clock, page_url=page_url, changed=changed)
         self.questions = Questions(store, self.executor, clock=clock, changed=changed, has_buttons=has_buttons)
         self.returns = Returns(store, self.executor, self.questions.ask, clock)
+        self._began: float | None = None
+        self._set_at: float | None = None
+        """Prometheus' time when our monotonic clock was 0, and when (monotonic) it was found to be another one."""
         self._stopping = threading.Event()
         self.trouble: tuple[str, ...] = ()
         """Who did not answer at the last look, one line each."""
@@ -140,7 +144,14 @@ class PolicyWorker:
 
     def _read_clock(self) -> float:
         """Ask Prometheus for its time, in which all limits and durations are, and return it."""
-        now = self._facts().now()
+        now, passed = self._facts().now(), self._clock.monotonic()
+        began = now - passed
+        moved = abs(began - (began if self._began is None else self._began))
+        if moved > SET_SECONDS:
+            self._set_at = passed if self._set_at is None else self._set_at
+            if passed - self._set_at < AGAIN_SECONDS:
+                raise PrometheusError(f"its clock was set by {text.duration(moved)}; it is believed after six hours")
+        self._began, self._set_at = began, None
         self.executor.ahead = now - self._clock.wall()
         return now
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from pyrometer_exporters.framework.collector import CollectorSpec, Context, FlagGroup
 from pyrometer_exporters.framework.metrics import Down, Family, Sample
 from pyrometer_exporters.framework.outcome import reason_of
+from pyrometer_kit.clock import FileAge
 from pyrometer_kit.flags import number_between
 
 MAINTENANCE = Family(
@@ -36,20 +37,20 @@ class MaintenanceCollector:
         given: Path | None = getattr(context.flags, FILE_FLAG)
         self._path = given or (context.state / NAME if context.state else None)
         self._limit: float = getattr(context.flags, LIMIT_FLAG)
-        self._clock = context.clock
+        self._age = FileAge(context.clock)
 
     def collect(self, until: float) -> Iterable[Sample | Down]:  # noqa: ARG002  one look
         """Yield the sample; see :class:`~pyrometer_exporters.framework.collector.Collector`."""
         if self._path is None:
             return
         try:
-            touched = self._path.stat().st_mtime
+            age = self._age.of(self._path.stat().st_mtime)
         except FileNotFoundError:
-            touched = -math.inf
+            age = math.inf
         except OSError as error:
             yield Down("file", reason_of(error), str(error))
             return
-        yield MAINTENANCE.sample(self._clock.wall() - touched < self._limit, "file")
+        yield MAINTENANCE.sample(age < self._limit, "file")
 
     def close(self) -> None:
         """Do nothing: there is nothing to close."""

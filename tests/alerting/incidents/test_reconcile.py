@@ -385,3 +385,36 @@ def test_after_a_loss_a_silent_alertmanager_is_told_and_asked_again(upstream: Up
     upstream.steps(60)
     with upstream.bench.store.snapshot() as tx:
         assert [a.labels["node"] for each in tx.incidents() for a in each.members if a.firing] == ["n0"]
+
+
+@pytest.mark.parametrize("jump", [5 * 3600.0, -5 * 3600.0])
+def test_a_clock_of_ours_that_is_set_resolves_nothing_and_stops_no_heart(upstream: Upstream, jump: float) -> None:
+    """What nobody has for a look is not gone for hours; a heartbeat of a minute ago is none of five hours ago."""
+    upstream.bench.receive(raw_alert("Watchdog", severity="info"))
+    upstream.bench.receive(fault(upstream), groupKey="fault")
+    upstream.steps(30)  # nobody has it at this look
+    upstream.bench.clock.ahead += jump
+    upstream.steps(15, every=15)
+    upstream.knows(fault(upstream))
+    upstream.steps(60)
+    assert "Resolved" not in upstream.text()
+    assert "heartbeat" not in upstream.text()
+    upstream.steps(240)
+    assert "the Watchdog heartbeat has stopped" in upstream.text(), "it is missed all the same"
+
+
+@pytest.mark.parametrize("jump", [5 * 3600.0, -5 * 3600.0])
+def test_a_clock_of_prometheus_that_is_set_ends_nothing_that_alertmanager_has(upstream: Upstream, jump: float) -> None:
+    """Its posts carry its times: an end of before the start, or of tomorrow."""
+    alert = fault(upstream)
+    upstream.bench.receive(alert)
+    upstream.knows(alert)
+    ended = raw_alert(firing=False, starts_at=0, ends_at=upstream.bench.clock.time + jump)
+    upstream.bench.receive({**alert, "status": "resolved", "endsAt": ended["endsAt"]})
+    upstream.steps(60)
+    assert "Resolved" not in upstream.text()
+    upstream.knows()
+    upstream.steps(150)
+    with upstream.bench.store.transaction() as tx:
+        (incident,) = tx.incidents()
+    assert incident.started_at < (incident.resolved_at or 0.0) <= upstream.bench.clock.time

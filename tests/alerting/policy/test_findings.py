@@ -217,6 +217,8 @@ PASSED = {
     [
         ({}, ""),
         ({"active_test_timestamp": NOW - 900}, "test not run since: nccl_pair"),
+        ({"active_test_timestamp": NOW + 4 * 3600}, "test not run since: nccl_pair"),  # the node's clock was set
+        ({"last_run nvlinks": NOW + 4 * 3600}, "check not run since, or unknown: nvlinks"),
         ({"active_test_ok": 0.0}, "test not passed: nccl_pair"),
         ({"check_ok nvlinks": 0.0}, "check failed: nvlinks"),
         ({"check_ok nvlinks": 0.0, "reason warning nvlinks": 1.0}, "check failed: nvlinks"),  # it was drained for it

@@ -138,6 +138,29 @@ def test_only_tests_that_passed_since_the_drain_bring_a_node_back(
     assert states(store) == [("drain", "n3", "ended"), ("return", "n3", "done")]
 
 
+@pytest.mark.parametrize("jump", [5 * 3600.0, -5 * 3600.0])
+@pytest.mark.parametrize("whose", ["ours", "prometheus"])
+def test_a_clock_that_is_set_by_hours_drains_nothing_and_returns_nothing(
+    worker: PolicyWorker, scheduler: FileScheduler, found: Findings, clock: FakeClock, *, whose: str, jump: float
+) -> None:
+    worker.executor.policy = BACK
+    worker.step()
+    assert scheduler.calls() == ["n3"]
+    clock.advance(600)
+    found.passed["n3"], found.failing = clock.time - 900, []  # passed before the drain
+    theirs = FakeClock(clock.time)
+    found.clock = theirs
+    (clock if whose == "ours" else theirs).ahead = jump
+    for _ in range(4):
+        worker.step()
+    assert (scheduler.calls(), scheduler.calls("resume")) == (["n3"], [])
+    assert ("its clock was set by 5 h" in " ".join(worker.trouble)) is (whose == "prometheus")
+    theirs.ahead = 0.0
+    found.failing = ["n5"]
+    worker.step()
+    assert scheduler.calls() == ["n3", "n5"]
+
+
 def test_who_wrote_a_reason_of_their_own_keeps_the_node(
     worker: PolicyWorker, scheduler: FileScheduler, found: Findings, clock: FakeClock
 ) -> None:

@@ -19,8 +19,10 @@ NOW = 1_800_000_000.0
 
 
 class FixedClock:
+    ahead = 0.0
+
     def wall(self) -> float:
-        return NOW
+        return NOW + self.ahead
 
     def monotonic(self) -> float:
         return NOW
@@ -71,3 +73,13 @@ def test_a_file_that_cannot_be_looked_at_is_no_answer(tmp_path: Path) -> None:
 def test_a_limit_that_is_no_number_is_refused() -> None:
     with pytest.raises(SystemExit):
         context(None, "--collector.maintenance.limit=soon")
+
+
+@pytest.mark.parametrize("jump", [5 * 3600.0, -5 * 3600.0])
+def test_a_clock_that_is_set_ends_no_maintenance(tmp_path: Path, jump: float) -> None:
+    put(tmp_path / "maintenance", 86400 - 3600)
+    clock = FixedClock()
+    collector = COLLECTOR.build(replace(context(tmp_path), clock=clock))
+    for clock.ahead in (0.0, jump):
+        (sample,) = collector.collect(NOW)
+        assert getattr(sample, "value", None) == 1

@@ -43,7 +43,7 @@ class Kept:
         since: what these times count from, in seconds since the epoch.
         at: when the latest look was, in seconds since the epoch.
         uptime: and in seconds since the boot.
-        stuck: processes in state D at the latest look, and when they were first seen so.
+        stuck: processes in state D at the latest look, and when they were first seen so, in seconds since the boot.
     """
 
     learned: Facts = field(default_factory=dict)

@@ -128,7 +128,7 @@ class Looker:
     def _keep(self, look: Look, node: Node, before: kept.Kept) -> tuple[str, ...]:
         facts = {kind: parts for result in look.results for kind, parts in result.verdict.facts.items()}
         try:
-            stuck = stuck_since(node, look.at)
+            stuck = stuck_since(node)
             kept.save(self.state, before.after(facts, stuck=stuck, now=look.at, uptime=node.boottime()))
         except OSError as error:
             return (f"the node's hardware could not be saved: {error}",)

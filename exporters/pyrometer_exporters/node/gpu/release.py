@@ -21,11 +21,11 @@ import contextlib
 import logging
 import os
 import threading
-import time
 from pathlib import Path
 
 from pyrometer_exporters.framework.metrics import Families
 from pyrometer_exporters.node.gpu.driver import Driver
+from pyrometer_kit.clock import FileAge, SystemClock
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +43,7 @@ class ReleaseWatch:
     """Checks for the request once a second; does nothing without a state folder."""
 
     def __init__(self, driver: Driver, state: Path | None, limit_seconds: float = DEFAULT_LIMIT_SECONDS) -> None:
+        self._age = FileAge(SystemClock())
         self._driver = driver
         self._state = state
         self._limit = limit_seconds
@@ -105,7 +106,7 @@ class ReleaseWatch:
 
     def _wanted(self) -> bool:
         try:
-            age = time.time() - self._path(REQUEST).stat().st_mtime
+            age = self._age.of(self._path(REQUEST).stat().st_mtime)
         except OSError:
             self._overdue = False
             return False

@@ -265,6 +265,14 @@ def test_a_fault_fails_its_check_and_says_what_it_is(node: Any, check: str) -> N
     assert reason in verdict.reason
 
 
+@pytest.mark.parametrize("hours", [5, -5])
+def test_a_clock_that_is_set_makes_no_process_wait_longer(node: Any, hours: int) -> None:
+    node.files.run("python", state="D", pid=4711)
+    node.look(keep=True)
+    node.now.ahead = 3600.0 * hours
+    assert [result.verdict.state for result in node.look("stuck_processes").results] == ["ok"]
+
+
 def test_mounts_that_hang_are_named_and_few_threads_wait_for_them(node: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage, "PATIENCE_SECONDS", 0.3)
     points = [f"/data{number}" for number in range(40)]

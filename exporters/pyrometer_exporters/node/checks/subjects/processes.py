@@ -17,10 +17,10 @@ AGENTS: Final = ("slurmd", "kubelet")
 _NAME_BYTES: Final = 15
 
 
-def stuck_since(node: Node, now: float) -> dict[str, float]:
-    """Return the processes that are in state D, by key, each with when it was first seen so."""
-    earlier = node.earlier.get(STUCK) or {}
-    return {_key(node, process): earlier.get(_key(node, process), now) for process in _waiting(node)}
+def stuck_since(node: Node) -> dict[str, float]:
+    """Return the processes that are in state D, by key, each with the uptime at which it was first seen so."""
+    earlier, now = node.earlier.get(STUCK) or {}, node.boottime()
+    return {key: min(earlier.get(key, now), now) for key in (_key(node, process) for process in _waiting(node))}
 
 
 def _key(node: Node, process: Process) -> str:
@@ -39,7 +39,7 @@ def _stuck(node: Node) -> Verdict:
     earlier = node.earlier.get(STUCK)
     if earlier is None:
         return unknown("no earlier run to compare with: the exporter keeps one")
-    now, limit = node.wall(), node.limit("stuck_processes", "seconds")
+    now, limit = node.boottime(), node.limit("stuck_processes", "seconds")
     keys = [(process, _key(node, process)) for process in _waiting(node)]
     stuck = [(process, now - earlier[key]) for process, key in keys if key in earlier]
     return judged(
