@@ -389,7 +389,7 @@ def test_after_a_loss_a_silent_alertmanager_is_told_and_asked_again(upstream: Up
 
 @pytest.mark.parametrize("jump", [5 * 3600.0, -5 * 3600.0])
 def test_a_clock_of_ours_that_is_set_resolves_nothing_and_stops_no_heart(upstream: Upstream, jump: float) -> None:
-    """What nobody has for a look is not gone for hours; a heartbeat of a minute ago is none of five hours ago."""
+    """An alert that nobody has at one look is not gone for hours; a heartbeat of a minute ago stays one."""
     upstream.bench.receive(raw_alert("Watchdog", severity="info"))
     upstream.bench.receive(fault(upstream), groupKey="fault")
     upstream.steps(30)  # nobody has it at this look
