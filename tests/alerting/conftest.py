@@ -38,6 +38,7 @@ def _load(name: str, file: str) -> ModuleType:
 _module = _load("alerting_fakes", "fakes.py")
 _load("alerting_situations", "situations.py")
 _load("alerting_real", "real.py")
+_load("alerting_upstream", "upstream.py")
 _load("alerting_policy_fakes", "policy_fakes.py")
 _load("alerting_chaos", "chaos.py")
 _load("alerting_chaos_replicas", "chaos_replicas.py")

@@ -2,65 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import pytest
-from alerting_fakes import SILENT, Bench, FakeAlertmanager, FakePrometheus, raw_alert
+from alerting_fakes import SILENT, Bench, FakePrometheus, raw_alert
+from alerting_upstream import Upstream, fault, over
 
-from pyrometer_alerting.incidents.reconcile import Reconciler
 from pyrometer_alerting.incidents.storage.store import LOST_FACT, StoreError
 from pyrometer_alerting.incidents.topology import topology
 from pyrometer_kit.prometheus import Series
 
 
-class Upstream:
-    """Two Alertmanagers and a Prometheus, and the reconciler that asks them."""
-
-    def __init__(self, bench: Bench) -> None:
-        self.bench = bench
-        self.first, self.second = FakeAlertmanager(), FakeAlertmanager()
-        self.prometheus = FakePrometheus()
-        self.start([self.first, self.second], self.prometheus)
-
-    def start(self, alertmanagers: Sequence[FakeAlertmanager], prometheus: FakePrometheus | None) -> None:
-        self.reconciler = Reconciler(
-            self.bench.store,
-            self.bench.intake,
-            alertmanagers,
-            prometheus,
-            clock=self.bench.clock,
-            metrics=self.bench.metrics,
-            changed=lambda _outcome: None,
-        )
-
-    def knows(self, *raw: dict[str, Any], muted: bool = False) -> None:
-        self.first.knows(*raw, muted=muted)
-        self.second.knows(*raw, muted=muted)
-
-    def fires(self, *raw: dict[str, Any]) -> None:
-        now = self.bench.clock.time
-        firing = [Series({**each["labels"], "alertstate": "firing"}, ((now, 1.0),)) for each in raw]
-        self.prometheus.answers = [("^ALERTS", list(firing))]
-
-    def steps(self, seconds: float, every: float = 30.0) -> None:
-        end = self.bench.clock.time + seconds
-        while self.bench.clock.time < end:
-            self.bench.clock.advance(every)
-            self.reconciler.step()
-        self.bench.deliver(5)
-
-    def text(self) -> str:
-        return " ".join(message["text"] + str(message["blocks"]) for message in self.bench.messages)
-
-
 @pytest.fixture
 def upstream(bench: Bench) -> Upstream:
     return Upstream(bench)
-
-
-def fault(upstream: Upstream, **more: Any) -> dict[str, Any]:
-    return raw_alert(node="n1", gpu="3", starts_at=upstream.bench.clock.time - 10, **more)
 
 
 def test_what_nobody_knows_any_more_is_closed_after_a_minute(upstream: Upstream) -> None:
@@ -142,7 +95,7 @@ def test_what_is_muted_and_was_never_delivered_is_not(upstream: Upstream) -> Non
 def test_a_firing_that_looks_old_is_believed_when_somebody_confirms_it(upstream: Upstream, knower: str) -> None:
     alert = fault(upstream)
     upstream.bench.receive(alert)
-    upstream.bench.receive({**alert, **_over(upstream)})
+    upstream.bench.receive({**alert, **over(upstream)})
     upstream.steps(2, every=2)
     assert upstream.bench.receive(alert).has_parked
     upstream.bench.deliver()
@@ -158,7 +111,7 @@ def test_a_firing_that_looks_old_is_believed_when_somebody_confirms_it(upstream:
 
 def test_an_old_story_that_nobody_confirms_is_forgotten(upstream: Upstream) -> None:
     alert = fault(upstream)
-    for each in (alert, {**alert, **_over(upstream)}, alert):
+    for each in (alert, {**alert, **over(upstream)}, alert):
         upstream.bench.receive(each)
     upstream.steps(400)
     with upstream.bench.store.transaction() as tx:
@@ -169,54 +122,12 @@ def test_an_old_story_that_nobody_confirms_is_forgotten(upstream: Upstream) -> N
 def test_with_nobody_to_ask_it_is_believed_after_a_minute(upstream: Upstream) -> None:
     upstream.start([], None)
     alert = fault(upstream)
-    for each in (alert, {**alert, **_over(upstream)}, alert):
+    for each in (alert, {**alert, **over(upstream)}, alert):
         upstream.bench.receive(each)
     upstream.steps(30)
     assert "Resolved" in upstream.text()
     upstream.steps(60)
     assert "Resolved" not in upstream.bench.messages[0]["text"]
-
-
-@pytest.mark.parametrize("knower", ["one Alertmanager", "both", "Prometheus while they are silent"])
-def test_a_forged_end_of_what_is_active_changes_nothing(upstream: Upstream, knower: str) -> None:
-    alert = fault(upstream)
-    upstream.second.knows(alert)
-    if knower == "both":
-        upstream.knows(alert)
-    elif knower != "one Alertmanager":
-        upstream.fires(alert)
-        upstream.first.silent = upstream.second.silent = True
-    upstream.bench.receive(alert)
-    for _ in range(3):
-        assert upstream.bench.receive({**alert, **_over(upstream)}).has_parked
-        upstream.steps(120)
-        assert "Resolved" not in upstream.text()
-    assert upstream.bench.metrics.corrections.labels("not_ended")._value.get() == 1
-    assert upstream.bench.receive({**alert, **_over(upstream)}).has_parked
-    upstream.steps(60)
-    upstream.knows()
-    upstream.fires()
-    upstream.steps(2, every=2)
-    with upstream.bench.store.transaction() as tx:
-        (incident,) = tx.incidents()
-    assert incident.resolved_at == pytest.approx(upstream.bench.clock.time - 5, abs=5), "not when the post says"
-
-
-def test_an_end_is_believed_after_five_minutes_with_nobody_who_answers(upstream: Upstream) -> None:
-    alert = fault(upstream)
-    upstream.bench.receive(alert)
-    upstream.bench.receive({**alert, **_over(upstream)})
-    upstream.first.silent = upstream.second.silent = True
-    upstream.prometheus.on("^ALERTS", SILENT)
-    upstream.steps(300)
-    assert "Resolved" not in upstream.text()
-    upstream.steps(60)
-    assert "Resolved" in upstream.text()
-
-
-def _over(upstream: Upstream) -> dict[str, str]:
-    ended = raw_alert(firing=False, starts_at=0, ends_at=upstream.bench.clock.time - 1)
-    return {"status": "resolved", "endsAt": ended["endsAt"]}
 
 
 def test_a_watchdog_that_stops_is_told_in_the_channel_and_so_is_its_return(upstream: Upstream) -> None:
@@ -326,7 +237,7 @@ def test_what_was_delivered_is_not_missed(upstream: Upstream) -> None:
     upstream.bench.receive(alert)
     began = upstream.bench.clock.time
     upstream.steps(30)
-    upstream.bench.receive({**alert, **_over(upstream)})
+    upstream.bench.receive({**alert, **over(upstream)})
     points = tuple((began + 15.0 * n, 1.0) for n in range(3))
     upstream.prometheus.answers = [("^ALERTS", [Series({**alert["labels"], "alertstate": "firing"}, points)])]
     upstream.steps(900)
@@ -385,36 +296,3 @@ def test_after_a_loss_a_silent_alertmanager_is_told_and_asked_again(upstream: Up
     upstream.steps(60)
     with upstream.bench.store.snapshot() as tx:
         assert [a.labels["node"] for each in tx.incidents() for a in each.members if a.firing] == ["n0"]
-
-
-@pytest.mark.parametrize("jump", [5 * 3600.0, -5 * 3600.0])
-def test_a_clock_of_ours_that_is_set_resolves_nothing_and_stops_no_heart(upstream: Upstream, jump: float) -> None:
-    """An alert that nobody has at one look is not gone for hours; a heartbeat of a minute ago stays one."""
-    upstream.bench.receive(raw_alert("Watchdog", severity="info"))
-    upstream.bench.receive(fault(upstream), groupKey="fault")
-    upstream.steps(30)  # nobody has it at this look
-    upstream.bench.clock.ahead += jump
-    upstream.steps(15, every=15)
-    upstream.knows(fault(upstream))
-    upstream.steps(60)
-    assert "Resolved" not in upstream.text()
-    assert "heartbeat" not in upstream.text()
-    upstream.steps(240)
-    assert "the Watchdog heartbeat has stopped" in upstream.text(), "it is missed all the same"
-
-
-@pytest.mark.parametrize("jump", [5 * 3600.0, -5 * 3600.0])
-def test_a_clock_of_prometheus_that_is_set_ends_nothing_that_alertmanager_has(upstream: Upstream, jump: float) -> None:
-    """Its posts carry its times: an end of before the start, or of tomorrow."""
-    alert = fault(upstream)
-    upstream.bench.receive(alert)
-    upstream.knows(alert)
-    ended = raw_alert(firing=False, starts_at=0, ends_at=upstream.bench.clock.time + jump)
-    upstream.bench.receive({**alert, "status": "resolved", "endsAt": ended["endsAt"]})
-    upstream.steps(60)
-    assert "Resolved" not in upstream.text()
-    upstream.knows()
-    upstream.steps(150)
-    with upstream.bench.store.transaction() as tx:
-        (incident,) = tx.incidents()
-    assert incident.started_at < (incident.resolved_at or 0.0) <= upstream.bench.clock.time

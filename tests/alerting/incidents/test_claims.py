@@ -1,0 +1,82 @@
+"""Posted ends and times are claims: Alertmanager and Prometheus say what is true, and no clock that is set decides."""
+
+from __future__ import annotations
+
+import pytest
+from alerting_fakes import SILENT, Bench, raw_alert
+from alerting_upstream import Upstream, fault, over
+
+
+@pytest.fixture
+def upstream(bench: Bench) -> Upstream:
+    return Upstream(bench)
+
+
+@pytest.mark.parametrize("knower", ["one Alertmanager", "both", "Prometheus while they are silent"])
+def test_a_forged_end_of_what_is_active_changes_nothing(upstream: Upstream, knower: str) -> None:
+    alert = fault(upstream)
+    upstream.second.knows(alert)
+    if knower == "both":
+        upstream.knows(alert)
+    elif knower != "one Alertmanager":
+        upstream.fires(alert)
+        upstream.first.silent = upstream.second.silent = True
+    upstream.bench.receive(alert)
+    for _ in range(3):
+        assert upstream.bench.receive({**alert, **over(upstream)}).has_parked
+        upstream.steps(120)
+        assert "Resolved" not in upstream.text()
+    assert upstream.bench.metrics.corrections.labels("not_ended")._value.get() == 1
+    assert upstream.bench.receive({**alert, **over(upstream)}).has_parked
+    upstream.steps(60)
+    upstream.knows()
+    upstream.fires()
+    upstream.steps(2, every=2)
+    with upstream.bench.store.transaction() as tx:
+        (incident,) = tx.incidents()
+    assert incident.resolved_at == pytest.approx(upstream.bench.clock.time - 5, abs=5), "not when the post says"
+
+
+def test_an_end_is_believed_after_five_minutes_with_nobody_who_answers(upstream: Upstream) -> None:
+    alert = fault(upstream)
+    upstream.bench.receive(alert)
+    upstream.bench.receive({**alert, **over(upstream)})
+    upstream.first.silent = upstream.second.silent = True
+    upstream.prometheus.on("^ALERTS", SILENT)
+    upstream.steps(300)
+    assert "Resolved" not in upstream.text()
+    upstream.steps(60)
+    assert "Resolved" in upstream.text()
+
+
+@pytest.mark.parametrize("jump", [5 * 3600.0, -5 * 3600.0])
+def test_a_clock_of_ours_that_is_set_resolves_nothing_and_stops_no_heart(upstream: Upstream, jump: float) -> None:
+    """An alert that nobody has at one look is not gone for hours; a heartbeat of a minute ago stays one."""
+    upstream.bench.receive(raw_alert("Watchdog", severity="info"))
+    upstream.bench.receive(fault(upstream), groupKey="fault")
+    upstream.steps(30)  # nobody has it at this look
+    upstream.bench.clock.ahead += jump
+    upstream.steps(15, every=15)
+    upstream.knows(fault(upstream))
+    upstream.steps(60)
+    assert "Resolved" not in upstream.text()
+    assert "heartbeat" not in upstream.text()
+    upstream.steps(240)
+    assert "the Watchdog heartbeat has stopped" in upstream.text(), "it is missed all the same"
+
+
+@pytest.mark.parametrize("jump", [5 * 3600.0, -5 * 3600.0])
+def test_a_clock_of_prometheus_that_is_set_ends_nothing_that_alertmanager_has(upstream: Upstream, jump: float) -> None:
+    """Its posts carry its times: an end of before the start, or of tomorrow."""
+    alert = fault(upstream)
+    upstream.bench.receive(alert)
+    upstream.knows(alert)
+    ended = raw_alert(firing=False, starts_at=0, ends_at=upstream.bench.clock.time + jump)
+    upstream.bench.receive({**alert, "status": "resolved", "endsAt": ended["endsAt"]})
+    upstream.steps(60)
+    assert "Resolved" not in upstream.text()
+    upstream.knows()
+    upstream.steps(150)
+    with upstream.bench.store.transaction() as tx:
+        (incident,) = tx.incidents()
+    assert incident.started_at < (incident.resolved_at or 0.0) <= upstream.bench.clock.time
