@@ -46,8 +46,8 @@ def in_order(found: Any) -> Any:
 
 
 def test_kustomize_builds_the_condition_and_the_policy(tmp_path: Path) -> None:
-    built = _built(tmp_path, "  # - node-condition", "  # - policy-rbac", "# components: [policy]")
-    wanted = named(rendered(POLICY, "--set=nodeCondition.enabled=true"))
+    built = _built(tmp_path, "  # - node-condition", "  # - policy-rbac", "  # - {path", "# components: [policy]")
+    wanted = named(rendered(POLICY, "--set=nodeCondition.enabled=true,node.kernelLog=true"))
     (file,) = [each for (kind, name), each in built.items() if (kind, name[:17]) == ("ConfigMap", "pyrometer-policy-")]
     (tmp_path / "policy.yaml").write_text(file["data"]["policy.yaml"])
     assert not load_policy(tmp_path / "policy.yaml").is_on

@@ -205,8 +205,9 @@ def test_every_program_is_an_ordinary_user_without_capabilities(program: dict[st
     }  # fmt: skip
 
 
-def test_the_kernels_log_takes_one_capability_and_one_mount() -> None:
-    patch = yaml.safe_load((FOLDER / "kernel-log-patch.yaml").read_text(encoding="utf-8"))
+@pytest.mark.parametrize("name", ["kernel-log-patch", "kernel-log-condition-patch"])
+def test_the_kernels_log_takes_one_capability_and_one_mount(name: str) -> None:
+    patch = yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
     pod = patch["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     assert set(pod) == {"containers", "volumes"}

@@ -114,10 +114,11 @@ class Job:
         ranks = {}
         for index in range(len(self.agents)):
             for path in (self.place.folder / self.node(index) / "rings").glob(f"*{ring.SUFFIX}"):
-                file = RingFile(str(path))
-                if file.meta.run == self.run:
-                    ranks[int(file.meta.rank)] = file.pid, file.header().count
-                file.close()
+                with contextlib.suppress(FileNotFoundError):  # of an earlier job, which the exporter removes
+                    file = RingFile(str(path))
+                    if file.meta.run == self.run:
+                        ranks[int(file.meta.rank)] = file.pid, file.header().count
+                    file.close()
         return ranks
 
     def wait_for_steps(self) -> None:

@@ -72,6 +72,8 @@ class Paths:
     procfs: Path = Path("/proc")
     rootfs: Path = Path("/")
     kmsg: Path = Path("/dev/kmsg")
+    devices: Path = Path("/dev")
+    """This process's own devices: in a container not the host's."""
 
 
 class Expected:

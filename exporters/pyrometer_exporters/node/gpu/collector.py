@@ -101,6 +101,9 @@ class GpuCollector:
             gpu.member.close()
 
     def _present(self, on_bus: list[str] | None) -> Iterable[Sample]:
+        link = self._shared.driver.link
+        if link is not None and inventory.withheld(link.count, len(self._bus.held or ())):
+            return  # what the driver lists is no fewer than this process is given
         if on_bus is not None:
             yield families.PRESENT.sample(len(on_bus), "pci")
         if self._expected is not None:

@@ -3,7 +3,8 @@
 Sources: ``<sysfs>/bus/pci/devices/0000:18:00.0/vendor`` (``0x10de``) and ``class`` (``0x030200``: a 3D controller);
 ``<sysfs>/bus/pci/devices/0000:18:00.0/driver``, a link to ``../../../bus/pci/drivers/nvidia``, and ``physfn``, a link
 that only a virtual function of a GPU has;
-``<procfs>/driver/nvidia/gpus/0000:18:00.0/information``, a line of which is ``GPU UUID: 	 GPU-4cf8db2d-...``.
+``<procfs>/driver/nvidia/gpus/0000:18:00.0/information``, a line of which is ``GPU UUID: 	 GPU-4cf8db2d-...``;
+``/dev/nvidia0`` and so on, one of each GPU that this process may be given.
 """
 
 from __future__ import annotations
@@ -135,6 +136,31 @@ def _is_nvidia_gpu(device: str) -> bool:
     if small_text(f"{device}/vendor") != NVIDIA_VENDOR or os.path.lexists(f"{device}/physfn"):
         return False
     return small_text(f"{device}/class").startswith(DISPLAY_CLASS)
+
+
+def withheld(count: int, held: int, devices: Path = Path("/dev")) -> str:
+    """Say why the driver lists this process fewer GPUs than it has, without a fault; empty if no reason is known.
+
+    A container or a batch job may be given some: by the variable of NVIDIA's container runtime, by devices that are not
+    there (CDI, ``--device``, a MIG instance), or by a control group that forbids to open them, as access(2) says.
+
+    Args:
+        count: how many it lists.
+        held: how many it has on the bus; 0 where that can't be seen.
+        devices: this process's own devices, in a container not the host's.
+    """
+    if 0 < held <= count:
+        return ""
+    given = f"this process is given {count} of {held or 'more'} GPUs"
+    visible = os.environ.get("NVIDIA_VISIBLE_DEVICES", "all")
+    if visible != "all":
+        return f"{given}: NVIDIA_VISIBLE_DEVICES={visible}"
+    try:
+        files = [path for path in devices.iterdir() if re.fullmatch(r"nvidia\d+", path.name)]
+    except OSError:
+        return ""
+    usable = sum(os.access(path, os.R_OK | os.W_OK) for path in files)
+    return f"{given}: it may open {usable} of their devices" if files and usable < held else ""
 
 
 def candidates(count: int, on_bus: list[str] | None, procfs: Path) -> list[Candidate]:

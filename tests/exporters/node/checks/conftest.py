@@ -51,7 +51,7 @@ class Node:
         self.config.write_text(STATED)
         self.now = Now()
         self.clock_state: int | None = 0
-        self.paths = Paths(self.tree.sysfs, self.tree.procfs, Path("/"), self.log.path)
+        self.paths = Paths(self.tree.sysfs, self.tree.procfs, Path("/"), self.log.path, folder / "dev")
         self.looker = Looker(
             self.paths, self.config, self.state, DriverAsker(patience=0.5), run=run_here, wall=self.now,
             replaced={

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import errno
 import shutil
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -268,3 +268,65 @@ def test_the_fabric_managers_functions_are_no_hcas(node: Any) -> None:
     assert node.verdict("fabric_manager").state == "failed"
     node.tree.lose("mlx5_3")
     assert node.verdict("hca_count").reason.startswith("7 of 8 HCAs (stated)")
+
+
+def give(node: Any, *gpus: int, devices: Collection[int] = ()) -> None:
+    """Run in a container that is given these GPUs, beside devices that it may not open."""
+    for index, address in enumerate(node.tree.gpu_addresses):
+        driver = node.tree.sysfs / "bus/pci/devices" / address / "driver"
+        driver.unlink(missing_ok=True)
+        driver.symlink_to("../../../bus/pci/drivers/nvidia")
+        if index not in gpus:
+            node.gpus[index].hide()
+    node.paths.devices.mkdir()
+    for index in gpus:
+        (node.paths.devices / f"nvidia{index}").touch()
+    for index in devices:
+        (node.paths.devices / f"nvidia{index}").symlink_to("forbidden")
+
+
+@dataclass(frozen=True)
+class Given:
+    """How a process is given some GPUs."""
+
+    visible: str | None
+    gpus: Sequence[int]
+    forbidden: Sequence[int]
+    reason: str
+
+
+GIVEN = {
+    "a list": Given("0,1", (0, 1), (), "2 of 8 GPUs: NVIDIA_VISIBLE_DEVICES=0,1"),
+    "CDI, the device plugin of Kubernetes": Given("void", (0,), (), "1 of 8 GPUs: NVIDIA_VISIBLE_DEVICES=void"),
+    "CDI, --device, a MIG instance": Given(None, (0,), (), "1 of 8 GPUs: it may open 1 of their devices"),
+    "a batch job": Given("all", (2, 3), (0, 1, 4, 5, 6, 7), "2 of 8 GPUs: it may open 2 of their devices"),
+}
+
+
+@pytest.mark.parametrize("way", GIVEN)
+def test_a_process_that_is_given_some_gpus_knows_nothing_of_the_others(
+    node: Any, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    given = GIVEN[way]
+    node.learn()
+    monkeypatch.delenv("NVIDIA_VISIBLE_DEVICES", raising=False)
+    if given.visible is not None:
+        monkeypatch.setenv("NVIDIA_VISIBLE_DEVICES", given.visible)
+    give(node, *given.gpus, devices=given.forbidden)
+    for stated in ("", "expect: {gpus: 8}", "expect: {gpus: {H100: 8}}"):
+        verdict = node.verdict("gpu_count", stated=stated)
+        assert (verdict.state, verdict.reason) == ("unknown", f"this process is given {given.reason}")
+    assert node.verdict("gpu_count", stated=f"expect: {{gpus: {len(given.gpus)}}}").state == "ok"
+
+
+def test_gpus_that_are_missing_from_the_bus_are_so_for_whoever_is_given_some(node: Any) -> None:
+    give(node, 0)
+    assert node.verdict("gpu_count", stated="expect: {gpus: 9}").reason == "8 of 9 GPUs (stated) are on the bus"
+
+
+def test_a_gpu_that_the_driver_lost_is_missed_where_all_could_be_opened(node: Any) -> None:
+    give(node, *range(8))
+    node.gpus[3].hide()
+    verdict = node.verdict("gpu_count")
+    reason = "7 of 8 GPUs (stated); on the bus, but not in the driver's list: 0000:5d:00.0"
+    assert (verdict.state, verdict.reason) == ("failed", reason)

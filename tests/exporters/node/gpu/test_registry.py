@@ -127,6 +127,16 @@ def test_how_many_there_should_be_is_served_beside_how_many_there_are(make_node:
     assert scrape.values("pyrometer_gpus_present") == {("pci",): 3, ("nvml",): 3, ("expected",): 8}
 
 
+def test_a_container_that_is_given_some_does_not_miss_the_others(
+    make_node: Any, sysfs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NVIDIA_VISIBLE_DEVICES", "void")
+    node = make_node("--collector.gpu.expected=3", setup=lambda gpus: gpus[0].hide())
+    for gpu in node.gpus:
+        _give(sysfs, gpu, "nvidia")
+    assert node.scrape().values("pyrometer_gpus_present") == {("nvml",): 2}
+
+
 @pytest.mark.parametrize(
     "flag", ["--collector.gpu.expected=-1", "--collector.gpu.expected=x", "--collector.gpu.release-limit=-5"]
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any, Final
 
 from pyrometer_exporters.node.checks.check import Problem, Verdict, failed, judged, listed, ok, unknown
@@ -10,6 +9,7 @@ from pyrometer_exporters.node.checks.gpus import GpuFacts, GpuView
 from pyrometer_exporters.node.checks.node import Node
 from pyrometer_exporters.node.checks.parts import EARLIER, Part, described, lost, missing, too_few
 from pyrometer_exporters.node.checks.subjects.gpu import gpu_check, identity, over_driver, over_gpus
+from pyrometer_exporters.node.gpu.inventory import withheld
 
 _STATE: Final = "state `expect: {gpus: N}` in /etc/pyrometer/checks.yaml"
 
@@ -35,13 +35,7 @@ def _compared(node: Node, view: GpuView) -> Verdict:
     """Compare with what is stated, what was there, and what is on the bus."""
     wanted, learned = node.expected.get("gpus"), node.expected.learned("gpus")
     if view.problem:
-        # The bus can be seen without the driver.
-        short = isinstance(wanted, int) and view.on_bus is not None and len(view.on_bus) < wanted
-        return (
-            failed(f"{len(view.on_bus or ())} of {wanted} GPUs (stated) are on the bus")
-            if short
-            else unknown(view.problem)
-        )
+        return _short_of(node, view) or unknown(view.problem)
     named = [gpu for gpu in view.gpus if gpu.address]
     have = len(view.gpus)
     facts: dict[str, Any] = {}
@@ -49,7 +43,8 @@ def _compared(node: Node, view: GpuView) -> Verdict:
         facts["gpus"] = {identity(gpu): _part(gpu) for gpu in view.gpus}
     gone = lost(learned, facts["gpus"]) if facts else []
     names = [f"{described(part, 'uuid')} is missing ({EARLIER})" for part in gone]
-    unlisted = _unlisted(node, view)
+    given = withheld(have, len(node.pci_bus.held or ()), node.paths.devices)
+    unlisted = [] if given else _unlisted(node, view)
     problems: list[str | Problem] = []
     if isinstance(wanted, list):
         problems += missing(wanted, {name for gpu in view.gpus for name in (gpu.address, gpu.uuid)})
@@ -63,7 +58,17 @@ def _compared(node: Node, view: GpuView) -> Verdict:
     for part, name in zip(gone, names, strict=True):
         if part.get("address") not in told and (problems or wanted is None):
             problems.append(Problem(name, learned=True))
+    if given and (problems or wanted is None):
+        return _short_of(node, view) or unknown(given)
     return judged(problems, **facts)
+
+
+def _short_of(node: Node, view: GpuView) -> Verdict | None:
+    """Return that GPUs are missing from the bus, which can be seen without the driver; None if they are not."""
+    wanted, on_bus = node.expected.get("gpus"), view.on_bus
+    if isinstance(wanted, int) and on_bus is not None and len(on_bus) < wanted:
+        return failed(f"{len(on_bus)} of {wanted} GPUs (stated) are on the bus")
+    return None
 
 
 def _dark_slots(node: Node) -> list[str]:
@@ -85,11 +90,9 @@ def _dark_slots(node: Node) -> list[str]:
 def _unlisted(node: Node, view: GpuView) -> list[str]:
     """Return the GPUs on the bus that the driver should list: of the kind of those that it lists, or once listed.
 
-    Another kind may be a display's, too old for this driver; in a container the driver lists those that it was given.
+    Another kind may be a display's, too old for this driver.
     """
     if view.on_bus is None or len(view.gpus) >= len(view.on_bus) or not all(gpu.address for gpu in view.gpus):
-        return []
-    if os.environ.get("NVIDIA_VISIBLE_DEVICES", "all") != "all":
         return []
     has = {gpu.address for gpu in view.gpus}
     bus = node.paths.sysfs / "bus/pci/devices"
