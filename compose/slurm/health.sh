@@ -127,7 +127,9 @@ case $decision in
         exit 0
         ;;
 esac
-read_node "$(printf '%s\n' "$all" | awk -v node="$node" '$1 == "NodeName=" node')"
+own=$(printf '%s\n' "$all" | awk -v node="$node" '$1 == "NodeName=" node')
+[ -n "$own" ] || { say "Slurm's answer lacks $node, nothing is done: $answer"; exit 0; }
+read_node "$own"
 ! out || exit 0 # someone was faster
 
 again=

@@ -25,9 +25,15 @@ answer=$($check --reasons "--fail-$policy" "--confirm=${PYROMETER_PAUSE:-2}" \
 status=$?
 answer=${answer##*
 }
+# A check's name has none of a launcher's signs, and is neither its name nor a word that programs begin their errors with.
+name=${answer%%: *}
+for word in $check sh bash error fatal; do
+    [ "${word##*/}" != "$name" ] || name=
+done
+case $name in *[!a-z0-9_]*) name= ;; esac
 case $status:$answer in
     [01]:fit) ;;
-    2:[a-z]*:\ *) printf '%s\n' "$answer"; exit 1 ;; # the name of a check, and what it says
+    2:"${name:-/}: "?*) printf '%s\n' "$answer"; exit 1 ;; # the name of a check, and what it says
     *)
         case $status:$answer in
             [013]:unknown:\ *) why=${answer#unknown: } ;;

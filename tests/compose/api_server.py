@@ -80,6 +80,7 @@ class Api:
             "kube-controller-manager", f"--kubeconfig={self.config}", "--leader-elect=false",
             "--bind-address=127.0.0.1", f"--secure-port={free_port()}", f"--cert-dir={self._folder}",
             f"--service-account-private-key-file={self._folder}/account.key",
+            "--node-monitor-grace-period=1h",  # no kubelet reports, and none is missed
         )  # fmt: skip
 
     def _make_keys(self) -> None:

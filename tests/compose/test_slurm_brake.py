@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -29,8 +29,9 @@ SHOWN = "Partitions=all,DRAINED_ONLY ${comment:+Comment=$comment }${reason:+Reas
 class Fleet:
     """64 nodes of one Slurm; what pyrometer-check says of each is a file."""
 
-    def __init__(self, folder: Path, count: int = 64) -> None:
-        self.folder, self.names = folder, [f"n{number:02}" for number in range(count)]
+    def __init__(self, folder: Path, count: int = 64, names: Sequence[str] = ()) -> None:
+        self.seconds = 60.0
+        self.folder, self.names = folder, list(names) or [f"n{number:02}" for number in range(count)]
         scontrol.write(folder, SHOWN)
         # The check says one line; its status is that of the real one.
         (folder / "pyrometer-check").write_text(
@@ -65,7 +66,7 @@ class Fleet:
         }  # fmt: skip
         (self.folder / "memory").mkdir(exist_ok=True)
         return subprocess.run(
-            ["sh", SCRIPTS / script], env=own | env, capture_output=True, text=True, timeout=60, check=False
+            ["sh", SCRIPTS / script], env=own | env, capture_output=True, text=True, timeout=self.seconds, check=False
         )
 
     def minute(self, names: Iterable[str] = (), wait: str = "0") -> None:
@@ -217,9 +218,32 @@ def test_a_comment_that_cannot_be_told_from_other_fields_is_not_touched(fleet: F
     assert fleet.read("n00", "comment") == "see Comment=7 Reason=fan"
 
 
+def test_an_answer_that_lacks_the_node_is_none(fleet: Fleet) -> None:
+    path = fleet.folder / "scontrol"
+    path.write_text(path.read_text().replace("last=$(ls)", "last=$(ls | grep -v n00)"))
+    fleet.write("n00", "comment", "rack 7, ask Ann")
+    fleet.say(["n00"], GPU)
+    assert fleet.run("n00").returncode == 0
+    assert fleet.read("n00", "comment").startswith("rack 7, ask Ann ")
+    assert fleet.drained() == []
+
+
+LAUNCHERS = {
+    1: "OCI runtime exec failed", 125: "docker: Error response from daemon: No such container: pyrometer-node",
+    126: "fit", 127: "gpu_count: 7 of 8",
+}  # fmt: skip
+OF_STATUS_2 = (
+    "docker: no configuration file provided", "error: unable to upgrade connection", "sh: 1: Syntax error: end of file",
+    "pyrometer-check: error: unrecognized arguments: --confirm=2", "Error: executable file not found", "gpu_count: ",
+)  # fmt: skip
+
+
 def test_an_answer_of_the_launcher_is_no_verdict(fleet: Fleet) -> None:
-    for status in (1, 2, 125, 126, 127):
-        (fleet.folder / "pyrometer-check").write_text(f"#!/bin/sh\necho 'OCI runtime exec failed'\nexit {status}\n")
-        assert fleet.run("n00", "node-check.sh").returncode == 0
-        assert fleet.run("n00", "node-check.sh", PYROMETER_FAIL="closed").returncode == 1
+    (fleet.folder / "docker").symlink_to("pyrometer-check")
+    for status, line in [*LAUNCHERS.items(), *((2, line) for line in OF_STATUS_2)]:
+        (fleet.folder / "pyrometer-check").write_text(f"#!/bin/sh\necho '{line}'\nexit {status}\n")
+        check = "docker exec -t pyrometer-node pyrometer-check"
+        assert fleet.run("n00", "node-check.sh", PYROMETER_CHECK=check).returncode == 0, line
+        closed = fleet.run("n00", "node-check.sh", PYROMETER_CHECK=check, PYROMETER_FAIL="closed")
+        assert (closed.returncode, closed.stdout[:12]) == (1, "not_checked:"), line
     assert fleet.drained() == []

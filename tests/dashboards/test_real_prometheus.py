@@ -6,10 +6,7 @@ The fleet's names and labels are held to those that the exporters define, so an 
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
-import subprocess
 import time
 import urllib.parse
 from collections.abc import Iterator
@@ -32,14 +29,12 @@ from pyrometer_simulator.fleet import training_metrics
 from pyrometer_simulator.fleet.feed import Feed
 from pyrometer_simulator.fleet.plan import Plan, planted
 from pyrometer_simulator.http_server import HttpServer, Request, Responder, Response
-from pyrometer_simulator.ports import serving
 from pyrometer_simulator.stack import StackError, find_stack
 from pyrometer_simulator.stack.prometheus import running
-from pyrometer_simulator.victoria import shipped
+from pyrometer_simulator.victoria import shipped, single
 from pyrometer_simulator.victoria.cluster import Cluster
 
 RULES = Path(__file__).parents[2] / "alert_rules"
-NO_VICTORIA = "no VictoriaMetrics: in its source CGO_ENABLED=0 go build ./app/victoria-metrics; VICTORIA_METRICS=path"
 # One of them is spare.
 NODES = 12
 # Windows of two minutes have to fill; on a busy machine rules come late.
@@ -48,33 +43,16 @@ LONGEST_SECONDS = 480.0
 HEALTHY_SECONDS = 20.0
 
 
-def _victoria_metrics() -> Path | None:
-    """The program, where somebody has it: it is neither in Debian nor on PyPI."""
-    found = (
-        os.environ.get("VICTORIA_METRICS") or shutil.which("victoria-metrics") or shutil.which("victoria-metrics-prod")
-    )
-    return Path(found) if found else None
-
-
 @pytest.fixture(scope="module")
 def victoria(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a VictoriaMetrics that our Prometheus writes to; empty where there is none."""
-    program, folder = _victoria_metrics(), tmp_path_factory.mktemp("victoria")
+    program, folder = single.program(), tmp_path_factory.mktemp("victoria")
     if program is None:
         yield ""
         return
-
-    def start(port: int) -> subprocess.Popen[bytes]:
-        listen = [f"-httpListenAddr=127.0.0.1:{port}", f"-storageDataPath={folder}/data", "-retentionPeriod=2d"]
-        # Recordings that were written a moment ago are asked for at once.
-        soon = ["-search.latencyOffset=0s", "-search.disableCache", "-inmemoryDataFlushInterval=1s"]
-        with (folder / "log").open("ab") as output:
-            return subprocess.Popen([str(program), *listen, *soon], stdout=output, stderr=output)
-
-    process, port = serving(start)
-    with process:
-        yield f"http://127.0.0.1:{port}"
-        process.terminate()
+    # Recordings that were written a moment ago are asked for at once.
+    with single.running(program, folder, "-search.latencyOffset=0s", "-inmemoryDataFlushInterval=1s") as url:
+        yield url
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +73,7 @@ def victoria_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clust
 def store(request: pytest.FixtureRequest, victoria: str, victoria_cluster: Cluster | None) -> str:
     """The address of VictoriaMetrics, the single and the cluster version."""
     if request.param == "single":
-        return victoria or pytest.skip(NO_VICTORIA)
+        return victoria or pytest.skip(single.HOW_TO_GET)
     return pytest.skip(shipped.missing()) if victoria_cluster is None else victoria_cluster.url
 
 

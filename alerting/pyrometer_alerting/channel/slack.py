@@ -39,6 +39,7 @@ from pyrometer_kit.http_client import HttpClient
 TIMEOUT_SECONDS = 10
 LONGEST_WAIT_SECONDS = 3600.0  # upper limit of a rate limit's wait, whatever Slack requests
 MAX_HISTORY_PAGES = 5
+MAX_CHANNEL_PAGES = 500  # half a million channels; a list without end must end
 MOST_TEXT_BYTES = 4000  # of an edit's `text`; a post takes more, but it will be edited
 EVENT_TYPE = "pyrometer_incident"
 
@@ -247,7 +248,7 @@ class WebSlack:
         if channel == name and channel[:1] in ("C", "G") and channel.isalnum() and channel.isupper():
             return channel
         cursor: str | None = None
-        while True:
+        for _page in range(MAX_CHANNEL_PAGES):
             page = cursor
             answer = self._call(
                 lambda page=page: self._client.conversations_list(  # type: ignore[misc]
@@ -258,8 +259,9 @@ class WebSlack:
                 if entry.get("name") == name:
                     return str(entry["id"])
             cursor = (answer.get("response_metadata") or {}).get("next_cursor")
-            if not cursor:
-                raise SlackFailure(Trouble.CHANNEL, "channel_not_found")
+            if not cursor or cursor == page:
+                break
+        raise SlackFailure(Trouble.CHANNEL, "channel_not_found")
 
     def open_view(self, trigger: str, view: Mapping[str, Any]) -> None:
         """Call views.open."""

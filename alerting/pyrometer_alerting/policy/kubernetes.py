@@ -26,6 +26,7 @@ CLAIM = "pyrometer.io/policy-unfit"
 BACK = "pyrometer.io/policy-back"
 STOP = "pyrometer.io/policy-stop"
 _PAGE = 500  # the API's own clients ask for so many at once; a node is some 20 kB: images and conditions
+_MOST_NODES = 100_000  # Kubernetes is made for 5,000
 _MERGE = "application/merge-patch+json"
 # The request itself or our role is at fault: no other status is final.
 _NO = (400, 403, 404, 405, 413, 415, 422)
@@ -57,9 +58,13 @@ class Kubernetes:
                 more = answer["metadata"].get("continue") or ""
             except (KeyError, TypeError, AttributeError):
                 raise SchedulerError("Kubernetes' answer could not be read") from None
+            if more and not {state.name for state in states} - nodes.keys():
+                raise SchedulerError("Kubernetes' list of nodes has no end: a page repeats what was there")
             nodes |= {state.name: state for state in states}
             if not more:
                 return nodes
+            if len(nodes) > _MOST_NODES:
+                raise SchedulerError(f"Kubernetes lists more than {_MOST_NODES} nodes")
 
     def drain(self, node: str, reason: str, mark: str, claim: Claim) -> None:
         """Cordon and taint one node; its pods stay.

@@ -41,11 +41,13 @@ class Api(Kubernetes):
             for name in NODES
         }  # fmt: skip
         self.meanwhile: Callable[[], None] = lambda: None
+        self.more = ""
 
     def _ask(self, method: str, path: str, document: object = None) -> dict[str, Any]:
         name = path.rpartition("/")[2]
         if name.startswith("nodes?"):
-            return {"items": copy.deepcopy(list(self.items.values())), "metadata": {}}
+            more = {"continue": self.more} if self.more else {}
+            return {"items": copy.deepcopy(list(self.items.values())), "metadata": more}
         if method == "PATCH":
             assert isinstance(document, dict)
             self.meanwhile()
@@ -234,3 +236,10 @@ def test_the_scripts_drains_are_listed_and_undone_by_the_sum_of_their_reason(fol
     command = drains.Drains({"c1": slurm}, ["n1"])
     assert list(command.run("undo")) == ["c1: n1 is back in service"]
     assert (folder / "nodes/n1/comment").read_text() == "rack 7"
+
+
+def test_a_list_of_nodes_that_never_ends_is_no_answer() -> None:
+    api = Api()
+    api.more = "same"  # behind a proxy that drops the rest of a query
+    with pytest.raises(SchedulerError, match="has no end"):
+        api.nodes()

@@ -1,11 +1,17 @@
-"""The policy's questions to a real Prometheus: who fails for how long and with whom, what a node waits for."""
+"""The policy's questions to a real Prometheus: who fails for how long and with whom, what a node waits for.
+
+VictoriaMetrics answers the same (`make test-scale`).
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
+import requests
 from alerting_fakes import body, raw_alert
 
 from pyrometer_alerting.incidents.alertmanager_payload import parse
@@ -15,8 +21,8 @@ from pyrometer_alerting.policy.findings import Topic, look, missing_for_return
 from pyrometer_alerting.policy.rules import Policy, Rule, SlurmSettings
 from pyrometer_alerting.policy.schedulers import Claim, NodeState
 from pyrometer_kit.prometheus import HttpPrometheus
-from pyrometer_simulator.stack import Stack
 from pyrometer_simulator.stack.prometheus import holding
+from pyrometer_simulator.victoria import single
 
 AGO = 60.0  # promtool writes blocks, which end in the past
 STEP = 15.0
@@ -27,13 +33,32 @@ POLICY = Policy(
 )  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def prometheus(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[HttpPrometheus, float]]:
-    now = float(round(time.time())) - AGO
-    with holding(stack, tmp_path_factory.mktemp("prometheus"), samples(now)) as url:
+@pytest.fixture(scope="module", params=["prometheus", pytest.param("victoria", marks=pytest.mark.e2e)])
+def prometheus(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[HttpPrometheus, float]]:
+    now, folder = float(round(time.time())) - AGO, tmp_path_factory.mktemp(request.param)
+    opened = holding(request.getfixturevalue("stack"), folder, samples(now))
+    if request.param == "victoria":
+        opened = victoria(folder, now)
+    with opened as url:
         asked = HttpPrometheus(url, whole=True)
         yield asked, now
         asked.close()
+
+
+@contextmanager
+def victoria(folder: Path, now: float) -> Iterator[str]:
+    """Run a VictoriaMetrics that holds the samples."""
+    program = single.program()
+    if program is None:
+        pytest.skip(single.HOW_TO_GET)
+    with single.running(program, folder) as url:
+        lines = [line.rsplit(" ", 1) for line in samples(now) if not line.startswith("#")]
+        text = "".join(f"{series} {float(at) * 1000:.0f}\n" for series, at in lines)
+        assert requests.post(f"{url}/api/v1/import/prometheus", data=text.encode(), timeout=20).ok
+        assert requests.post(f"{url}/internal/force_flush", timeout=20).ok
+        yield url
 
 
 def samples(now: float) -> Iterator[str]:
@@ -94,5 +119,7 @@ def test_what_a_node_waits_for(prometheus: tuple[HttpPrometheus, float]) -> None
     assert waits == ["check failed: gpu_count", "test not run since: nccl; alert fires: GpuLost"]
 
 
-def test_its_clock_is_asked(prometheus: tuple[HttpPrometheus, float]) -> None:
-    assert abs(prometheus[0].now() - time.time()) < 30
+def test_its_clock_is_asked(prometheus: tuple[HttpPrometheus, float], request: pytest.FixtureRequest) -> None:
+    # VictoriaMetrics answers as of 30 s ago (-search.latencyOffset), of the time as of all else.
+    ago = 30.0 if "victoria" in request.node.name else 0.0
+    assert abs(prometheus[0].now() + ago - time.time()) < 30

@@ -55,13 +55,19 @@ def reasons(look: Look) -> str:
     """
     away = [result for result in look.results if result.keeps_jobs_away]
     if away:
-        return "; ".join(f"{result.check.name}: {result.verdict.reason.replace('; ', ', ')}" for result in away)
+        return "; ".join(f"{result.check.name}: {_in_line(result).replace('; ', ', ')}" for result in away)
     blind = _blind(look)
     return f"{NOT_KNOWN}{', '.join(result.check.name for result in blind)}" if blind else FIT
 
 
+def _in_line(result: Result) -> str:
+    """Return the reason as a part of a line, whatever names people have given to mounts and processes."""
+    printed = "".join(char if char.isprintable() else " " for char in result.verdict.reason)
+    return " ".join(printed.split())
+
+
 def _line(word: str, result: Result) -> str:
-    text = f"{word} {result.check.name}: {result.verdict.reason}"
+    text = f"{word} {result.check.name}: {_in_line(result)}"
     return f"{text}. Do: {result.action}" if result.verdict.state == "failed" else f"{text} (could not be run)"
 
 

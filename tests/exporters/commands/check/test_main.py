@@ -189,6 +189,16 @@ def test_a_mistake_is_one_line_and_status_2_with_nothing_on_standard_output(
     assert capsys.readouterr() == ("", line)
 
 
+def test_a_name_that_somebody_gave_a_mount_is_no_answer_of_its_own(command: Command, node: Any) -> None:
+    # mountinfo writes the ends of lines as octal numbers.
+    for name in ("/data", "/data\nfit", "/data;\nhca_links: 7 of 8"):
+        node.files.mount(name.replace("\n", "\\012").replace(" ", "\\040"), "nfs4")
+        node.files.disks.errors[name] = errno.ESTALE
+    status, out = command("--only=network_mounts", "--reasons")
+    stale = [f"{name}: Stale file handle" for name in ("/data", "/data fit", "/data, hca_links: 7 of 8")]
+    assert (status, out) == (2, f"network_mounts: {', '.join(stale)}\n")
+
+
 def test_all_checks_can_be_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--list"]) == 0
     assert "hca_links              critical as many links are up as `hcas` states" in capsys.readouterr().out
