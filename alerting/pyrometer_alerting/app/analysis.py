@@ -84,9 +84,9 @@ class SignatureWatch:
 
     def __init__(self, prometheus: Prometheus, *, clock: Clock, metrics: Metrics) -> None:
         self._prometheus, self._clock, self._metrics = prometheus, clock, metrics
-        self._readings: dict[tuple[str, str], SignatureReading] = {}
-        self._looked: dict[tuple[str, str], float] = {}
-        self._waves: dict[tuple[str, str], tuple[float, float]] = {}
+        self._readings: dict[tuple[str, str, str], SignatureReading] = {}
+        self._looked: dict[tuple[str, str, str], float] = {}
+        self._waves: dict[tuple[str, str, str], tuple[float, float]] = {}
         self._runs: tuple[float, list[Run]] = (0.0, [])
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -113,20 +113,20 @@ class SignatureWatch:
         except PrometheusError as error:
             _log.warning("signatures: %s", error)
             return 0.0
-        due = [run for run in runs if started - self._looked.get((run.cluster, run.name), 0.0) >= EVERY_SECONDS]
+        due = [run for run in runs if started - self._looked.get(run.key, 0.0) >= EVERY_SECONDS]
         if not due:
             return 0.0
-        self._look(analysis, min(due, key=lambda run: self._looked.get((run.cluster, run.name), 0.0)), started)
+        self._look(analysis, min(due, key=lambda run: self._looked.get(run.key, 0.0)), started)
         return max(self._clock.wall() - started, 0.001)
 
     def gauge(self) -> Gauge:
-        """Return pyrometer_run_signature by (cluster, run, signature), without stale values."""
+        """Return pyrometer_run_signature by (cluster, run, job_id, signature), without stale values."""
         oldest = self._clock.wall() - STALE_SECONDS
         with self._lock:
             fresh = {run: reading for run, reading in self._readings.items() if reading.at >= oldest}
         return {
-            (("cluster", cluster), ("run", run), ("signature", kind)): confidence
-            for (cluster, run), reading in fresh.items()
+            (("cluster", cluster), ("run", run), ("job_id", job_id), ("signature", kind)): confidence
+            for (cluster, run, job_id), reading in fresh.items()
             for kind, confidence in reading.confidences.items()
         }
 
@@ -136,11 +136,11 @@ class SignatureWatch:
         if now - at >= EVERY_SECONDS / 2:
             runs = analysis.active_runs(self._prometheus, now)[:MAX_RUNS]
             self._runs = (now, runs)
-            self._forget({(run.cluster, run.name) for run in runs})
+            self._forget({run.key for run in runs})
         return runs
 
     def _look(self, analysis: RunAnalysis, run: Run, now: float) -> None:
-        key = (run.cluster, run.name)
+        key = run.key
         self._looked[key] = now
         try:
             examination = analysis.examine(self._prometheus, run, now, self._wave(analysis, run, now))
@@ -163,14 +163,14 @@ class SignatureWatch:
 
     def _wave(self, analysis: RunAnalysis, run: Run, now: float) -> float:
         """Return the amplitude of the daily wave, which needs two days of data and is queried once an hour."""
-        key = (run.cluster, run.name)
+        key = run.key
         amplitude, at = self._waves.get(key, (0.0, 0.0))
         if now - at >= WAVE_EVERY_SECONDS:
             amplitude = analysis.daily_wave_of_run(self._prometheus, run, now)
             self._waves[key] = (amplitude, now)
         return amplitude
 
-    def _forget(self, active: set[tuple[str, str]]) -> None:
+    def _forget(self, active: set[tuple[str, str, str]]) -> None:
         with self._lock:
             self._readings = {key: reading for key, reading in self._readings.items() if key in active}
         self._looked = {key: at for key, at in self._looked.items() if key in active}

@@ -62,7 +62,7 @@ def drop_picture_of(prometheus: Prometheus, incident: Incident, now: float) -> D
     end = incident.resolved_at
     until = min(now, end + 120) if end is not None else now
     start = max(begin - max(BEFORE_SECONDS, SHARE_BEFORE * (until - begin)), until - LONGEST_SECONDS)
-    frame = batches(prometheus, incident.cluster, incident.run, start, until)
+    frame = batches(prometheus, incident.cluster, incident.run, start, until, job_id=incident.job_id)
     if frame.empty:
         return None
     cause = next((candidate for candidate in diagnosis.causes if candidate.labels), None)

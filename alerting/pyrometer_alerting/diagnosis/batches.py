@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from pyrometer_alerting.diagnosis.run_matchers import selected
 from pyrometer_kit.prometheus import Prometheus, Series
-from pyrometer_kit.promql import quoted
 
 Floats = NDArray[np.float64]
 
@@ -36,6 +36,12 @@ class Run:
     cluster: str
     name: str
     batches: float
+    job_id: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """Its cluster, name and job."""
+        return self.cluster, self.name, self.job_id
 
     def window(self, least: float = WINDOW_SECONDS) -> float:
         """Return the seconds to look back for `least` and WINDOW_STEPS, within LONGEST_SECONDS and MOST_SAMPLES."""
@@ -83,32 +89,39 @@ def active_runs(prometheus: Prometheus, now: float) -> list[Run]:
     Raises:
         PrometheusError: the query failed.
     """
-    query = f"sum by (cluster, run) (count_over_time(pyrometer_train_batch_mfu_ratio[{WINDOW_SECONDS:.0f}s]))"
+    query = f"sum by (cluster, run, job_id) (count_over_time(pyrometer_train_batch_mfu_ratio[{WINDOW_SECONDS:.0f}s]))"
     runs = [
-        Run(series.labels.get("cluster", ""), series.labels.get("run", ""), series.points[0][1])
+        Run(
+            series.labels.get("cluster", ""),
+            series.labels.get("run", ""),
+            series.points[0][1],
+            series.labels.get("job_id", ""),
+        )
         for series in prometheus.instant(query, now)
     ]
-    return sorted(runs, key=lambda run: (-run.batches, run.cluster, run.name))
+    return sorted(runs, key=lambda run: (-run.batches, *run.key))
 
 
-def run_of(prometheus: Prometheus, cluster: str, run: str, now: float) -> Run:
+def run_of(prometheus: Prometheus, cluster: str, run: str, now: float, job_id: str = "") -> Run:
     """Return one run, with 0 batches if it has none.
 
     Raises:
         PrometheusError: the query failed.
     """
-    selector = f"pyrometer_train_batch_mfu_ratio{selected(cluster, run)}"
+    selector = f"pyrometer_train_batch_mfu_ratio{selected(cluster, run, job_id)}"
     result = prometheus.instant(f"sum(count_over_time({selector}[{WINDOW_SECONDS:.0f}s]))", now)
-    return Run(cluster, run, result[0].points[0][1] if result else 0.0)
+    return Run(cluster, run, result[0].points[0][1] if result else 0.0, job_id)
 
 
-def batches(prometheus: Prometheus, cluster: str, run: str, start: float, end: float) -> pd.DataFrame:
+def batches(
+    prometheus: Prometheus, cluster: str, run: str, start: float, end: float, *, job_id: str = ""
+) -> pd.DataFrame:
     """Return the run's batches between two times, oldest first; columns COLUMNS, `attempt` counted from 0.
 
     Raises:
         PrometheusError: a query failed.
     """
-    where = f"{selected(cluster, run)}[{max(round(1000 * (end - start)), 1)}ms]"
+    where = f"{selected(cluster, run, job_id)}[{max(round(1000 * (end - start)), 1)}ms]"
     frame = _column(prometheus.instant(f"pyrometer_train_batch_mfu_ratio{where}", end), "mfu")
     if frame.empty:
         return pd.DataFrame(columns=list(COLUMNS))
@@ -138,11 +151,6 @@ def curve_of(
 def good_level(mfu: Floats) -> float:
     """Return the MFU of a healthy run: the median of its best fifth (a mean would be pulled down by its dips)."""
     return float(np.quantile(mfu, 0.9)) if len(mfu) else float("nan")
-
-
-def selected(cluster: str, run: str) -> str:
-    """Return the label matchers of one run."""
-    return f"{{cluster={quoted(cluster)},run={quoted(run)}}}"
 
 
 def _clean(attempt: NDArray[np.int64], tagged: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -191,7 +199,9 @@ class ExpectedMfu:
     best_before: float | None = None
 
 
-def expected_mfu(prometheus: Prometheus, cluster: str, run: str, frame: pd.DataFrame, end: float) -> ExpectedMfu | None:
+def expected_mfu(
+    prometheus: Prometheus, cluster: str, run: str, frame: pd.DataFrame, end: float, *, job_id: str = ""
+) -> ExpectedMfu | None:
     """Return the best estimate for a run with these batches; None without batches.
 
     It was given by the job or learned from its configuration (by a recording rule), else it is the run's own best.
@@ -204,8 +214,12 @@ def expected_mfu(prometheus: Prometheus, cluster: str, run: str, frame: pd.DataF
         return None
     own = good_level(clean)
     start = float(frame["at"].iloc[0])
-    before = _value(prometheus, f"max(quantile_over_time(0.9, {_RECENT}{selected(cluster, run)}[{HISTORY}]))", start)
-    expected = _value(prometheus, f"max(run:pyrometer_train_batch_mfu_ratio:expected{selected(cluster, run)})", end)
+    before = _value(
+        prometheus, f"max(quantile_over_time(0.9, {_RECENT}{selected(cluster, run, job_id)}[{HISTORY}]))", start
+    )
+    expected = _value(
+        prometheus, f"max(run:pyrometer_train_batch_mfu_ratio:expected{selected(cluster, run, job_id)})", end
+    )
     if expected is not None:
         return ExpectedMfu(expected, "expected for this configuration", own=False, best_before=before)
     best = max(own, before or 0.0)
@@ -216,13 +230,13 @@ def expected_mfu(prometheus: Prometheus, cluster: str, run: str, frame: pd.DataF
 _RECENT = "run:pyrometer_train_batch_mfu_ratio:recent"
 
 
-def daily_wave(prometheus: Prometheus, cluster: str, run: str, now: float) -> float:
+def daily_wave(prometheus: Prometheus, cluster: str, run: str, now: float, job_id: str = "") -> float:
     """Return the relative amplitude of a 24-hour wave over two days of this run; 0 without a wave or two days.
 
     Raises:
         PrometheusError: the query failed.
     """
-    query = f"max(avg_over_time(pyrometer_train_batch_mfu_ratio{selected(cluster, run)}[10m]))"
+    query = f"max(avg_over_time(pyrometer_train_batch_mfu_ratio{selected(cluster, run, job_id)}[10m]))"
     result = prometheus.range(query, now - WAVE_SECONDS, now, 600)
     return daily_amplitude(result[0]) if result else 0.0
 

@@ -15,7 +15,8 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from pyrometer_alerting.diagnosis.batches import Floats, batches, selected
+from pyrometer_alerting.diagnosis.batches import Floats, batches
+from pyrometer_alerting.diagnosis.run_matchers import selected
 from pyrometer_alerting.model.incident import Cost
 from pyrometer_kit.prometheus import Prometheus
 
@@ -35,6 +36,7 @@ def add_up(
     expected: float,
     gpus: int,
     stands: bool = False,
+    job_id: str = "",
 ) -> Cost:
     """Return the cost from `begin` to `end`, continuing from `known` unless the trouble began earlier than known then.
 
@@ -47,8 +49,9 @@ def add_up(
         known = Cost(0.0, gpus, expected, begin, since=begin, settled_until=begin)
     known = settled_at(known, known.until) if known.settled_until is None else known
     start = max(known.settled_until or begin, end - LONGEST_SECONDS)
-    frame = batches(prometheus, cluster, run, start - 60, end)  # the batch before the first one is its start
-    frame = frame.merge(_seconds(prometheus, cluster, run, start - 60, end), on="at", how="left")
+    # The batch before the first one is its start.
+    frame = batches(prometheus, cluster, run, start - 60, end, job_id=job_id)
+    frame = frame.merge(_seconds(prometheus, selected(cluster, run, job_id), start - 60, end), on="at", how="left")
     lost, until = lost_seconds(frame, expected, start, end, stands=stands)
     hours = max(known.settled + gpus * lost / 3600, 0.0)
     certain, settled_until = lost_seconds(frame, expected, start, end - SETTLED_SECONDS, stands=False)
@@ -88,9 +91,9 @@ def _steps(counted: pd.DataFrame) -> Floats:
     return counted.groupby(attempt)["step"].diff().fillna(1.0).clip(lower=1.0).to_numpy(dtype=float)
 
 
-def _seconds(prometheus: Prometheus, cluster: str, run: str, start: float, end: float) -> pd.DataFrame:
+def _seconds(prometheus: Prometheus, run: str, start: float, end: float) -> pd.DataFrame:
     """Return how long each batch took, by its end."""
-    where = f"{selected(cluster, run)}[{max(round(1000 * (end - start)), 1)}ms]"
+    where = f"{run}[{max(round(1000 * (end - start)), 1)}ms]"
     series_list = prometheus.instant(f"pyrometer_train_batch_step_seconds{where}", end)
     points = [point for series in series_list for point in series.points]
     return pd.DataFrame(points, columns=["at", "seconds"]).drop_duplicates("at")

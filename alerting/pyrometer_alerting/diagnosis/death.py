@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from pyrometer_alerting.diagnosis.evidence.alerts import DELAYS, USUAL_DELAY
 from pyrometer_alerting.diagnosis.look import Look
+from pyrometer_alerting.diagnosis.run_matchers import selected
 from pyrometer_alerting.model.alert_names import DEATH
 from pyrometer_alerting.model.incident import Incident
 from pyrometer_alerting.model.text import amount
 from pyrometer_kit.prometheus import Prometheus, PrometheusError
-from pyrometer_kit.promql import quoted
 
 LOOK_BACK = "7d"  # attempts of this time count
 HOUR = 3600.0
@@ -39,7 +39,7 @@ def restart_note(prometheus: Prometheus, incident: Incident, now: float) -> str:
     died = [alert for alert in incident.members if alert.name == DEATH and alert.firing]
     if not died:
         return ""
-    where = f"{{cluster={quoted(incident.cluster)},run={quoted(incident.run)}}}"
+    where = selected(incident.cluster, incident.run, incident.job_id)
     attempt = _attempt(prometheus, f"last_over_time(pyrometer_train_run_info{where}[{LOOK_BACK}])", now)
     checkpoints = f"pyrometer_run_last_checkpoint_timestamp_seconds{where}[{LOOK_BACK}]"
     saved = _newest(prometheus, f"max_over_time({checkpoints})", now)

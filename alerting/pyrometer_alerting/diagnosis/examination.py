@@ -15,8 +15,8 @@ from pyrometer_alerting.diagnosis.batches import (
     clean_curve,
     daily_wave,
     expected_mfu,
-    selected,
 )
+from pyrometer_alerting.diagnosis.run_matchers import selected
 from pyrometer_alerting.diagnosis.signature import KINDS, LOOK_AT, Drop, Reference, Verdict, classify, classify_drop
 from pyrometer_alerting.model.incident import Shape
 from pyrometer_kit.prometheus import Prometheus
@@ -56,8 +56,8 @@ def examine(
         PrometheusError: a query failed.
     """
     least = WINDOW_SECONDS if drop is None else AROUND_DROP * (now - drop.fired_at)
-    frame = batches(prometheus, run.cluster, run.name, now - run.window(least), now)
-    expected = expected_mfu(prometheus, run.cluster, run.name, frame, now)
+    frame = batches(prometheus, run.cluster, run.name, now - run.window(least), now, job_id=run.job_id)
+    expected = expected_mfu(prometheus, run.cluster, run.name, frame, now, job_id=run.job_id)
     if expected is None:
         return None
     curve = clean_curve(frame, expected.mfu)
@@ -80,12 +80,12 @@ def daily_wave_of_run(prometheus: Prometheus, run: Run, now: float) -> float:
     Raises:
         PrometheusError: the query failed.
     """
-    return daily_wave(prometheus, run.cluster, run.name, now)
+    return daily_wave(prometheus, run.cluster, run.name, now, run.job_id)
 
 
 def _stands(prometheus: Prometheus, run: Run, now: float) -> bool | None:
     """Return whether a silent run has stopped; None if it has ended: its last step is no longer exported then."""
-    where = selected(run.cluster, run.name)
+    where = selected(run.cluster, run.name, run.job_id)
     last = prometheus.instant(f"max(pyrometer_train_last_step_timestamp_seconds{where})", now)
     if not last:
         return None

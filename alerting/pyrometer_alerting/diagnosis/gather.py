@@ -146,7 +146,7 @@ def _ask(questions: Questions, queries: Iterable[Query], looks: list[Look], evid
 
 def _looked(questions: Questions, drop: Drop | None) -> Examination | None:
     incident = questions.incident
-    run = run_of(questions.prometheus, incident.cluster, incident.run, questions.now)
+    run = run_of(questions.prometheus, incident.cluster, incident.run, questions.now, incident.job_id)
     dated = drop.seen_at(questions.onset) if drop is not None else None
     return examine(questions.prometheus, run, questions.now, drop=dated)
 

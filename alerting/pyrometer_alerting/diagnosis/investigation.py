@@ -16,6 +16,7 @@ from pyrometer_alerting.diagnosis.curve_features import first_stall
 from pyrometer_alerting.diagnosis.death import restart_note
 from pyrometer_alerting.diagnosis.examination import daily_wave_of_run, examine
 from pyrometer_alerting.diagnosis.gather import Evidence, gather
+from pyrometer_alerting.diagnosis.run_matchers import selected
 from pyrometer_alerting.diagnosis.signature import Drop
 from pyrometer_alerting.diagnosis.weights import Weights
 from pyrometer_alerting.model.alert_names import FELL, LOW
@@ -45,7 +46,7 @@ def investigate(
     evidence = gather(prometheus, incident, others, now, quick=quick, drop=_drop(incident), catalog=catalog)
     known = incident.diagnosis.run_links if incident.diagnosis is not None else ()
     ask = evidence.complete and not known
-    links = run_links(prometheus, incident.cluster, incident.run, now) if ask else known
+    links = run_links(prometheus, incident.cluster, incident.run, now, incident.job_id) if ask else known
     diagnosis = replace(
         diagnose(incident, evidence, others, now, Weights(catalog)),
         run_links=links,
@@ -174,6 +175,7 @@ def _cost(prometheus: Prometheus, incident: Incident, evidence: Evidence, begin:
             prometheus,
             incident.cluster,
             incident.run,
+            job_id=incident.job_id,
             known=_of_this_drop(earlier, evidence.drops),
             begin=begin,
             end=now,
@@ -199,6 +201,7 @@ def _closed(prometheus: Prometheus, incident: Incident, diagnosis: Diagnosis, en
             prometheus,
             incident.cluster,
             incident.run,
+            job_id=incident.job_id,
             known=diagnosis.cost,
             begin=diagnosis.cost.since or diagnosis.cost.until,
             end=end,
@@ -216,7 +219,7 @@ def _user(prometheus: Prometheus, incident: Incident, now: float, *, ask: bool) 
     known = incident.diagnosis.user if incident.diagnosis is not None else ""
     if known or not ask:
         return known
-    run = f"{{cluster={quoted(incident.cluster)},run={quoted(incident.run)}}}"
+    run = selected(incident.cluster, incident.run, incident.job_id)
     jobs = f"pyrometer_gpu_job_info{{cluster={quoted(incident.cluster)}}}"
     query = f"group by (user) ({jobs} and on (cluster, node, gpu) pyrometer_train_rank_info{run})"
     try:
@@ -231,9 +234,11 @@ MAX_LINKS = 4
 WINDOW = "1h"
 
 
-def run_links(prometheus: Prometheus, cluster: str, run: str, now: float) -> tuple[tuple[str, str], ...]:
+def run_links(
+    prometheus: Prometheus, cluster: str, run: str, now: float, job_id: str = ""
+) -> tuple[tuple[str, str], ...]:
     """Return (name, address) of the latest attempt's pages; none where Prometheus doesn't answer: no evidence."""
-    where = f"{{cluster={quoted(cluster)},run={quoted(run)}}}"
+    where = selected(cluster, run, job_id)
     try:
         found = prometheus.instant(f"last_over_time(pyrometer_train_run_link_info{where}[{WINDOW}])", now)
     except PrometheusError:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import median
 
+from pyrometer_alerting.diagnosis.run_matchers import matchers as run_matchers
 from pyrometer_alerting.incidents.topology import Port
 from pyrometer_alerting.model.fact import Fact, Roster
 from pyrometer_alerting.model.incident import Incident
@@ -71,8 +72,8 @@ class Questions:
 
     def of_run(self, *matchers: str) -> str:
         """Return the label matchers of the run, in braces."""
-        mine = [f"cluster={quoted(self.incident.cluster)}", f"run={quoted(self.incident.run)}"]
-        return "{" + ",".join([*mine, *matchers]) + "}"
+        incident = self.incident
+        return "{" + ",".join([*run_matchers(incident.cluster, incident.run, incident.job_id), *matchers]) + "}"
 
     def instant(self, query: str, at: float | None = None) -> list[Series]:
         """Query Prometheus now, or at another time.

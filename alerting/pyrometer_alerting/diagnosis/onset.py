@@ -6,8 +6,8 @@ from collections.abc import Container, Iterable, Sequence
 
 import pandas as pd
 
-from pyrometer_alerting.diagnosis.batches import selected
 from pyrometer_alerting.diagnosis.look import ANOTHER_DROP_SECONDS, LOOK_BACK_SECONDS, STANDS_SECONDS, Questions, middle
+from pyrometer_alerting.diagnosis.run_matchers import selected
 from pyrometer_alerting.model.alert_names import STALLS
 from pyrometer_alerting.model.incident import Incident
 from pyrometer_kit.prometheus import Prometheus, Series
@@ -29,7 +29,8 @@ def mfu_of(prometheus: Prometheus, incident: Incident, now: float, onset: float 
     began = incident.started_at if onset is None else onset
     start = max(min(began, now) - LOOK_BACK_SECONDS, now - 3 * 3600.0)
     step = max(STEP_SECONDS, round((now - start) / 2000))
-    query = f"max(avg_over_time(pyrometer_train_batch_mfu_ratio{selected(incident.cluster, incident.run)}[{step}s]))"
+    where = selected(incident.cluster, incident.run, incident.job_id)
+    query = f"max(avg_over_time(pyrometer_train_batch_mfu_ratio{where}[{step}s]))"
     result = prometheus.range(query, start, now, step)
     return _series(result[0]) if result else pd.Series(dtype=float)
 

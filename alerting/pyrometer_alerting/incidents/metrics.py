@@ -176,7 +176,7 @@ GAUGES = (
     _gauge(
         "pyrometer_run_signature",
         "Confidence, 0-1, that a run's MFU curve has this signature now.",
-        *("cluster", "run", "signature"),
+        *("cluster", "run", "job_id", "signature"),
     ),
 )
 FAMILIES = (

@@ -194,6 +194,13 @@ class Incident:
         return self.severity != "info"
 
     @property
+    def job_id(self) -> str:
+        """The run's job, by its newest alert that has one; empty where exporters until 0.2.0 alone report the run."""
+        named = [alert for alert in self.members if self.run and alert.labels.get("run") == self.run]
+        newest = sorted(named, key=lambda alert: (alert.firing, alert.starts_at), reverse=True)
+        return next((job for alert in newest if (job := alert.labels.get("job_id", ""))), "")
+
+    @property
     def wants_diagnosis(self) -> bool:
         """True for a symptom of a training run: its cause is elsewhere and must be found."""
         return bool(self.run) and self.component == "train"

@@ -122,7 +122,8 @@ def test_every_active_run_has_its_signature_until_it_is_too_old() -> None:
     watching, clock = watch(Stored(trace("step_down", 3, 3.0)))
     assert watching.step(investigation) > 0
     gauge = watching.gauge()
-    assert max(gauge, key=lambda key: gauge[key]) == (("cluster", "c1"), ("run", RUN.name), ("signature", "step_down"))
+    named = dict(max(gauge, key=lambda key: gauge[key]))
+    assert named == {"cluster": "c1", "run": RUN.name, "job_id": "", "signature": "step_down"}
     assert watching.step(investigation) == 0.0  # looked at already
     clock.advance(EVERY_SECONDS)
     assert watching.step(investigation) > 0
