@@ -128,22 +128,27 @@ def parse_request(header: bytes, peer: str = "") -> Request:
         # A proxy in front of us that trusts the other one mistakes part of the body for another request.
         raise BadRequestError(400, "a header field that there can be one of comes twice, or two of a length")
     try:
-        path, query = parse_target(target)
+        path, query = parse_target(target, headers.get("host", ""))
     except ValueError:
-        raise BadRequestError(400, "the request target cannot be parsed") from None
+        raise BadRequestError(400, "the request target cannot be parsed, or names another host") from None
     return Request(method, path, headers, query=query, version=version, peer=peer)
 
 
-def parse_target(target: str) -> tuple[str, dict[str, str]]:
-    """Return the path and the parameters of a request's target, as urllib.parse does.
+def parse_target(target: str, host: str = "") -> tuple[str, dict[str, str]]:
+    """Return the path and the parameters of a request's target; two slashes at its begin are of the path.
+
+    A proxy that allows some paths takes them for that, and one that is sent a whole URL obeys the host in it.
 
     Raises:
-        ValueError: It cannot be parsed, or has more than MAX_FIELDS parameters.
+        ValueError: It cannot be parsed, names another host than the header does, or has too many parameters.
     """
     if target[:1] != "/" or target[:2] == "//" or not _PLAIN.issuperset(target):
         from urllib.parse import parse_qsl, urlsplit  # noqa: PLC0415  memory that scrapes need not spend
 
-        url = urlsplit(target)
+        url = urlsplit(f"http://{host}{target}" if target[:1] == "/" else target)
+        if url.netloc not in ("", host):
+            msg = "another host"
+            raise ValueError(msg)
         return url.path, dict(parse_qsl(url.query, max_num_fields=MAX_FIELDS))
     path, _, query = target.partition("?")
     pairs = [pair.partition("=") for pair in query.split("&")]

@@ -32,6 +32,7 @@ JOIN_SECONDS = 2.0
 WATCHDOG_FACT = "watchdog_last_seen"
 CLUSTER_WATCHDOG = "watchdog:"  # followed by the cluster: each Prometheus has its own heartbeat
 OUR_RECEIVER, OUR_ALERT = "receiver:", "heard:"
+MOST_CLUSTERS, MOST_RECEIVERS, MOST_NAMES = 100, 50, 2_000  # anybody may post others
 
 
 @dataclass
@@ -105,16 +106,17 @@ class Intake:
         return replace(change, incident=incident)
 
     def _note_watchdog(self, tx: Transaction, delivery: Delivery, now: float) -> None:
-        for alert in delivery.alerts:
-            if alert.name == WATCHDOG and alert.firing:
-                tx.save_fact(WATCHDOG_FACT, repr(now))
-                tx.save_fact(CLUSTER_WATCHDOG + alert.labels.get("cluster", ""), repr(now))
+        clusters = {
+            alert.labels.get("cluster", "") for alert in delivery.alerts if alert.name == WATCHDOG and alert.firing
+        }
+        if clusters:
+            tx.save_fact(WATCHDOG_FACT, repr(now))
+            tx.hear(CLUSTER_WATCHDOG, clusters, now, MOST_CLUSTERS)
 
     def _note_receiver(self, tx: Transaction, delivery: Delivery, now: float) -> None:
         """Note receiver and alert names as ours: the same Alertmanager may also serve others."""
-        tx.save_fact(OUR_RECEIVER + delivery.receiver, repr(now))
-        for name in {alert.name for alert in delivery.alerts}:
-            tx.save_fact(OUR_ALERT + name, repr(now))
+        tx.hear(OUR_RECEIVER, [delivery.receiver], now, MOST_RECEIVERS)
+        tx.hear(OUR_ALERT, {alert.name for alert in delivery.alerts}, now, MOST_NAMES)
 
     def _without_stale(self, tx: Transaction, delivery: Delivery, counts: dict[str, int], now: float) -> list[Alert]:
         fresh = []

@@ -6,6 +6,15 @@ import pytest
 from alerting_fakes import SILENT, Bench, raw_alert
 from alerting_upstream import Upstream, fault, over
 
+from pyrometer_alerting.incidents.intake import (
+    CLUSTER_WATCHDOG,
+    MOST_CLUSTERS,
+    MOST_NAMES,
+    MOST_RECEIVERS,
+    OUR_ALERT,
+    OUR_RECEIVER,
+)
+
 
 @pytest.fixture
 def upstream(bench: Bench) -> Upstream:
@@ -80,3 +89,16 @@ def test_a_clock_of_prometheus_that_is_set_ends_nothing_that_alertmanager_has(up
     with upstream.bench.store.transaction() as tx:
         (incident,) = tx.incidents()
     assert incident.started_at < (incident.resolved_at or 0.0) <= upstream.bench.clock.time
+
+
+def test_names_that_anybody_posts_are_bounded_and_the_latest_stay(upstream: Upstream) -> None:
+    """Receivers, alerts' names and clusters with a heartbeat are remembered, each of which is missed one day."""
+    for n in range(120):
+        heartbeat = raw_alert("Watchdog", severity="info", cluster=f"c{n}")
+        others = [raw_alert(f"Forged{n}-{k}", node="n1") for k in range(30)]
+        upstream.bench.receive(heartbeat, *others, receiver=f"r{n}", groupKey=str(n))
+        upstream.bench.clock.advance(1)
+    with upstream.bench.store.transaction() as tx:
+        kept = [tx.facts(prefix) for prefix in (CLUSTER_WATCHDOG, OUR_RECEIVER, OUR_ALERT)]
+    assert list(map(len, kept)) == [MOST_CLUSTERS, MOST_RECEIVERS, MOST_NAMES]
+    assert [name in facts for name, facts in zip(("c119", "r119", "Forged119-3"), kept, strict=True)] == [True] * 3

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from functools import cached_property
 
@@ -205,6 +205,14 @@ class Transaction:
             "INSERT INTO fact (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
             (name, value),
         )
+
+    def hear(self, prefix: str, names: Collection[str], now: float, most: int) -> None:
+        """Save when these names below a prefix were heard, and forget those heard longest ago beyond so many."""
+        for name in names:
+            self.save_fact(prefix + name, repr(now))
+        heard = self.facts(prefix)
+        for name in sorted(heard, key=lambda name: float(heard[name]))[: max(0, len(heard) - most)]:
+            self.forget_fact(prefix + name)
 
     def audit(self, at: float, user: str, action: str, incident_id: str, detail: str) -> None:
         """Record who did what."""
