@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import tempfile
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ _OR = re.compile(r"\bor\b")
 _RESTRICTION = re.compile(r"\b(?:and|unless)\b")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _SAMPLE = re.compile(r"\{([^{}]*)\} ([0-9.E+-]+)")
+_ERROR = ", err: "
 _ANSWER = re.compile(r'cluster=\\?"[^"]*-(\d+)\\?".*?kind!=\\?"(\w+)\\?".*?got: (.*)')
 
 
@@ -78,30 +80,40 @@ class Rules:
         return [group for group in groups if group["rules"]]
 
 
-def evaluate(promtool: Path, rules: Rules, cases: Sequence[Case]) -> list[list[Fired]]:
+def evaluate(promtool: Path, rules: Rules, cases: Sequence[Case], most_series: float = math.inf) -> list[list[Fired]]:
     """Evaluate cases in one run of promtool; return each one's alerts, the earliest first.
 
     Cases of the same intervals are clusters of one Prometheus, which no rule mixes
     (``tests/alert_rules/test_rule_clusters.py``): most of what promtool does is to evaluate rules that have no answer,
-    which it does once for all of them.
+    which it does once for all of them. It evaluates no rule over more than 10,000 samples: cases with more than
+    ``most_series`` together are evaluated apart.
 
     Raises:
         RuntimeError: promtool could not evaluate the rules.
         ValueError: a series has no cluster, which is what its alert is recognised by.
     """
     answers: list[dict[str, dict[str, float]]] = [{} for _ in cases]
-    alike: dict[tuple[int, int], dict[int, Case]] = {}
-    for number, case in enumerate(cases):
-        alike.setdefault((case.interval, case.rules_interval), {})[number] = case
     with tempfile.TemporaryDirectory(prefix="pyrometer-rules-") as folder:
-        files = [_written(Path(folder), rules, together) for together in alike.values()]
+        files = [_written(Path(folder), rules, together) for together in _together(cases, most_series)]
         answer = objections(promtool, "test", "rules", *files)
     found = _ANSWER.findall(answer.replace("\n        exp: nil\n       ", ""))
-    if answer and not found:
-        raise RuntimeError(answer[-2000:])
+    if answer and (not found or _ERROR in answer):
+        raise RuntimeError(answer[answer.find(_ERROR) - 500 :][:2000])
     for number, kind, samples in found:
         answers[int(number)][kind] = {labels: float(value) for labels, value in _SAMPLE.findall(samples)}
     return [_fired(answer) for answer in answers]
+
+
+def _together(cases: Sequence[Case], most_series: float) -> Iterator[dict[int, Case]]:
+    """Yield cases by number: those of the same intervals, as long as they have few enough series together."""
+    alike: dict[tuple[int, int], dict[int, Case]] = {}
+    for number, case in enumerate(cases):
+        together = alike.setdefault((case.interval, case.rules_interval), {})
+        if together and sum(len(other.series) for other in (*together.values(), case)) > most_series:
+            yield dict(together)
+            together.clear()
+        together[number] = case
+    yield from alike.values()
 
 
 def _written(folder: Path, rules: Rules, cases: Mapping[int, Case]) -> Path:

@@ -28,6 +28,8 @@ _SETTLED_SECONDS: Final = 1200.0
 # A check that fails has 20 minutes to pass again before anybody is told.
 _LOSS_SECONDS: Final = 1800.0
 MOST_EVENTS: Final = 60
+# promtool evaluates no rule over more than 10,000 samples.
+_MOST_SERIES: Final = 4000
 TOLD_BY_ALERTS: Final = ("interface",)
 """Losses that no check looks for: an alert reports them."""
 
@@ -107,7 +109,7 @@ def take_alerts(promtool: Path, rules: Rules, every: Sequence[Played]) -> None:
     for played in every:
         takers += [(played.case, played.take)] if played.case is not None else []
         takers += [(loss.case, loss.take) for loss in played.losses if loss.case is not None]
-    answers = evaluate(promtool, rules, [case for case, _ in takers])
+    answers = evaluate(promtool, rules, [case for case, _ in takers], _MOST_SERIES)
     for (_, take), fired in zip(takers, answers, strict=True):
         take(fired)
 

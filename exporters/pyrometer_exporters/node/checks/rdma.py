@@ -4,12 +4,8 @@
 where no port is beside one (clouds flatten the bus), the fastest are. InfiniBand goes before RoCE.
 
 These are no HCAs: a virtual function, which a pod or a virtual machine has; the function with which a cloud's host
-speeds up a machine's Ethernet, and which it takes away at will; a device without hardware (soft-RoCE, siw); and on HGX
-B200 and B300 the four limited functions with which the fabric manager reaches the NVSwitches. Their vital product data
-says ``SMDL=SW_MNG``, which only root may read (NVIDIA's Fabric Manager User Guide; siderolabs/extensions issue 893 has
-their GUIDs). Without it they are known by their place, an assumption: four of one card, or four side by side, away from
-the GPUs, while their likes sit apart. AWS's p6-b200 has two, without vital product data, and no InfiniBand of its own
-beside its EFA (aws/sagemaker-hyperpod-cli pull request 282, NVIDIA/gpu-driver-container issue 606).
+speeds up a machine's Ethernet, and which it takes away at will; a device without hardware (soft-RoCE, siw);
+and the limited functions with which the fabric manager reaches the NVSwitches (``nic/fabric_functions.py``).
 """
 
 from __future__ import annotations
@@ -17,12 +13,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any, Final
 
 from pyrometer_exporters.node.checks.config import COMPUTE, MANAGEMENT, STORAGE
 from pyrometer_exporters.node.checks.node import Node
 from pyrometer_exporters.node.checks.parts import Part, identities
+from pyrometer_exporters.node.nic.fabric_functions import INFINIBAND, RdmaFunction, fabric_functions
 from pyrometer_exporters.node.nic.parse import (
     PHYS_DISABLED,
     STATE_ACTIVE,
@@ -36,13 +32,9 @@ from pyrometer_exporters.node.nic.parse import (
 from pyrometer_exporters.node.nic.pci_function import is_lent
 from pyrometer_exporters.node.nic.pcie import nearest
 
-INFINIBAND, ETHERNET = "InfiniBand", "Ethernet"
+ETHERNET = "Ethernet"
 STATE_INIT, PHYS_LINK_UP = 2, 5  # include/rdma/ib_verbs.h: IB_PORT_INIT, IB_PORT_PHYS_STATE_LINK_UP
-CONNECTX_7: Final = "0x1021"
-LIMITED_FUNCTIONS: Final = 4
-AMAZON: Final = "0x1d0f"
 _VPD_BYTES: Final = 1024
-_SWITCH_MANAGEMENT: Final = b"SW_MNG"
 
 
 @dataclass(frozen=True)
@@ -110,7 +102,7 @@ def ports(node: Node) -> list[Port]:
     return node.once("rdma", lambda: _look(node))[0]
 
 
-def fabric_functions(node: Node) -> set[str]:
+def limited_functions(node: Node) -> set[str]:
     """Return the devices through which a fabric manager on this node reaches its NVSwitches."""
     return node.once("rdma", lambda: _look(node))[1]
 
@@ -218,31 +210,15 @@ def _with_roles(hcas: Sequence[Port], learned: Mapping[str, int], wanted: int) -
 
 def _limited(node: Node, hca_ports: Sequence[Port]) -> set[str]:
     """Return the devices that are the fabric manager's."""
-    if any(port.vendor == AMAZON for port in hca_ports):
-        return {port.device for port in hca_ports if port.layer == INFINIBAND}
-    candidates = [port for port in hca_ports if port.layer == INFINIBAND and not port.by_gpu]
     folder = node.paths.sysfs / "class/infiniband"
-    devices = [port for port in candidates if node.text(folder / port.device / "device/device") == CONNECTX_7]
-    said = {port.device for port in devices if _SWITCH_MANAGEMENT in _vital_data(node, port.device)}
-    if said:
-        return said
-    runs: list[list[Port]] = []
-    for port in sorted(devices, key=lambda port: port.address):
-        if runs and _next_to(runs[-1][-1].address, port.address):
-            runs[-1].append(port)
-        else:
-            runs.append([port])
-    for run in runs:  # no card with InfiniBand has four ports
-        if len(run) == LIMITED_FUNCTIONS and len({port.address.rpartition(".")[0] for port in run}) == 1:
-            return {port.device for port in run}
-    together = [run for run in runs if len(run) > 1]
-    if len(together) != 1 or len(together[0]) != LIMITED_FUNCTIONS:
-        return set()
-    names = {port.device for port in together[0]}
-    apart = [port for port in hca_ports if port.layer == INFINIBAND and port.device not in names]
-    apart = sorted(apart, key=lambda port: port.address)
-    beside = any(_next_to(a.address, b.address) for a, b in pairwise(apart))
-    return names if len(apart) >= LIMITED_FUNCTIONS and not beside else set()
+    rdma = [
+        RdmaFunction(
+            port.device, port.address, port.layer, node.text(folder / port.device / "device/device") or "",
+            port.vendor, port.by_gpu,
+        )
+        for port in {port.device: port for port in hca_ports}.values()
+    ]  # fmt: skip
+    return fabric_functions(rdma, lambda device: _vital_data(node, device))
 
 
 def _vital_data(node: Node, device: str) -> bytes:
@@ -251,11 +227,3 @@ def _vital_data(node: Node, device: str) -> bytes:
             return file.read(_VPD_BYTES)
     except OSError:
         return b""
-
-
-def _next_to(first: str, second: str) -> bool:
-    """Return whether two functions are of one card, or on neighbouring buses."""
-    if not first or not second:
-        return False
-    (domain, bus), (other, next_bus) = (address.split(":")[:2] for address in (first, second))
-    return domain == other and int(next_bus, 16) - int(bus, 16) in (0, 1)

@@ -75,6 +75,7 @@ class Line(NamedTuple):
         step: its place in the lines of one event; 0 for events whose lines come in any order.
         repeats: whether a second such line is a second event.
         needle: for lines that begin with a name that others choose, or with any driver's: a text that they hold.
+        healthy_at_boot: whether healthy machines log it while they boot: then it is no event.
         begins: for lines that begin with one of several words, or not with a word of the pattern: those words.
     """
 
@@ -86,6 +87,7 @@ class Line(NamedTuple):
     step: int = 0
     repeats: bool = False
     needle: str = ""
+    healthy_at_boot: bool = False
     begins: tuple[str, ...] = ()
 
     @property
@@ -114,6 +116,8 @@ START = 3  # so many characters at a line's beginning say which lines it may be
 PCI = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
 _SHORT = {
     "mlx5": r"mlx5_core (?P<part>{pci})(?: [\w.-]+)?: (?:\w+:\d+:\(pid \d+\): )?",
+    "cable": r"Port module event\[error\]: module \d+, Cable error, (?:High Temperature|Power budget exceeded|Bus stuck"
+    "|Bad or shorted|No eeprom)",
     "mce": r"(?:mce: )?\[Hardware Error\]: ",
     # NVMe has a kind of its own; virtual CDs and floppies of a BMC fail at every boot.
     "disk": r"(?:(?:s|h|v|xv)d[a-z]+|(?!(?:nvme|sr|fd|loop|z?ram|nbd)\d)[a-z][\w-]*)",
@@ -232,8 +236,8 @@ LINES = (
          "md/raid1:md0: Disk failure on nvme0n1p2, disabling device.", uncorrected=True),
     Line("disk", "block/blk-core.c",
          r"[^\n]{0,40}\battempt to access beyond end of device",
-         "kworker/u203:1: attempt to access beyond end of device",
-         uncorrected=True, needle="attempt to access beyond end"),
+         "kworker/u203:1: attempt to access beyond end of device", uncorrected=True,
+         needle="attempt to access beyond end"),
 
     Line("filesystem", "fs/ext4/super.c",
          r"EXT[234]-fs error \(device (?P<part>[^)\s]+)\)",
@@ -291,18 +295,18 @@ LINES = (
          "|Failed reconnect attempt)",
          "nvme nvme2: starting error recovery"),
 
+    # At boot, healthy cards ask for what is granted later (DGX Spark: NVIDIA/dgx-spark-playbooks pull request 108).
+    Line("nic", "drivers/net/ethernet/mellanox/mlx5/core/events.c",
+         "{mlx5}Detected insufficient power on the PCIe slot",
+         "mlx5_core 0000:5c:00.0: Detected insufficient power on the PCIe slot (27W).", healthy_at_boot=True),
     Line("nic", "drivers/net/ethernet/mellanox/mlx5/core/events.c, health.c, cmd.c, en_main.c",
-         "{mlx5}(?:Detected insufficient power on the PCIe slot"
-         r"|Port module event\[error\]: module \d+, Cable error, (?:High Temperature|Power budget exceeded"
-         "|Bus stuck|Bad or shorted|No eeprom)|High temperature on sensors|device's health compromised"
+         "{mlx5}(?:{cable}|High temperature on sensors|device's health compromised"
          r"|Fatal error \d+ detected|Health issue observed, [^\n]*severity\([0-4]\)|synd 0x0*[1-9a-f][0-9a-f]*: "
          r"|[^\n]*timeout\. Will cause a leak of a command resource|TX timeout (?:detected|on queue)"
          "|RX timeout on channel)",
-         "mlx5_core 0000:5c:00.0: mlx5_pcie_event:299:(pid 268269): Detected insufficient power on the PCIe slot "
-         "(27W)."),
+         "mlx5_core 0000:5c:00.0: poll_health:773:(pid 0): device's health compromised - reached miss count"),
     Line("nic", "drivers/net/ethernet/mellanox/mlx5/core/events.c",
-         r"mlx5_port_module_event:\d+:\(pid \d+\): Port module event\[error\]: module \d+, Cable error, (?:High "
-         "Temperature|Power budget exceeded|Bus stuck|Bad or shorted|No eeprom)",
+         r"mlx5_port_module_event:\d+:\(pid \d+\): {cable}",
          "mlx5_port_module_event:1131:(pid 0): Port module event[error]: module 0, Cable error, High Temperature"),
     Line("nic", "net/sched/sch_generic.c, until 6.7",
          r"NETDEV WATCHDOG: (?P<part>\S+) \([^)]*\): transmit queue \d+ timed out",
@@ -352,11 +356,9 @@ LINES = (
          "|scheduling while atomic: |KASAN: |stack guard page was hit)",
          "BUG: unable to handle page fault for address: ffff8881"),
     Line("kernel_fault", "lib/bug.c",
-         r"kernel BUG at \S+:\d+!",
-         "kernel BUG at mm/slub.c:305!"),
+         r"kernel BUG at \S+:\d+!", "kernel BUG at mm/slub.c:305!"),
     Line("kernel_fault", "kernel/panic.c",
-         "Kernel [Pp]anic - not syncing",
-         "Kernel panic - not syncing: Fatal exception"),
+         "Kernel [Pp]anic - not syncing", "Kernel panic - not syncing: Fatal exception"),
     Line("kernel_fault", "arch/x86/kernel/dumpstack.c, arch/arm64/kernel/traps.c",
          "(?:Oops|Internal error|divide error|invalid opcode|general protection fault|stack segment"
          r"|double fault)[:,][^\n]{4,160}\[#\d+\] ?(?:SMP|PREEMPT)",
@@ -367,8 +369,7 @@ LINES = (
          "Unable to handle kernel NULL pointer dereference at virtual address 0000000000000010"),
 
     Line("resource_limit", "fs/file_table.c",
-         r"VFS: file-max limit \d+ reached",
-         "VFS: file-max limit 1000000 reached"),
+         r"VFS: file-max limit \d+ reached", "VFS: file-max limit 1000000 reached"),
     Line("resource_limit", "net/netfilter/nf_conntrack_core.c",
          "(?:(?:nf|ip)_conntrack: )+table full",
          "nf_conntrack: nf_conntrack: table full, dropping packet", begins=("nf_", "ip_")),
@@ -379,8 +380,7 @@ LINES = (
          r"unregister_netdevice: waiting for (?P<part>\S+) to become free",
          "unregister_netdevice: waiting for eth0 to become free. Usage count = 1"),
     Line("resource_limit", "net/ipv4/tcp.c",
-         "TCP: out of memory -- consider tuning tcp_mem",
-         "TCP: out of memory -- consider tuning tcp_mem"),
+         "TCP: out of memory -- consider tuning tcp_mem", "TCP: out of memory -- consider tuning tcp_mem"),
 
     Line("segfault", "arch/x86/mm/fault.c",
          r"(?P<part>[^\n]{1,15})\[(?P<number>\d+)\]: segfault at [^\n]* in (?:libnccl|libcuda|libcublas|libcudnn"

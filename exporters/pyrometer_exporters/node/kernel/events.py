@@ -21,6 +21,7 @@ from pyrometer_exporters.node.kernel.kmsg import Record
 KINDS: Final = {kind.name: kind for kind in catalogue.KINDS}
 UNCORRECTED_KINDS: Final = tuple(kind.name for kind in catalogue.KINDS if kind.uncorrected)
 CRITICAL_LEVEL: Final = 2
+_BOOT_SECONDS: Final = 120.0
 # Events that may yet get another line; more at once are of a flood, and the eldest are closed.
 MOST_OPEN: Final = 256
 
@@ -135,6 +136,8 @@ class EventReader:
                 return self._firmware_line(record)
             return None if record.level > CRITICAL_LEVEL else _unnamed(text)
         line, match = known
+        if line.healthy_at_boot and record.seconds < _BOOT_SECONDS:
+            return None
         groups = match.groupdict()
         uncorrected = _is_uncorrected(line, groups)
         if uncorrected is None:

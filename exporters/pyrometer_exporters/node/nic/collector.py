@@ -12,6 +12,7 @@ from pyrometer_exporters.framework.outcome import Outcome
 from pyrometer_exporters.framework.scheduling import SharedWorker, Worker
 from pyrometer_exporters.node.nic.device import GONE, Device, DeviceSource, Reader
 from pyrometer_exporters.node.nic.expected_links import MissingDevices, expected_by_peers
+from pyrometer_exporters.node.nic.fabric_functions import RdmaFunction, fabric_functions
 from pyrometer_exporters.node.nic.families import ALL, MISSING, UP
 from pyrometer_exporters.node.nic.infiniband import RdmaDevice
 from pyrometer_exporters.node.nic.inventory import DeviceLister, Inventory, name_filter
@@ -22,7 +23,7 @@ from pyrometer_exporters.node.nic.port_memory import PortMemories
 from pyrometer_exporters.node.nic.readings import DeviceReading
 from pyrometer_exporters.node.nic.samples import CounterSamples, device_rows, port_rows
 from pyrometer_exporters.node.nic.state import PortStateFile
-from pyrometer_exporters.node.nic.sysfs import Files, HungFiles, allow_descriptors, share_of_open_files
+from pyrometer_exporters.node.nic.sysfs import Files, HungFiles, allow_descriptors, share_of_open_files, small_text
 from pyrometer_kit.errors import UsageError
 from pyrometer_kit.flags import regexp
 
@@ -80,6 +81,8 @@ class NicCollector:
         self._counters = CounterSamples()
         self._memories = PortMemories(self._state_file, context.procfs)
         self._missing_devices = MissingDevices(self._sysfs, name_filter(include, exclude))
+        self._known: list[tuple[str, int]] = []
+        self._limited: set[str] = set()
         self._inventory: Inventory | None = None
         self._sources: dict[str, DeviceSource] = {}
         self._devices: dict[str, Device] = {}
@@ -149,6 +152,7 @@ class NicCollector:
 
     def _samples(self, readings: list[DeviceReading]) -> list[Item]:
         self._gpus.refresh(self._clock.monotonic())
+        readings = self._without_fabric_managers(readings)
         expected = expected_by_peers(readings, self._gpus.nearest)
         items: list[Item] = []
         self._counters.begin()
@@ -167,6 +171,22 @@ class NicCollector:
                 for group, reason in port.failed:
                     items.append(Down("/".join(filter(None, (device.name, port.port, group))), reason))
         return items
+
+    def _without_fabric_managers(self, readings: list[DeviceReading]) -> list[DeviceReading]:
+        """Mark the devices of a fabric manager, which are found again whenever devices come or go."""
+        key = [(device.name, device.inode) for device in readings]
+        if key != self._known:
+            rdma = [device for device in readings if device.ports and device.ports[0].port]
+            self._known, self._limited = key, fabric_functions([self._function(device) for device in rdma])
+        if not self._limited:
+            return readings
+        return [device._replace(of_fabric_manager=device.name in self._limited) for device in readings]
+
+    def _function(self, device: DeviceReading) -> RdmaFunction:
+        path = device.pci.path
+        chip, vendor = small_text(f"{path}/device"), small_text(f"{path}/vendor")
+        layer, by_gpu = device.ports[0].link_layer, bool(self._gpus.nearest(path))
+        return RdmaFunction(device.name, device.pci.address, layer, chip, vendor, by_gpu)
 
     def _missing(self, readings: list[DeviceReading]) -> Iterator[Sample]:
         if self._memories.booting:  # devices come one after another

@@ -21,7 +21,8 @@ EXPECTED_UP = _ROWS.gauge("pyrometer_nic_expected_up",
 SETTLING = _ROWS.gauge("pyrometer_nic_settling_info",
     "1 while the port's state is no evidence of a fault, else absent: until a minute after its link is up, at most 15"
     " minutes, after a boot, a driver_reload or as a new device (never_up); while switched off (admin); always for a "
-    "virtual_function, of a usb interface and of a device with no_hardware (soft-RoCE).", "port", "cause")
+    "virtual_function, of a usb interface, of a device with no_hardware (soft-RoCE) and of a function of the "
+    "fabric_manager.", "port", "cause")
 MISSING = _ROWS.gauge("pyrometer_nic_missing_info",
     "1 while an RDMA device is missing and was not removed on purpose, else absent: off_bus, no_driver, or "
     "no_rdma_device though its driver has the function. Forgotten after a week.", "pci_bus_id", "reason")

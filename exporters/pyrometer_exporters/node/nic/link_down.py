@@ -23,8 +23,8 @@ from pyrometer_exporters.node.nic.counters import Counter
 # Why a loss doesn't count. NEW: the port was never seen up.
 BOOT, RELOAD, ADMIN, NEW = "boot", "driver_reload", "admin", "never_up"
 # Only of ports of which it is true: nobody has to miss their link.
-VIRTUAL, USB, NO_HARDWARE = "virtual_function", "usb", "no_hardware"
-NOBODYS = (VIRTUAL, USB, NO_HARDWARE)
+VIRTUAL, USB, NO_HARDWARE, FABRIC_MANAGER = "virtual_function", "usb", "no_hardware", "fabric_manager"
+NOBODYS = (VIRTUAL, USB, NO_HARDWARE, FABRIC_MANAGER)
 CAUSES = (BOOT, RELOAD, ADMIN, NEW)
 # Why counters restarted.
 WRAP, CLEARED, REBOOT = "wrap", "cleared", "reboot"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pyrometer_exporters.node.nic.link_down import (
+    FABRIC_MANAGER,
     LONGEST_SETTLING_SECONDS,
     NO_HARDWARE,
     USB,
@@ -129,6 +130,8 @@ def _update(memory: PortMemory, device: DeviceReading, port: PortReading, boot: 
 def _nobodys(device: DeviceReading) -> str:
     """Return why nobody has to miss this device's link; empty for most devices."""
     pci = device.pci
+    if device.of_fabric_manager:
+        return FABRIC_MANAGER
     return VIRTUAL if pci.virtual else USB if pci.by_usb else NO_HARDWARE if pci.soft else ""
 
 

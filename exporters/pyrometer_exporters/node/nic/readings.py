@@ -105,6 +105,7 @@ class DeviceReading(NamedTuple):
         hops: the PCIe links from the device up to its root port.
         failing: files that can't be read at present, below the device's folder, each with the errno.
         representor: whether it stands for a virtual function's end inside the NIC, and has no cable.
+        of_fabric_manager: whether it is one with which a fabric manager reaches the NVSwitches.
     """
 
     name: str
@@ -121,6 +122,7 @@ class DeviceReading(NamedTuple):
     hops: tuple[Hop, ...] = ()
     failing: tuple[tuple[str, int], ...] = ()
     representor: bool = False
+    of_fabric_manager: bool = False
 
 
 class CounterFiles:

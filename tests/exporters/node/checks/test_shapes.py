@@ -82,6 +82,13 @@ def take_out(node: Any, gpu: int) -> None:
     (node.tree.sysfs / "bus/pci/devices" / node.tree.gpu_addresses[gpu]).unlink()
 
 
+def take_all_out(node: Any) -> None:
+    """Lose all GPUs at once, as with a board's power: nothing is on the bus, and the driver is still loaded."""
+    take_gpus_off_the_bus(node)
+    for gpu in node.gpus:
+        gpu.hide()
+
+
 USR = "24 22 254:0 / /usr ro,relatime shared:4 - btrfs /dev/mapper/usr ro,rescue=nologreplay"
 GCS = "40 22 0:50 / /data rw,nosuid,nodev,relatime shared:20 - fuse.gcsfuse bucket rw,user_id=0"
 
@@ -99,6 +106,7 @@ HEALTHY: dict[str, tuple[str, Plant, str]] = {
     "ports by name": ("hca_links", lambda n: n.tree.nic("mlx5_3").down(), "expect: {hcas: [mlx5_0, mlx5_1]}"),
     "a full /boot": ("filesystem_full", fill_boot, ""),
     "a full /boot's inodes": ("inodes", fill_boot, ""),
+    "no GPU where none is stated": ("gpu_driver", take_all_out, "expect: {gpus: 0}"),
     "seven GPUs where seven are stated": ("gpu_fabric", lambda n: take_out(n, 3), "expect: {gpus: 7}"),
     "powersave on all": (
         "cpu_governor",
@@ -141,6 +149,9 @@ ODD: dict[str, tuple[str, Plant, str]] = {
     "a board with NVSwitches and seven GPUs": (
         "gpu_fabric", lambda n: take_out(n, 3),
         "7 GPUs are on the bus, and machines with NVSwitches have 4, 8 or 16: state `gpus`",
+    ),
+    "a driver without GPUs": (
+        "gpu_driver", take_all_out, "the NVIDIA driver is loaded, and no GPU is on the bus: state `gpus`",
     ),
     "a slot whose card does not answer": (
         "gpu_count", leave_a_slot_dark,

@@ -25,11 +25,11 @@ PEERS = kernel_lines.peers_rows()
 PARSER = importlib.import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")
 
 
-def read(*lines: str, apart: float = 0.001, level: int = 3) -> dict[str, int]:
+def read(*lines: str, apart: float = 0.001, level: int = 3, began: float = 1000.0) -> dict[str, int]:
     """Return the events of lines by kind; those that were not corrected also as ``kind!``."""
     reader, found = EventReader(), Counter[str]()
     for number, text in enumerate(lines):
-        event = reader.feed(Record(level, number, 100.0 + number * apart, text))
+        event = reader.feed(Record(level, number, began + number * apart, text))
         if event is not None:
             found[event.kind] += event.is_new
             found[f"{event.kind}!"] += event.uncorrected
@@ -39,7 +39,7 @@ def read(*lines: str, apart: float = 0.001, level: int = 3) -> dict[str, int]:
 def parts(*lines: str) -> list[str]:
     """Return what the event of the last line is about, after each."""
     reader = EventReader()
-    events = [reader.feed(Record(3, n, 100.0 + n * 0.001, text)) for n, text in enumerate(lines)]
+    events = [reader.feed(Record(3, n, 1000.0 + n * 0.001, text)) for n, text in enumerate(lines)]
     return [event.part for event in events if event is not None]
 
 
@@ -173,6 +173,11 @@ NO_EVENTS = [
 def test_lines_that_accompany_or_quote_an_event_or_come_with_every_boot_are_none(text: str) -> None:
     assert read(text) == {}
     assert sxid(text) is None
+
+
+def test_what_healthy_machines_log_at_boot_counts_later() -> None:
+    text = "mlx5_core 0000:01:00.0: mlx5_pcie_event:301:(pid 9): Detected insufficient power on the PCIe slot (27W)."
+    assert [read(text, began=began) for began in (9.4, 3600.0)] == [{}, {"nic": 1}]
 
 
 @pytest.mark.parametrize("line", LINES, ids=lambda line: line.example[:60])

@@ -35,7 +35,16 @@ _BUSY_PERCENT: Final = 50
 def has_gpus(node: Node) -> bool:
     """Return whether this node has GPUs that the NVIDIA driver should have."""
     view: GpuView = node.gpus
-    return bool(view.on_bus or view.gpus or node.expected.get("gpus") or node.expected.learned("gpus"))
+    return bool(view.on_bus or view.gpus or _are_expected(node) or _all_are_gone(node, view))
+
+
+def _all_are_gone(node: Node, view: GpuView) -> bool:
+    """Return whether the driver is loaded and no GPU is on the bus: it stays loaded only if it has found one.
+
+    Source: nv_module_init in kernel-open/nvidia/nv.c of NVIDIA/open-gpu-kernel-modules.
+    """
+    stays = view.on_bus == [] and not view.gpus and not node.pci_bus.given_away
+    return stays and node.expected.get("gpus") is None and (node.paths.sysfs / "module/nvidia").exists()
 
 
 def over_driver(judge: Callable[[Node, GpuView], Verdict]) -> Callable[[Node], Verdict]:
@@ -80,6 +89,8 @@ def usual(values: Sequence[Any]) -> Any:  # noqa: ANN401  the type of the values
 
 
 def _driver(node: Node, view: GpuView) -> Verdict:
+    if not _are_expected(node) and _all_are_gone(node, view):
+        return unknown("the NVIDIA driver is loaded, and no GPU is on the bus: state `gpus`")
     if not view.problem:
         return ok()
     reason = view.problem.partition(":")[0]

@@ -22,7 +22,6 @@ MOST_RECORDS: Final = 50_000
 MOST_SECONDS: Final = 1.0
 _RECORD_BYTES: Final = 8192
 MOST_CHARACTERS: Final = 120
-_BRING_UP_SECONDS: Final = 120.0
 
 
 class _NoLogError(Exception):
@@ -100,9 +99,7 @@ class _Findings:
                 self.critical["", f"SXid {switch.code} (fatal) of NVSwitch {switch.pci_bus_id}"] += 1
             return
         event = self._events.feed(record)
-        # A network card that starts may report power that its slot grants a moment later.
-        starts = event is not None and event.kind == "nic" and record.seconds < _BRING_UP_SECONDS
-        if event is not None and not starts and (event.uncorrected or (event.is_new and KINDS[event.kind].check)):
+        if event is not None and (event.uncorrected or (event.is_new and KINDS[event.kind].check)):
             self.others[event.text[:MOST_CHARACTERS]] += 1
 
 

@@ -12,7 +12,6 @@ from pyrometer_exporters.node.checks.node import Node
 from pyrometer_exporters.node.checks.parts import EARLIER, Part, described, lost, missing
 from pyrometer_exporters.node.checks.rdma import (
     ETHERNET,
-    INFINIBAND,
     Port,
     by_identity,
     described_by,
@@ -21,6 +20,7 @@ from pyrometer_exporters.node.checks.rdma import (
     stated_for,
 )
 from pyrometer_exporters.node.nic.expected_links import LEAST_PEERS, PEERS_UP
+from pyrometer_exporters.node.nic.fabric_functions import INFINIBAND
 from pyrometer_exporters.node.nic.pcie import functions
 
 # Modules that let a NIC of this driver reach a GPU's memory, besides dma-buf: NVIDIA's for mlx5, Amazon's for EFA.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyrometer_exporters.node.checks.check import Check, Problem, Verdict, absent, failed, judged, listed, ok, unknown
 from pyrometer_exporters.node.checks.gpus import GpuFacts, GpuView
 from pyrometer_exporters.node.checks.node import Node
-from pyrometer_exporters.node.checks.rdma import fabric_functions
+from pyrometer_exporters.node.checks.rdma import limited_functions
 from pyrometer_exporters.node.checks.subjects.gpu import gpu_check, identity, name_of, over_gpus
 
 NVIDIA_VENDOR, BRIDGE_CLASS = "0x10de", "0x0680"
@@ -71,7 +71,7 @@ def _switches(node: Node) -> list[str]:
 def _fabric_manager(node: Node) -> Verdict:
     switches = _switches(node)
     # The NVSwitches of HGX B200 and B300 are behind functions of network cards, which the fabric manager has.
-    functions = fabric_functions(node)
+    functions = limited_functions(node)
     if not switches and not functions:
         return absent("no NVSwitch on this node's bus")
     if any(process.name.startswith("nv-fabricmanage") for process in node.processes):
