@@ -47,7 +47,9 @@ CONFIG_FLAG: Final = "collector.checks.config"
 INTERVAL_FLAG: Final = "collector.checks.interval"
 ROOTFS_FLAG: Final = "collector.checks.rootfs"
 _PASSED_ON: Final = ("collector.gpu.device-include", "collector.gpu.device-exclude")
-COMMAND: Final = (sys.executable, "-m", "pyrometer_exporters.commands.check.main")
+# Not by -m: whatever Python finds in the folder that somebody starts us in, it would import.
+_PROGRAM: Final = "import sys; sys.path[:] = filter(None, sys.path); from {0} import main; sys.exit(main())"
+COMMAND: Final = (sys.executable, "-c", _PROGRAM.format("pyrometer_exporters.commands.check.main"))
 
 PART: Final = "look"
 FIRST_SECONDS: Final = 5.0

@@ -234,7 +234,9 @@ def _left_behind(node: Node) -> Mapping[str, float]:
 
 
 def _is_ours(pid: int) -> bool:
+    """Return whether this is our child by user and program: a link gives a set-uid program of root's any name."""
     try:
-        return os.stat(f"/proc/{pid}").st_uid == os.geteuid()  # noqa: PTH116
+        program, ours = os.stat(f"/proc/{pid}/exe"), os.stat("/proc/self/exe")  # noqa: PTH116
+        return os.stat(f"/proc/{pid}").st_uid == os.geteuid() and os.path.samestat(program, ours)  # noqa: PTH116
     except OSError:
         return False

@@ -16,12 +16,16 @@ import re
 import select
 import signal
 import struct
+import time
 from pathlib import Path
 
 from pyrometer import ring
 
 # One with more open files is looked at in part.
 _MOST_FILES = 4096
+# Anybody may hold locks by the hundred thousand; the kernel takes seconds to list those.
+LOCKS_SECONDS = 0.1
+_LOCKS_BYTES = 1 << 16
 _GPU_DEVICE = re.compile(r"/dev/nvidia[0-9]+")
 _SINCE_LINUX = (6, 15)
 # struct pidfd_info, its first published size: mask, cgroup, eleven ids, the status as wait(2) returns it.
@@ -137,24 +141,30 @@ def can_hold() -> bool:
     return release is not None and (int(release[1]), int(release[2])) >= _SINCE_LINUX
 
 
-def hold(procfs: Path, identity: tuple[int, int]) -> HeldProcess | None:
+def hold(procfs: Path, identity: tuple[int, int], until: float | None = None) -> HeldProcess | None:
     """Return the process that holds the lock of the ring with this device and inode; None where there is none."""
     with contextlib.suppress(OSError, ValueError, AttributeError):  # no pidfd_open in this Python
-        pid = lock_holder(procfs, identity)
+        pid = lock_holder(procfs, identity, until)
         return None if pid is None else HeldProcess(pid)
     return None
 
 
-def lock_holder(procfs: Path, identity: tuple[int, int]) -> int | None:
+def lock_holder(procfs: Path, identity: tuple[int, int], until: float | None = None) -> int | None:
     """Return the process that holds a ring's lock, by its id on the host: in a container it has another.
+
+    None also where the list is so long that it was not read to its end by ``until``, a monotonic time.
 
     Raises:
         OSError: the kernel's list can't be read.
     """
     device, number = identity
     inode = f"{os.major(device):02x}:{os.minor(device):02x}:{number}"
-    for line in (procfs / "locks").read_text(encoding="ascii").splitlines():
-        fields = line.split()
-        if len(fields) > 5 and fields[1] == "FLOCK" and fields[5] == inode and int(fields[4]) > 0:
-            return int(fields[4])
+    until = time.monotonic() + LOCKS_SECONDS if until is None else until
+    with (procfs / "locks").open(encoding="ascii") as list_of_locks:
+        while time.monotonic() < until and (lines := list_of_locks.readlines(_LOCKS_BYTES)):
+            for line in lines:
+                if inode in line:
+                    fields = line.split()
+                    if len(fields) > 5 and fields[1] == "FLOCK" and fields[5] == inode and int(fields[4]) > 0:
+                        return int(fields[4])
     return None

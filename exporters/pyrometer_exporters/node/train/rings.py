@@ -204,12 +204,7 @@ class RingFile:
         return padded_text(self._read(8 * ring.EXIT_SLOT, ring.EXIT_BYTES))
 
     def part_name(self, number: int) -> str:
-        """Return the name of a part by its number in the header; empty where there is none.
-
-        Raises:
-            OSError: the file can't be read.
-            BadRingError: it is truncated.
-        """
+        """Return the name of a part by its number in the header; empty where there is none, or it can't be read."""
         if 0 <= number < len(ring.PARTS):
             return ring.PARTS[number]
         return self._name(ring.PART_NAMES_SLOT, number - len(ring.PARTS), ring.MAX_NAMED_PARTS)
@@ -253,8 +248,11 @@ class RingFile:
         return False
 
     def close(self) -> None:
-        """Close the file; what was read of it stays known."""
+        """Close the file; what was read of it stays known, and so do the names of the parts that it has times of."""
         if self._fd >= 0:
+            for number, total in enumerate(self._last[1].named_part_totals if self._last is not None else ()):
+                if total:
+                    self.part_name(len(ring.PARTS) + number)
             os.close(self._fd)
             self._fd = -1
 
@@ -273,8 +271,10 @@ class RingFile:
         slot = first + number * ring.NAME_BYTES // 8
         name = self._names.get(slot)
         if not name:
-            name = self._names[slot] = padded_text(self._read(8 * slot, ring.NAME_BYTES))
-        return name
+            # Names are read while all ranks are served: those of a ring that was cut short cost no other rank.
+            with contextlib.suppress(OSError, BadRingError):
+                name = self._names[slot] = padded_text(self._read(8 * slot, ring.NAME_BYTES))
+        return name or ""
 
     def _with_metrics(self, record: Record, slots: tuple[Any, ...]) -> Record:
         if not record.flags & ring.FLAG_METRICS or len(slots) <= ring.METRICS:

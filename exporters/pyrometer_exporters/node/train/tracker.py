@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -22,7 +23,7 @@ from pyrometer_exporters.node.train.limits import (
 )
 from pyrometer_exporters.node.train.points import PointStore
 from pyrometer_exporters.node.train.rank import Rank, choose_loss_ranks, end_of, learn_exit, peak_of
-from pyrometer_exporters.node.train.rank_exit import Ends, can_hold, hold
+from pyrometer_exporters.node.train.rank_exit import LOCKS_SECONDS, Ends, can_hold, hold
 from pyrometer_exporters.node.train.ring_folder import Listed, RingFolder
 from pyrometer_exporters.node.train.rings import Record, RingFile
 from pyrometer_exporters.node.train.run_names import Holder, Newcomer, RunNames
@@ -97,8 +98,9 @@ class Tracker:
         self._done &= listed.keys()
         new = listed.keys() - self._ranks.keys() - self._done
         chosen = self._chosen(listed, new) if new or self._left_out else []
+        locks_until = time.monotonic() + LOCKS_SECONDS
         for name in sorted(chosen, key=lambda name: (listed[name].changed, name)):
-            self._open(name)
+            self._open(name, locks_until)
         self._store.forget_future(self._clock.wall())
         self._follow_all(self._clock.monotonic())
         self._store.trim()
@@ -216,7 +218,7 @@ class Tracker:
         self._ranks.clear()
         self._ends.close()
 
-    def _open(self, name: str) -> None:
+    def _open(self, name: str, locks_until: float) -> None:
         try:
             with self._listing.opened(name) as folder:
                 file = RingFile(self._listing.place(name), folder)
@@ -226,7 +228,7 @@ class Tracker:
             self._bad[name] = str(error)
             return
         # From its first record, even if some consumers have it: a new consumer gets the whole ring.
-        process = None if self._procfs is None else hold(self._procfs, file.identity)
+        process = None if self._procfs is None else hold(self._procfs, file.identity, locks_until)
         if process is not None:
             self._ends.add(process)
         # A closed ring as well: else anybody's would pass for the newest of a run, and a clash's end for the other job.

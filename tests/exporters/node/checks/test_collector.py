@@ -159,3 +159,14 @@ def test_one_that_does_not_end_is_the_last_one(monkeypatch: pytest.MonkeyPatch) 
 def test_one_without_an_answer_says_why(monkeypatch: pytest.MonkeyPatch, script: str, detail: str) -> None:
     with pytest.raises(PartError, match=detail):
         asker(monkeypatch, script).ask()
+
+
+def test_what_lies_in_the_folder_that_it_was_started_in_is_not_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root may ask the doctor in /tmp, where anybody can leave a json.py."""
+    for name in ("json", "yaml", "pyrometer_exporters"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('a stranger runs')\n")
+    monkeypatch.chdir(tmp_path)
+    report = Asker(["--json", "--only=uptime", f"--path.state={tmp_path}"], deadline=60).ask()
+    assert "checks" in report

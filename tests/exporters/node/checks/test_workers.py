@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -76,6 +77,23 @@ def test_no_process_is_left() -> None:
     before = children()
     run(check("a", hang), check("b", well))
     assert children() <= before
+
+
+def test_a_name_alone_makes_no_program_of_somebodys_a_child_of_ours(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A link to a set-uid program that waits for a password is root's, and has the link's name."""
+    monkeypatch.setattr(workers, "ABANDONED_SECONDS", 0.0)
+    link = tmp_path / workers._child_name("network_mounts")
+    link.symlink_to(shutil.which("sleep") or "/bin/sleep")
+    with subprocess.Popen([str(link), "60"]) as stranger:
+        try:
+            while not Path(f"/proc/{stranger.pid}/comm").read_text().startswith(workers.MARK):
+                time.sleep(0.01)
+            answers = run(check("network_mounts", well, "mounts"))
+        finally:
+            stranger.kill()
+    assert answers["network_mounts"] == ok(seen=1)
 
 
 def test_one_that_still_hangs_from_an_earlier_run_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:

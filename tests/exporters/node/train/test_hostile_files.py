@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 
 from pyrometer import ring
+from pyrometer_exporters.framework.collector import Context
+from pyrometer_exporters.node.train import families
+from pyrometer_exporters.node.train.collector import TrainCollector
 from pyrometer_exporters.node.train.tracker import Tracker
 
 Rings = Callable[..., Any]
@@ -85,3 +88,28 @@ def test_a_ring_that_is_cut_and_filled_while_it_is_read_hides_no_job(tracker: Tr
         os.ftruncate(moving.fd, size if turn % 2 else (0, 100, ring.HEADER_BYTES, size - 1)[turn // 2 % 4])
         moving.step(1000 + turn, 1001 + turn)
         assert "job.ring" in polled(tracker)
+
+
+@pytest.mark.parametrize("why", ["its rank died before it was found", "it is cut before its names"])
+def test_names_of_parts_that_cannot_be_read_any_more_cost_no_other_rank(
+    context: Context, rings: Rings, why: str
+) -> None:
+    job, other = rings("job"), rings("other", run="other")
+    for made in (job, other):
+        made.step(1000, 1001)
+    other.slot(ring.NAMED_PART_TOTALS_SLOT, 10**9)
+    other.text(ring.PART_NAMES_SLOT, "fetch")
+    if why.startswith("its rank"):
+        other.crash()
+    else:
+        os.ftruncate(other.fd, 8 * ring.PART_NAMES_SLOT)
+    collector = TrainCollector(context)
+    try:
+        for _ in range(2):
+            samples = list(collector.collect(time.monotonic() + SECONDS))
+            steps = {s.labels[0] for s in samples if getattr(s, "family", None) is families.STEPS}
+            assert "llama" in steps
+            parts = {s.labels[-1] for s in samples if getattr(s, "family", None) is families.PART_SECONDS}
+            assert parts == ({"fetch"} if why.startswith("its rank") else set())
+    finally:
+        collector.close()

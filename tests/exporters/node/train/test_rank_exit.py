@@ -18,7 +18,7 @@ from pyrometer import ring
 from pyrometer_exporters.framework.collector import Context
 from pyrometer_exporters.framework.metrics import Sample
 from pyrometer_exporters.node.train.collector import TrainCollector
-from pyrometer_exporters.node.train.rank_exit import can_hold, hold, words_of
+from pyrometer_exporters.node.train.rank_exit import can_hold, hold, lock_holder, words_of
 from pyrometer_kit.clock import SystemClock
 
 Rings = Callable[..., Any]
@@ -172,6 +172,14 @@ def test_a_ring_that_nobody_holds_has_no_process(tmp_path: Path) -> None:
     (tmp_path / "locks").write_text("1: POSIX  ADVISORY  WRITE 1 00:1a:7 0 EOF\n")
     assert hold(tmp_path, (26, 7)) is None
     assert hold(tmp_path / "absent", (26, 7)) is None
+
+
+def test_a_list_of_locks_without_end_costs_no_more_than_its_time(tmp_path: Path) -> None:
+    """Anybody may hold half a million locks, and the ring's holder be the last of the list."""
+    mine = "9: FLOCK  ADVISORY  WRITE 4711 00:1a:7 0 EOF\n"
+    (tmp_path / "locks").write_text("1: FLOCK  ADVISORY  READ 99 00:1a:77 0 EOF\n" * 200_000 + mine)
+    assert lock_holder(tmp_path, (26, 7), time.monotonic() + 60) == 4711
+    assert lock_holder(tmp_path, (26, 7), time.monotonic()) is None
 
 
 def test_a_signal_without_a_name_has_its_number() -> None:
