@@ -103,6 +103,14 @@ def alerting_flags(program: Path, *files: str, **env: str) -> dict[str, str]:
     return dict(flag.split("=", 1) for flag in command[1:])
 
 
+def test_an_address_with_signs_of_the_shell_is_one_flag_and_ends_no_others(program: Path) -> None:
+    names = re.findall(r"\$\{([A-Z_]+_URL):-", load(FOLDER / "compose.yaml")["services"]["alerting"]["command"])
+    addresses = {name: f"https://reader:p&s;s|w@{name}.corp:9090/(x)?a=b&c=d#e" for name in names}
+    flags = alerting_flags(program, **addresses)
+    assert set(addresses.values()) - set(flags.values()) == set()
+    assert flags.keys() >= alerting_flags(program).keys()
+
+
 def test_a_slack_channel_brings_the_token_along(program: Path) -> None:
     assert not [flag for flag in alerting_flags(program) if flag.startswith("--slack")]
     flags = alerting_flags(program, SLACK_CHANNEL="#gpu alerts")
