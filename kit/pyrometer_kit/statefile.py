@@ -7,6 +7,7 @@ import errno
 import json
 import logging
 import os
+import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +19,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
+MOST_BYTES = 64 << 20
 # The path is not a folder: a mistake in the flag, which only another flag can fix.
 _NO_FOLDER = (errno.ENOTDIR, errno.EEXIST)
 
@@ -40,7 +42,7 @@ def state_folder(path: str | None, default: Path) -> Path | None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / ".writable"
-        probe.touch()
+        os.close(_created(probe))
         probe.unlink()
     except OSError as error:
         if not path:
@@ -80,7 +82,7 @@ class StateFile:
         if self._path is None:
             return None
         try:
-            data = json.loads(self._path.read_text(encoding="utf-8"))
+            data = json.loads(read_regular(self._path))
             if self._version is not None and data["version"] != self._version:
                 raise ValueError(f"version {data['version']!r} instead of {self._version}")
             return decode(data)
@@ -134,6 +136,21 @@ class StateFile:
     def _set_aside(path: Path) -> None:
         with contextlib.suppress(OSError):
             path.replace(path.with_name(f"{path.name}.corrupt"))
+
+
+def read_regular(path: Path) -> str:
+    """Return the text of a state file.
+
+    Raises:
+        OSError: it can't be read, or is a link.
+        ValueError: it is no regular file, has more than 64 MiB or is no UTF-8.
+    """
+    # The folder may be another user's, root's prolog may wait for us, and a FIFO's writer may never come.
+    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), encoding="utf-8") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_BYTES:
+            raise ValueError(f"{path} is no regular file of at most {MOST_BYTES >> 20} MiB")
+        return file.read(MOST_BYTES)
 
 
 def _created(path: Path) -> int:

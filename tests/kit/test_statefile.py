@@ -101,7 +101,7 @@ def test_a_file_of_another_user_is_not_set_aside_before_it_is_replaced(
     file = StateFile(tmp_path, "counts.json")
     file.save({"n": 5})
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "read_text", refused)
+        patch.setattr("pyrometer_kit.statefile.read_regular", refused)
         assert file.load(lambda data: data["n"]) is None
     assert (file.unusable, file.denied, len(caplog.records)) == (True, True, 1)
     assert [path.name for path in tmp_path.iterdir()] == ["counts.json"]
@@ -113,3 +113,31 @@ def test_a_file_of_another_user_is_not_set_aside_before_it_is_replaced(
 
 def refused(*_: object, **__: object) -> str:
     raise PermissionError(errno.EACCES, "Permission denied")
+
+
+@pytest.mark.parametrize("made", ["fifo", "link", "loop", "huge", "folder"])
+def test_what_is_no_state_file_is_neither_waited_for_nor_followed(tmp_path: Path, made: str) -> None:
+    """Root's prolog reads the state of a service with another user, and must come back."""
+    path, other = tmp_path / "kept.json", tmp_path / "other"
+    other.write_text('{"n": 5}')
+    if made == "fifo":
+        os.mkfifo(path)
+    elif made == "folder":
+        path.mkdir()
+    elif made == "huge":
+        path.touch()
+        os.truncate(path, 1 << 40)
+    else:
+        path.symlink_to(other if made == "link" else path)
+    state = StateFile(tmp_path, "kept.json")
+    assert state.load(lambda data: data["n"]) is None
+    assert state.unusable
+    state.save({"n": 6})
+    assert state.load(lambda data: data["n"]) == 6
+    assert other.read_text() == '{"n": 5}'
+
+
+def test_a_link_in_the_place_of_the_probe_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / ".writable").symlink_to(tmp_path / "nologin")
+    assert state_folder(str(tmp_path), Path("/nowhere")) == tmp_path
+    assert not (tmp_path / "nologin").exists()

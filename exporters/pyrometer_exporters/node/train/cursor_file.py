@@ -13,6 +13,7 @@ from pathlib import Path
 from pyrometer_exporters.node.train.batches import LOSS, RunKey
 from pyrometer_exporters.node.train.points import Cursor, Cursors
 from pyrometer_exporters.node.train.run_names import Holder
+from pyrometer_kit.statefile import read_regular
 
 # Larger numbers are not timestamps.
 MAX_TIMESTAMP = 1 << 53
@@ -40,7 +41,7 @@ class CursorFile:
     def load(self) -> SavedCursors:
         """Return what was saved, empty where nothing readable is."""
         try:
-            text = self._path.read_text(encoding="utf-8") if self._path else ""
+            text = read_regular(self._path) if self._path else ""
             content = json.loads(text or "{}")
             offset = content.get("offset_ms")
             # Until 0.2.0 runs had no job, and their series no such label: those of now begin with the whole ring.
@@ -83,7 +84,8 @@ class CursorFile:
 
     def _replace(self, data: bytes) -> None:
         # Called at every reply of /batches, so without the cost of a file object.
-        fd = os.open(self._fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        fd = os.open(self._fresh, flags, 0o666)
         try:
             if os.write(fd, data) < len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

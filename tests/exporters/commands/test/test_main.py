@@ -360,7 +360,7 @@ def test_a_file_that_may_not_be_read_is_down_and_stays(
     context = Context(argparse.Namespace(), SystemClock(), tmp_path, tmp_path, tmp_path, tmp_path)
     collector = COLLECTOR.build(context)
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "read_text", refused)
+        patch.setattr("pyrometer_kit.statefile.read_regular", refused)
         (down,) = collector.collect(0)
         assert isinstance(down, Down)
         assert (down.part, down.reason) == ("file", "eacces")
