@@ -265,6 +265,7 @@ reference: $(STAMP)
 	@$(BIN)/python tools/chart.py boards dashboards/json
 	@$(BIN)/python -m tools.metrics_used docs/reference/metrics-used.md
 	@$(BIN)/python tools/gpu_check.py --page docs/on-a-gpu.md
+	@$(BIN)/python tools/messages_page.py docs/messages.md
 
 command-files: $(STAMP)
 	@$(BIN)/python -m tools.command_files dist/share; ls -d dist/share/*

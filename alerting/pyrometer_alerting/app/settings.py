@@ -103,7 +103,8 @@ _HELP: Mapping[str, str] = {
     "slack.app-token-file": f"file with the app-level token (xapp-...) for buttons, or set {APP_TOKEN_VARIABLE};"
     " slack-users in the configuration file lists who may use them",
     "slack.channel": "channel id (C0123456789) or #name; the bot must be a member",
-    "scheduler": "whose command takes a node out of service, for the first step that a message names",
+    "scheduler": "whose command takes a node out of service, for the first step that a message names: slurm, kubernetes"
+    " or none; by cluster as in slurm,lab=kubernetes, where the one without a name is that of all others",
     "digest.daily": "when to send the daily digest, such as 09:00; empty sends none",
     "digest.weekly": "when to send the weekly digest, such as mon 09:00; empty sends none",
     "digest.timezone": "time zone of these times and of the months, such as Europe/Zurich",
@@ -119,7 +120,6 @@ _HELP: Mapping[str, str] = {
 }
 _CHOICES = {
     "slack.charts": ("auto", "picture", "off"),
-    "scheduler": first_steps.SCHEDULERS,
     "log.level": logs.LEVELS,
     "log.format": logs.FORMATS,
 }
@@ -179,6 +179,12 @@ def load(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
     for name, choices in _CHOICES.items():
         if values[name] not in choices:
             raise UsageError(f"--{name}={values[name]}: must be one of {', '.join(choices)}")
+    for given in values["scheduler"].split(","):
+        if given.rpartition("=")[2].strip() not in first_steps.SCHEDULERS:
+            most = ", ".join(first_steps.SCHEDULERS)
+            raise UsageError(
+                f"--scheduler={values['scheduler']}: {given!r} must be one of {most}, or CLUSTER= and one of them"
+            )
     return replace(_settings(values, environment), config_file=Path(config_file) if config_file else None)
 
 

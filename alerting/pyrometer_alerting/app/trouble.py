@@ -12,6 +12,8 @@ from pyrometer_alerting.channel.slack_remedies import with_remedy
 from pyrometer_alerting.incidents.deliveries import Deliveries
 from pyrometer_alerting.incidents.intake import WATCHDOG_FACT
 from pyrometer_alerting.incidents.own_alerts import WATCHDOG_RARE
+from pyrometer_alerting.incidents.storage.operation import Operation
+from pyrometer_alerting.incidents.storage.outbox import QUIET
 from pyrometer_alerting.incidents.storage.store import Store, StoreError, Transaction
 from pyrometer_alerting.model import text
 from pyrometer_alerting.model.incident import Incident, part_of
@@ -53,16 +55,21 @@ def _about(incident: Incident | None) -> str:
     return text.plain(f"{incident.alertname} {where}".strip(), 120)
 
 
-def held_lines(tx: Transaction, channel: str, now: float) -> list[str]:
-    """Return a line for each reply that our own limit holds back, with its age; `channel` is Slack's default."""
-    held = tx.outbox.held(now)
-    lines = [
-        f"Held back, so that people are pinged less often: a reply on {_about(tx.incident(reply.incident_id))} in"
-        f" {reply.target or channel}, since {text.utc(reply.since)} ({duration(now - reply.since)} ago);"
-        f" it goes out in {duration(reply.not_before - now)}."
-        for reply in held[:_MOST_HELD]
-    ]
-    return [*lines, *([f"Held back: {len(held) - _MOST_HELD} more replies."] if len(held) > _MOST_HELD else [])]
+def held_lines(tx: Transaction, channel: str, now: float, outlets: Iterable[str] = ()) -> list[str]:
+    """Return a line for what our own limit or quiet hours hold back, with its age; `channel` is Slack's default."""
+    held = [operation for box in (tx.outbox, *map(tx.outbox_of, outlets)) for operation in box.held(now)]
+    lines = [_held_line(tx, operation, channel, now) for operation in held[:_MOST_HELD]]
+    return [*lines, *([f"Held back: {len(held) - _MOST_HELD} more."] if len(held) > _MOST_HELD else [])]
+
+
+def _held_line(tx: Transaction, held: Operation, channel: str, now: float) -> str:
+    why = "by quiet hours" if held.error == QUIET else "so that people are pinged less often"
+    what = "a notice" if held.outlet else "a reply" if held.kind == "reply" else "the message"
+    where = f"outlet {held.outlet}" if held.outlet else held.target or channel
+    return (
+        f"Held back, {why}: {what} on {_about(tx.incident(held.incident_id))} in {where}, since {text.utc(held.since)}"
+        f" ({duration(now - held.since)} ago); it goes out in {duration(held.not_before - now)}."
+    )
 
 
 def trouble_lines(
@@ -89,7 +96,7 @@ def trouble_lines(
     lines += [f"Policy: {line}." for line in policy]
     for channel, why in courier.parked.items():
         lines.append(f"{channel} cannot be reached ({with_remedy(why)}); new messages go to the default channel.")
-    lines += held_lines(tx, courier.channel, now)
+    lines += held_lines(tx, courier.channel, now, outlets.names)
     refused = given_up(tx, courier.channel, now)
     for one in refused[:_MOST_REFUSED]:
         lines.append(

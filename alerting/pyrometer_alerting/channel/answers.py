@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from pyrometer_alerting.channel.card import headline
 from pyrometer_alerting.channel.evidence import causes_text
-from pyrometer_alerting.channel.first_steps import drain_command
+from pyrometer_alerting.channel.first_steps import drain_command, scheduler_of
 from pyrometer_alerting.diagnosis import account
 from pyrometer_alerting.incidents.alertmanager import Silence
 from pyrometer_alerting.model import text
@@ -83,7 +83,8 @@ def _on_node(name: str, firing: Sequence[Incident], now: float) -> str:
 def drain(incident: Incident, scheduler: str) -> str:
     """Return the command that drains the nodes, for people to copy; it is never run from here."""
     reason = re.sub(r"\W+", "_", f"pyrometer {incident.alertname}").strip("_").lower()
-    commands = [drain_command(scheduler, name, reason) for name in nodes_of(incident)]
+    cluster = incident.cluster
+    commands = [drain_command(scheduler_of(scheduler, cluster), name, reason) for name in nodes_of(incident)]
     return "\n".join(filter(None, commands[:5])) or "This incident names no node that could be drained."
 
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pyrometer_alerting.channel.first_steps import first_step
+from pyrometer_alerting.channel.first_steps import first_step, scheduler_of
 from pyrometer_alerting.model import text
 from pyrometer_alerting.model.alert_names import DEATH, FELL, LOW, NAMED_CAUSES
 from pyrometer_alerting.model.culprits import culprits
@@ -31,6 +31,7 @@ PROOFS: Mapping[str, str] = {
     "link": "another loss while the run is slow",
     "rank": "a fault of its GPU, host or port",
 }
+AWAITED = "rank"  # the family of causes that say for whom the others wait
 OTHER_PROOF = "ranks there that the others wait for"
 
 
@@ -52,7 +53,7 @@ class Card:
 
 def words(mrkdwn: str) -> int:
     """Count the words that a reader sees: a command counts as one, a sign without a letter as none."""
-    seen = re.sub(r"`[^`]*`", " command ", mrkdwn)
+    seen = re.sub(r"`[^`]*`", " command ", mrkdwn.replace("({ago})|", "|14 minutes ago "))
     seen = re.sub(r"<[^|<>]*\|([^<>]*)>", r"\1", seen)
     return sum(any(char.isalnum() or char == "%" for char in word) for word in seen.split())
 
@@ -63,7 +64,10 @@ def card_of(incident: Incident, scheduler: str) -> Card:
     now = _cut(_now(incident, scheduler), MOST_STEP_WORDS)
     room = MOST_WORDS - words(header) - words(now) - words(" ".join(state)) - (1 if now else 0)
     kept: list[str] = []
-    for sentence in _sentences(incident):
+    sentences = _sentences(incident)
+    if words(" ".join(sentences)) > room:  # since when it lasts says how long
+        sentences = [sentence.replace(" ({ago})", "") for sentence in sentences]
+    for sentence in sentences:
         if words(" ".join([*kept, sentence])) <= room:
             kept.append(sentence)
         elif not kept:
@@ -169,6 +173,8 @@ def _blamed(incident: Incident) -> str:
     if first is not None:
         sure = SURE.get(first.confidence)
         part = f"{text.clean(first.part)}, " if first.labels else ""
+        if first.family == AWAITED and first.labels:  # who is waited for is as sure as that, and why is not known
+            return f"{text.clean(first.part)}{f' ({sure})' if sure else ''}, cause not proven"
         return f"{part}{text.clean(first.cause)}" + (f" ({sure})" if sure else "")
     summary = summary_of(incident)
     if incident.wants_diagnosis:
@@ -219,7 +225,7 @@ def _sentences(incident: Incident) -> list[str]:
         return [*said, *(sentence for sentence in (end, cost, brief) if sentence)]
     again = incident.diagnosis.restart if incident.diagnosis is not None else ""
     cost = f"{_capital(text.mrkdwn(again, 200))}. {cost}".rstrip() if again else cost
-    since = f"since {text.slack_time(incident.began, '{date_short_pretty} {time_secs}')}"
+    since = f"since {text.slack_time(incident.began, '{date_short_pretty} {time_secs} ({ago})')}"
     if not incident.wants_diagnosis:
         return [_capital(since) + ".", *_of_alert(incident)]
     if _first(incident) is not None:
@@ -231,9 +237,13 @@ def _sentences(incident: Incident) -> list[str]:
 
 def _brief(incident: Incident) -> str:
     first = _first(incident)
-    if first is None or first.brief.partition("; ")[0] == first.cause:  # the header says it
+    if first is None:
         return ""
-    return text.mrkdwn(first.brief, 200)
+    is_awaited = first.family == AWAITED and bool(first.labels)
+    if first.brief.partition("; ")[0] == first.cause and not is_awaited:  # the header says it
+        return ""
+    said = dict.fromkeys(filter(None, (first.cause if is_awaited else "", first.brief)))
+    return text.mrkdwn(", ".join(said), 200)
 
 
 def _second(incident: Incident) -> str:
@@ -276,8 +286,9 @@ def _now(incident: Incident, scheduler: str) -> str:
         (first.runbook if first is not None else "") or newest.name,
         labels,
         has_run=bool(incident.run),
-        scheduler=scheduler,
+        scheduler=scheduler_of(scheduler, incident.cluster),
         cause=cause,
+        job=incident.job_id,
     )
     return _capital(step)
 

@@ -29,6 +29,7 @@ from pyrometer_alerting.channel.slack_remedies import with_remedy
 from pyrometer_alerting.incidents.metrics import Metrics
 from pyrometer_alerting.incidents.storage.actions import ASK, ASK_RETURN, ASKED
 from pyrometer_alerting.incidents.storage.operation import Operation
+from pyrometer_alerting.incidents.storage.outbox import QUIET
 from pyrometer_alerting.incidents.storage.store import NotLeadingError, Store, StoreError
 from pyrometer_alerting.model.message import Message
 from pyrometer_kit.clock import Clock
@@ -144,7 +145,7 @@ class Courier(DeliveryLoop):
                 return
             quiet_until = self.composer.routing.not_before(incident, now)
             if operation.ts is None and quiet_until > now and operation.kind == "root":
-                tx.outbox.postpone(operation.op_id, quiet_until)
+                tx.outbox.postpone(operation.op_id, quiet_until, QUIET)
                 return
             native = has_native_charts_enabled(tx, self._charts, now)
             into = tx.incident(incident.joined_into)

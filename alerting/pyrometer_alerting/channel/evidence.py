@@ -57,8 +57,9 @@ def evidence_text(incident: Incident) -> str:
 
 
 def _texts(incident: Incident) -> tuple[str, ...]:
+    alert = measured(incident)
     return (
-        measured(incident),
+        f"_When the alert fired:_ {alert}" if alert and incident.firing and incident.diagnosis is not None else alert,
         _origin(incident),
         causes_text(incident),
         members_text(incident),

@@ -20,6 +20,15 @@ _DRAINS = {
     KUBERNETES: "`kubectl cordon {node}`",
     NO_SCHEDULER: "take {node} out of service",
 }
+# What ends a job, or restarts it where its nodes are not drained, in place of the words that say so.
+_JOB = re.compile(r"[1-9]\d*(_\d+)?")
+_JOB_COMMANDS: Mapping[str, Mapping[str, str]] = {
+    SLURM: {
+        "restart the run without it after the next checkpoint": "`scontrol requeue {job}` after the next checkpoint",
+        "end the run and start it without it": "`scontrol requeue {job}`",
+        "end the job": "`scancel {job}`",
+    }
+}
 _NOW = re.compile(r"\*\*Do\.\*\* Now: (.*?)(?=\n\n|\n1\. |\Z)", re.DOTALL)
 _EXTENT = re.compile(r"(?:^| )(A GPU|A node|Several): ")
 _OF_RUN = re.compile(r"[,;] [^,;.`]*\bthe run\b[^,;.`]*")
@@ -39,7 +48,16 @@ def steps() -> Mapping[str, Mapping[str, str]]:
     return found
 
 
-def first_step(runbook: str, labels: Mapping[str, str], *, has_run: bool, scheduler: str, cause: str = "") -> str:
+def scheduler_of(schedulers: str, cluster: str) -> str:
+    """Return a cluster's scheduler from a text such as `slurm,lab=kubernetes`; one without a cluster is all others'."""
+    pairs = [given.rpartition("=")[::2] for given in schedulers.split(",")]
+    named = {name.strip(): scheduler.strip() for name, scheduler in pairs}
+    return named.get(cluster) or named.get("", NO_SCHEDULER)
+
+
+def first_step(
+    runbook: str, labels: Mapping[str, str], *, has_run: bool, scheduler: str, cause: str = "", job: str = ""
+) -> str:
     """Return the first step in mrkdwn, its commands in backticks; empty where the runbook has none.
 
     Args:
@@ -48,6 +66,7 @@ def first_step(runbook: str, labels: Mapping[str, str], *, has_run: bool, schedu
         has_run: whether a run is concerned.
         scheduler: one of SCHEDULERS.
         cause: what the scheduler is told as the reason.
+        job: the id of the run's job; empty where it is not known.
     """
     by_extent = steps().get(runbook)
     if by_extent is None:
@@ -55,6 +74,12 @@ def first_step(runbook: str, labels: Mapping[str, str], *, has_run: bool, schedu
     extent = "A GPU" if labels.get("gpu") else "A node" if labels.get("node") else "Several"
     step = by_extent.get(extent) or by_extent[""] or next(iter(by_extent.values()))
     step = step if has_run else _OF_RUN.sub("", step)
+    if has_run and _JOB.fullmatch(job):
+        for words, command in _JOB_COMMANDS.get(scheduler, {}).items():
+            step = step.replace(words, command.format(job=job))
+    if labels.get("switch") and labels.get("switch_port"):
+        port = f"port {text.clean(labels['switch_port'])} of switch {text.clean(labels['switch'])}"
+        step = step.replace("the switch port at the other end", port)
     return _filled(step, labels, scheduler, re.sub(r"\W+", "_", cause.lower()).strip("_") or "pyrometer")
 
 

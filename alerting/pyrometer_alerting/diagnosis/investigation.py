@@ -20,7 +20,7 @@ from pyrometer_alerting.diagnosis.run_matchers import selected
 from pyrometer_alerting.diagnosis.signature import Drop
 from pyrometer_alerting.diagnosis.weights import Weights
 from pyrometer_alerting.model.alert_names import FELL, LOW
-from pyrometer_alerting.model.incident import ChartCurve, Cost, Diagnosis, Incident
+from pyrometer_alerting.model.incident import Cause, ChartCurve, Cost, Diagnosis, Incident
 from pyrometer_kit.prometheus import Prometheus, PrometheusError
 from pyrometer_kit.promql import quoted
 
@@ -53,6 +53,7 @@ def investigate(
         user=_user(prometheus, incident, now, ask=evidence.complete),
         restart=restart_note(prometheus, incident, now),
     )
+    diagnosis = replace(diagnosis, causes=_wired(prometheus, incident, diagnosis.causes, now))
     if evidence.looked is None:
         return diagnosis
     begin = _begin(incident, diagnosis, evidence)
@@ -212,6 +213,26 @@ def _closed(prometheus: Prometheus, incident: Incident, diagnosis: Diagnosis, en
         return diagnosis
     # A run that stood to the end has no newer batch, and what was told of it until then stays.
     return replace(diagnosis, cost=cost) if cost.until >= diagnosis.cost.until else diagnosis
+
+
+def _wired(prometheus: Prometheus, incident: Incident, causes: tuple[Cause, ...], now: float) -> tuple[Cause, ...]:
+    """Return the causes with the switch port at the other end of the first one's port, where the fabric is known."""
+    first = causes[0].labels or {} if causes else {}
+    if not first.get("device"):
+        return causes
+    told = incident.diagnosis.causes[:1] if incident.diagnosis is not None else ()
+    found = [
+        cause.labels or {} for cause in told if cause.part == causes[0].part and "switch_port" in (cause.labels or {})
+    ]
+    if not found:
+        where = ",".join(f"{name}={quoted(first.get(name, ''))}" for name in ("node", "device", "port"))
+        query = f"pyrometer_fabric_port_info{{cluster={quoted(incident.cluster)},{where}}}"
+        try:
+            found = [series.labels for series in prometheus.instant(query, now)]
+        except PrometheusError:
+            return causes
+    ends = {name: found[0][name] for name in ("switch", "switch_port") if found and found[0].get(name)}
+    return (replace(causes[0], labels={**first, **ends}), *causes[1:]) if len(ends) == 2 else causes
 
 
 def _user(prometheus: Prometheus, incident: Incident, now: float, *, ask: bool) -> str:

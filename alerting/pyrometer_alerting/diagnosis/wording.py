@@ -17,6 +17,9 @@ _WHEN = re.compile(
 )
 
 
+_BEFORE = re.compile(r"(?<=step|utes), ([\d.]+ %) before the drop$")
+
+
 def evidence(groups: Sequence[Group], support: Sequence[Fact], roster: Roster, kinds: Kinds) -> Iterator[str]:
     """Yield one sentence per kind of fact, the leading kind first, then what supports it from elsewhere."""
     measured = {group.facts[0].kind for group in groups}
@@ -54,9 +57,10 @@ def _clock_clause(groups: Sequence[Group]) -> str:
 
 
 def _first_clause(sentence: str) -> str:
-    """Return a sentence up to its first comma, without since when."""
+    """Return a sentence up to its first comma, without since when; the share before the drop stays, in brackets."""
+    sentence = _BEFORE.sub(r" up from \1", sentence)
     clause = re.split(r"[,;] | \(", sentence)[0]
-    return _WHEN.sub("", clause)
+    return _WHEN.sub("", clause).rstrip(":")
 
 
 def _is_same(group: Group, measured: set[str]) -> bool:

@@ -56,6 +56,7 @@ def refused(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pyt
         ("--grafana.url=javascript:alert(1)", "expected an address"),
         ("--alertmanager.external-url=am.example", "--alertmanager.external-url=am.example: expected an address"),
         ("--slack.api-url=ftp://x/", "expected an address"),
+        ("--scheduler=slurm,lab=pbs", "--scheduler=slurm,lab=pbs: 'lab=pbs' must be one of slurm, kubernetes, none"),
         ("--log.format=xml", "--log.format=xml: must be one of logfmt, json"),
         ("--config.file=/nonexistent.yaml", "/nonexistent.yaml: No such file or directory"),
         ("--web.config.file=/nonexistent.yaml", "/nonexistent.yaml: No such file or directory"),

@@ -8,7 +8,7 @@ from typing import Any
 from alerting_fakes import Bench, raw_alert
 
 from pyrometer_alerting.app.trouble import held_lines
-from pyrometer_alerting.incidents.storage.outbox import CALLS_SECONDS, MOST_PINGS
+from pyrometer_alerting.incidents.storage.outbox import CALLS_SECONDS, MOST_PINGS, OUR_LIMIT, QUIET
 from pyrometer_alerting.model import text
 
 
@@ -77,6 +77,25 @@ def test_a_reply_that_replaces_a_held_one_waits_since_the_first_wish(bench: Benc
     bench.clock.advance(100)
     (line,) = held(bench)
     assert f"since {text.utc(now)} (100 s ago); it goes out in 500 s" in line.replace("8 min", "500 s")
+
+
+def test_what_quiet_hours_and_the_limit_of_an_outlet_hold_back_is_on_the_page_since_the_first_wish(
+    bench: Bench,
+) -> None:
+    bench.store.outlets = ("mail",)
+    now = bench.clock.time
+    bench.receive(slow(bench, firing=True, began=now))
+    with bench.store.transaction() as tx:
+        for box, why in ((tx.outbox, QUIET), (tx.outbox_of("mail"), OUR_LIMIT)):
+            root = next(iter(box.due()))
+            box.postpone(root.op_id, now + 3600, why)
+    bench.clock.advance(600)
+    with bench.store.snapshot() as tx:
+        message, notice = held_lines(tx, bench.channel, bench.clock.time, bench.store.outlets)
+        assert tx.outbox.depth()[1] == tx.outbox_of("mail").depth()[1] == now + 3600
+    assert "by quiet hours: the message on TrainMfuDropped llama in #gpu-alerts, since" in message
+    assert "(10 min ago); it goes out in 50 min." in message
+    assert "pinged less often: a notice on TrainMfuDropped llama in outlet mail, since" in notice
 
 
 def held(bench: Bench) -> list[str]:

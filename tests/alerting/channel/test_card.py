@@ -40,7 +40,7 @@ def test_the_card_says_what_who_how_sure_and_what_to_do_now() -> None:
     assert card.header == "\U0001f534 llama-70b 27 % slower: dgx-011, power brake (certain)"
     assert card.body == (
         "All 8 GPUs held at 1320 MHz (the others 1939) since "
-        f"<!date^{int(START - 20)}^{{date_short_pretty}} {{time_secs}}|2026-11-21 22:26:20 UTC>; "
+        f"<!date^{int(START - 20)}^{{date_short_pretty}} {{time_secs}} ({{ago}})|2026-11-21 22:26:20 UTC>; "
         "the other ranks wait for it. 1.4 GPU-hours lost."
     )
     assert card.now == (
@@ -51,6 +51,7 @@ def test_the_card_says_what_who_how_sure_and_what_to_do_now() -> None:
 
 
 MEDIUM = replace(BRAKE, confidence="medium")
+AWAITED = replace(LEAD, confidence="high", against=(), brief="ranks 0-7 wait least: 4.4 % of the step")
 EVERYWHERE = Cause("no single part", "data loading", confidence="medium", family="data", runbook="Data loading")
 HELD = training_incident().members[0]
 HELD = replace(HELD, annotations={**HELD.annotations, "summary": "MFU of run llama-70b fell by 1 %"})
@@ -60,6 +61,7 @@ HELD = replace(HELD, annotations={**HELD.annotations, "summary": "MFU of run lla
     ("incident", "header"),
     [
         (slow(MEDIUM), "\U0001f534 llama-70b 27 % slower: dgx-011, power brake (likely)"),
+        (slow(AWAITED), "\U0001f534 llama-70b 27 % slower: gpu-007 rank 3 (certain), cause not proven"),
         (slow(EVERYWHERE), "\U0001f534 llama-70b 27 % slower: data loading (likely)"),
         (slow(Cause("unknown", ""), seen=(LEAD,)), "\U0001f534 llama-70b 27 % slower: cause not proven"),
         (training_incident(), "\U0001f534 llama-70b 27 % slower: looking for the cause"),
@@ -77,6 +79,7 @@ HELD = replace(HELD, annotations={**HELD.annotations, "summary": "MFU of run lla
     ],
     ids=[
         "likely",
+        "certain who, not why",
         "no single part",
         "unknown",
         "not looked yet",
@@ -95,6 +98,11 @@ def test_an_unknown_cause_names_the_best_lead_and_what_would_prove_it() -> None:
     body = card_of(slow(Cause("unknown", ""), seen=(LEAD,)), "slurm").body
     lead = "Best lead: gpu-007 rank 3, the other ranks wait for it; a fault of its GPU, host or port would prove it."
     assert lead in body
+
+
+def test_who_is_waited_for_is_certain_and_why_is_not_proven() -> None:
+    card = card_of(slow(AWAITED, job="4711"), "slurm")
+    assert card.body.startswith("The other ranks wait for it, ranks 0-7 wait least: 4.4 % of the step since ")
 
 
 def test_the_second_cause_is_named_where_the_first_is_not_certain() -> None:

@@ -40,6 +40,44 @@ def test_the_step_is_for_this_cause_on_this_part(
     assert found == step
 
 
+@pytest.mark.parametrize(
+    ("heading", "scheduler", "job", "step"),
+    [
+        ("GpuThrottledPowerBrake", "slurm", "4711", ", `scontrol requeue 4711` after the next checkpoint; then its"),
+        ("GpuLost", "slurm", "4711_3", ", `scontrol requeue 4711_3`; then"),
+        ("TrainStalled", "slurm", "4711", "; then `scancel 4711` and start it without gpu-042: "),
+        ("TrainStalled", "slurm", "", "; then end the job and start it without gpu-042: "),
+        ("TrainStalled", "slurm", "1; reboot", "; then end the job and start it without gpu-042: "),
+        ("TrainStalled", "kubernetes", "4711", "; then end the job and start it without gpu-042: "),
+    ],
+)
+def test_the_job_is_ended_by_its_id_where_the_command_is_known(
+    heading: str, scheduler: str, job: str, step: str
+) -> None:
+    assert step in first_steps.first_step(heading, GPU, has_run=True, scheduler=scheduler, job=job)
+
+
+def test_the_switch_port_is_named_where_the_fabric_is_known() -> None:
+    port = {"node": "n1", "device": "mlx5_0", "port": "1", "switch": "leaf-3", "switch_port": "17"}
+    step = first_steps.first_step("NicLinkFlapping", port, has_run=True, scheduler="slurm")
+    assert step.startswith("look at port 17 of switch leaf-3; then clean and reseat the cable.")
+
+
+@pytest.mark.parametrize(
+    ("given", "cluster", "scheduler"),
+    [
+        ("slurm", "prod-a", "slurm"),
+        ("slurm,lab=kubernetes", "lab", "kubernetes"),
+        ("slurm, lab=kubernetes", "prod-a", "slurm"),
+        ("prod-a=slurm", "prod-b", "none"),
+    ],
+)
+def test_each_cluster_has_its_scheduler_and_none_where_it_is_not_known(
+    given: str, cluster: str, scheduler: str
+) -> None:
+    assert first_steps.scheduler_of(given, cluster) == scheduler
+
+
 def test_the_gpu_and_the_port_are_filled_in() -> None:
     reset = first_steps.first_step("GpuMemoryRepairPending", GPU, has_run=False, scheduler="slurm")
     assert reset == "at the next pause of the job: `nvidia-smi -r -i 3`."

@@ -49,7 +49,7 @@ FLAP = fact("link_flap", moments=((AT, 1.0), (AT + 30, 1.0)))
          "Xid 79: the GPU has fallen off the bus"),
         ([Group.single(fact("rank_silent", detail="rank 21"))], [], "rank 21 is behind the others"),
         ([Group.single(fact("data", {}, value=0.31, before=0.015))], [],
-         "data loading takes 31.0 % of the median rank's step"),
+         "data loading takes 31.0 % of the median rank's step up from 1.5 %"),
     ],
     ids=["a hot GPU", "a node", "a link", "an Xid", "a rank", "nobody"],
 )  # fmt: skip

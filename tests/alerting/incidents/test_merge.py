@@ -10,6 +10,7 @@ import pytest
 from alerting_fakes import Bench, raw_alert
 
 from pyrometer_alerting.incidents.intake import JOIN_SECONDS
+from pyrometer_alerting.model.fact import Roster
 from pyrometer_alerting.model.incident import Cause, Diagnosis, Incident
 from pyrometer_alerting.model.places import Topology
 
@@ -165,6 +166,47 @@ def test_symptoms_of_one_run_are_one_incident(bench: Bench) -> None:
     bench.deliver()
     (message,) = bench.messages
     assert "2 of 2 firing" in message["text"]
+
+
+@pytest.mark.parametrize("run_first", [True, False], ids=["run first", "rack first"])
+def test_a_racks_53_hot_gpus_and_the_run_that_they_slow_are_one_red_message(bench: Bench, *, run_first: bool) -> None:
+    nodes = [f"n{number}" for number in range(7)]
+    racks = Topology(racks={("c1", node): "r07" for node in nodes})
+    rack = Cause("rack r07", "hardware thermal throttling", score=100.0, labels={"rack": "r07"}, confidence="high")
+    # The run has four of the rack's nodes; the other three are another job's.
+    roster = Roster(places={node: {"rack": "r07"} for node in nodes[:4]})
+    joined = Joined(bench)
+    bench.intake.topology, joined.diagnostician.topology = racks, lambda: racks
+
+    def diagnose() -> None:
+        while joined.diagnostician.step(lambda *given: Diagnosis(given[-1], (rack,), roster=roster)) == 0.0:
+            pass
+        bench.deliver(5)
+
+    def heat() -> None:
+        gpus = [(nodes[number // 8], str(number % 8)) for number in range(53)]
+        for some in (gpus[:1], gpus[:9], gpus):  # as the rule's group grows with each evaluation
+            now = bench.clock.time
+            hot = (raw_alert("GpuThrottledThermal", node=n, gpu=g, component="gpu", starts_at=now - 5) for n, g in some)
+            joined.receive(*hot, groupKey="heat")
+            bench.clock.advance(5)
+            diagnose()
+
+    def slow() -> None:
+        joined.receive(drop(bench.clock.time), groupKey="run")
+        diagnose()
+
+    for happens in (slow, heat) if run_first else (heat, slow):
+        happens()
+    bench.clock.advance(120)
+    diagnose()
+    reds = [message for message in bench.messages if message["text"].startswith("\U0001f534")]
+    (red,) = reds
+    assert "rack r07, hardware thermal throttling (certain)" in red["blocks"][0]["text"]["text"]
+    (whole,) = [incident for incident in joined.incidents() if not incident.joined_into]
+    assert len(whole.members) == 54
+    posts = [call for call in bench.slack.calls if call.method == "chat.postMessage" and not call.args.get("thread_ts")]
+    assert len(posts) <= 1 + (not run_first)
 
 
 def storm(count: int, names: int, now: float, **more: Any) -> list[dict[str, Any]]:

@@ -22,6 +22,7 @@ from pyrometer_alerting.channel.outlets.notice import Entry, Notice
 from pyrometer_alerting.channel.slack import LONGEST_WAIT_SECONDS
 from pyrometer_alerting.incidents.metrics import Metrics
 from pyrometer_alerting.incidents.storage.operation import Operation
+from pyrometer_alerting.incidents.storage.outbox import OUR_LIMIT
 from pyrometer_alerting.incidents.storage.store import Store, StoreError, Transaction
 from pyrometer_alerting.model.incident import Incident
 from pyrometer_alerting.model.routing import Routing, Rules
@@ -126,7 +127,7 @@ class OutletCourier(DeliveryLoop):
             return None
         free = box.free_at(incident.id, now)
         if free > now:
-            box.postpone(operation.op_id, free)
+            box.postpone(operation.op_id, free, OUR_LIMIT)
             return None
         return _Task(operation, incident, tx.incident(incident.joined_into), event)
 
@@ -289,6 +290,11 @@ class OutletCouriers:
         run = self._couriers[name].run
         self._threads[name] = threading.Thread(target=run, daemon=True, name=f"outlet {name}")
         self._threads[name].start()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the configured outlets."""
+        return tuple(self._couriers)
 
     def wake(self) -> None:
         """Check the outbox now."""

@@ -105,13 +105,15 @@ def pcie_widths(questions: Questions) -> Look:
     lanes, full = f"{by} (DCGM_FI_DEV_PCIE_LINK_WIDTH{where})", f"{by} (DCGM_FI_DEV_PCIE_MAX_LINK_WIDTH{where})"
     now = questions.values(f"{lanes} < {full}", keys)
     before = questions.values(lanes, keys, questions.before) if now else {}
+    most = questions.values(full, keys) if now else {}
     facts = []
     for (node, gpu), width in now.items():
         if gpu not in questions.roster.gpus.get(node, ()):
             continue
         past = before.get((node, gpu))
         name = f"DCGM_FI_DEV_PCIE_LINK_WIDTH{{node={quoted(node)},gpu={quoted(gpu)}}}"
-        fact = Fact("pcie_width", {"node": node, "gpu": gpu}, value=width, before=past, source=name)
+        of = f"x{most[node, gpu]:.0f}" if (node, gpu) in most else ""
+        fact = Fact("pcie_width", {"node": node, "gpu": gpu}, of, value=width, before=past, source=name)
         facts.append(_since(replace(fact, chronic=past is not None and past <= width), questions))
     return Look(tuple(facts), frozenset({"pcie_width"}))
 
@@ -191,8 +193,8 @@ def _xid(fact: Fact) -> str:
 
 def _pcie(fact: Fact) -> str:
     value = fact.value or 0.0
-    past = f", {fact.before:.0f} before the drop" if fact.before is not None and fact.before > value else ""
-    return f"{value:.0f} lanes{past}"
+    past = f", x{fact.before:.0f} before the drop" if fact.before is not None and fact.before > value else ""
+    return f"lanes x{value:.0f}{f' of {fact.detail}' if fact.detail else ''}{past}"
 
 
 def _pressure(fact: Fact) -> str:

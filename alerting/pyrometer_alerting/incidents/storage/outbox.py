@@ -32,7 +32,9 @@ _DROPPABLE = (
 # Between two edits of the evidence, which nobody waits for; twice its age while it is young.
 EVIDENCE_SECONDS = 300.0
 # An operation without an attempt waits for Slack since it may be sent; a held reply is wished for earlier than that.
-_WAITS_SINCE = "CASE WHEN sent_at IS NULL AND not_before > since THEN not_before ELSE since END"
+QUIET, OUR_LIMIT = "quiet hours", "our limit of pings"  # why it is held; `since` stays when it was first wished for
+_IS_HELD = f"coalesce(error, '') IN ('{QUIET}', '{OUR_LIMIT}')"
+_WAITS_SINCE = f"CASE WHEN (sent_at IS NULL OR {_IS_HELD}) AND not_before > since THEN not_before ELSE since END"
 
 
 class Outbox:
@@ -148,17 +150,16 @@ class Outbox:
         return dropped.rowcount > 0
 
     def held(self, now: float) -> list[Operation]:
-        """Return the replies that our own limit holds back, oldest first."""
-        held = "state = 'ready' AND not_before > ? AND kind = 'reply' AND attempts = 0 AND body IS NOT NULL"
-        return sorted(self._select(held, now), key=lambda reply: reply.since)
+        """Return what our own limit or quiet hours hold back, by when it was first wished for."""
+        is_reply = "kind = 'reply' AND attempts = 0 AND body IS NOT NULL"
+        held = f"state = 'ready' AND not_before > ? AND ({is_reply} OR {_IS_HELD})"
+        return sorted(self._select(held, now), key=lambda operation: operation.since)
 
     def reasons(self, now: float) -> list[str]:
         """Return why the last attempts of what waits have failed, by code, three at most."""
-        rows = self._db.execute(
-            "SELECT DISTINCT error FROM outbox WHERE outlet = ? AND state IN ('ready', 'lookup') AND since <= ?"
-            " AND error IS NOT NULL ORDER BY error LIMIT 3",
-            (self._outlet, now),
-        )
+        waiting = f"state IN ('ready', 'lookup') AND error IS NOT NULL AND {_WAITS_SINCE} <= ?"
+        query = f"SELECT DISTINCT error FROM outbox WHERE outlet = ? AND {waiting} ORDER BY error LIMIT 3"  # noqa: S608
+        rows = self._db.execute(query, (self._outlet, now))
         return [str(error) for (error,) in rows]
 
     def _insert(
@@ -251,11 +252,9 @@ class Outbox:
             (operation.wanted, operation.wanted, operation.op_id),
         )
 
-    def postpone(self, op_id: str, until: float) -> None:
-        """Hold it until the quiet hours end; that time does not count as waiting for Slack."""
-        self._db.execute(
-            "UPDATE outbox SET not_before = ?, since = ?, error = 'quiet hours' WHERE op_id = ?", (until, until, op_id)
-        )
+    def postpone(self, op_id: str, until: float, why: str) -> None:
+        """Hold it for QUIET or OUR_LIMIT until then; that time does not count as waiting for Slack."""
+        self._db.execute("UPDATE outbox SET not_before = ?, error = ? WHERE op_id = ?", (until, why, op_id))
 
     def retry_at(self, op_id: str, not_before: float, error: str, *, refund: bool = False) -> None:
         """Retry it at that time; `refund` if the attempt does not count (rate limits)."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from pyrometer_alerting.incidents.storage.operation import DuplicateCheck, Operation
-from pyrometer_alerting.incidents.storage.outbox import Outbox
+from pyrometer_alerting.incidents.storage.outbox import QUIET, Outbox
 from pyrometer_alerting.incidents.storage.store import Store
 
 
@@ -239,11 +239,11 @@ def test_what_is_found_in_the_channel_is_adopted(box: Outbox, kind: str, state: 
 def test_waiting_has_a_time_and_a_reason(box: Outbox) -> None:
     box.request("a", 5.0, 5.0)
     op_id = root(box).op_id
-    box.postpone(op_id, 50.0)
+    box.postpone(op_id, 50.0, QUIET)
     assert (root(box).not_before, root(box).since, root(box).error, root(box).state) == (
         50.0,
-        50.0,
-        "quiet hours",
+        5.0,
+        QUIET,
         "ready",
     )
     box.start(op_id, 51.0, "#gpu")
