@@ -15,13 +15,11 @@ from pyrometer_alerting.model import text
 from pyrometer_alerting.model.alert_names import DEATH, FELL, LOW, NAMED_CAUSES
 from pyrometer_alerting.model.culprits import culprits
 from pyrometer_alerting.model.harm import NAMELESS, urgency
-from pyrometer_alerting.model.incident import LEAST_GPU_HOURS, Cause, Incident, part_of
+from pyrometer_alerting.model.incident import LEAST_GPU_HOURS, SLOWER, Cause, Incident, part_of
 
 MOST_WORDS = 60
 MOST_HEADER_WORDS, MOST_STEP_WORDS = 22, 26
 HEADER = 150  # Slack's limit of a header
-# Below this share a run is as fast as before: the wave of a day is 1 to 2 % (Llama 3), and rules fire from 7 % on.
-SLOWER = 0.05
 NOT_PROVEN = "not proven"
 SURE: Mapping[str, str] = {"high": "certain", "medium": "likely", "low": NOT_PROVEN}
 # Evidence that would prove the best lead, by its kind of trouble.
@@ -139,8 +137,10 @@ def summary_of(incident: Incident) -> str:
 def slower_now(incident: Incident) -> float | None:
     """Return by what share the run is slower: now, or of a resolved incident at its worst; None where unknown."""
     diagnosis = incident.diagnosis
-    if diagnosis is not None and (diagnosis.slower if incident.firing else diagnosis.slowest) is not None:
-        return diagnosis.slower if incident.firing else diagnosis.slowest
+    if diagnosis is not None and diagnosis.slowest is not None and diagnosis.slowest >= SLOWER:
+        share = diagnosis.measured_slower if incident.firing else diagnosis.slowest
+        if share is not None:
+            return share
     told = re.search(r"fell by (\d+) %", summary_of(incident)) if incident.newest().name == FELL else None
     return int(told[1]) / 100 if told else None
 

@@ -22,7 +22,7 @@ from pyrometer_alerting.channel.composer import (
     stored_message,
 )
 from pyrometer_alerting.channel.delivery_loop import DeliveryLoop, SendLimits, Timing, slack_method
-from pyrometer_alerting.channel.evidence import has_evidence
+from pyrometer_alerting.channel.evidence import evidence_wait, has_evidence
 from pyrometer_alerting.channel.messages import DEGRADE_LEVELS, WITHOUT_CHART, has_chart
 from pyrometer_alerting.channel.slack import LONGEST_WAIT_SECONDS, Slack
 from pyrometer_alerting.channel.slack_remedies import with_remedy
@@ -165,7 +165,7 @@ class Courier(DeliveryLoop):
             if operation.channel and operation.ts and message.digest() == operation.shown:
                 tx.outbox.finish(operation, operation.channel, operation.ts, message.digest(), now)
                 if operation.kind == "root" and has_evidence(incident):
-                    tx.outbox.follow(incident.id, now)
+                    tx.outbox.follow(incident.id, now, evidence_wait(incident))
                 return
             if operation.ts is None and operation.kind == "root":
                 tx.outbox.drop_replies(operation.incident_id)
@@ -259,7 +259,7 @@ class Courier(DeliveryLoop):
                 tx.outbox.note_call(operation.incident_id, self._clock.wall())
             incident = tx.incident(operation.incident_id) if operation.kind == "root" else None
             if incident is not None and has_evidence(incident):
-                tx.outbox.follow(incident.id, self._clock.wall())
+                tx.outbox.follow(incident.id, self._clock.wall(), evidence_wait(incident))
             if incident is not None:
                 reminders.plan(tx, incident, self.composer.routing.reminder, self._clock.wall())
             if operation.kind == "root" and operation.ts is None:

@@ -21,6 +21,7 @@ from pyrometer_alerting.model.links import (
 from pyrometer_alerting.model.message import Block, Message
 
 MAX_CAUSES, MAX_SEEN = 5, 2
+COMPLETE_SECONDS = 10.0  # from a run's card to the complete diagnosis, which takes some, and its picture
 CAUSES = 2800
 CARD_WORDS = 24  # of an alert's own description have room on the card
 MAX_LINKS, LINKS = 10, 1800  # elements that a context block may have, and their characters
@@ -34,6 +35,11 @@ def has_evidence(incident: Incident) -> bool:
     if incident.diagnosis is not None or several or incident.parted_at is not None:
         return True
     return words(measured(incident)) > CARD_WORDS
+
+
+def evidence_wait(incident: Incident) -> float:
+    """Return for how many seconds the first evidence waits: a run's, for the complete diagnosis and its picture."""
+    return COMPLETE_SECONDS if incident.wants_diagnosis and incident.firing else 0.0
 
 
 def build_evidence(incident: Incident, style: Style, degrade: int = 0, *, native: bool = True) -> Message:

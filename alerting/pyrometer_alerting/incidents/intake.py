@@ -294,6 +294,8 @@ def _reply(tx: Transaction, change: Change, replies: Replies, routing: Routing, 
     # The thread keeps the diagnosis of each episode, which the message shows only until the next one.
     message = replies.event(routing.redacted(incident), event)
     message = replace(message, kept="resolved" in told and _is_judged(incident))
+    if event == "joined" and tx.outbox.tells(incident.id):
+        return  # what the channel is about to see says that it is worse, and the card with what it is one
     at = max(tx.outbox.free_at(incident.id, now), _with_its_run(change, now))
     tx.outbox.reply(incident.id, message.stored, now, at)
 

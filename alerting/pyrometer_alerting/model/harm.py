@@ -48,11 +48,12 @@ def rank(severity: str) -> int:
 def _is_minor(incident: Incident) -> bool:
     """Return whether a run that goes on has lost little speed and little time."""
     found = incident.diagnosis
-    if found is None or found.slower is None or found.lead[2]:
+    slower = found.measured_slower if found is not None else None
+    if found is None or slower is None or found.lead[2]:
         return False
     hours = found.cost.gpu_hours if found.cost is not None else 0.0
     slow = [alert for alert in incident.members if alert.firing and alert.name in RUN_SYMPTOMS]
-    return found.slower < MINOR_SHARE and hours < MINOR_GPU_HOURS and all(_is_slowness(alert) for alert in slow)
+    return slower < MINOR_SHARE and hours < MINOR_GPU_HOURS and all(_is_slowness(alert) for alert in slow)
 
 
 def _is_slowness(alert: Alert) -> bool:

@@ -11,6 +11,8 @@ from pyrometer_alerting.model.fact import DOMAINS, Fact, Roster, fact_from, fact
 
 SEVERITIES: tuple[str, ...] = ("info", "warning", "critical")  # docs/design.md: digest only, look today, wake someone
 CONFIDENCES = ("low", "medium", "high")
+# Below this share a run is as fast as before: the wave of a day is 1 to 2 % (Llama 3), and rules fire from 7 % on.
+SLOWER = 0.05
 LEAST_GPU_HOURS = 0.005  # a smaller cost is not told
 NO_SINGLE_PART = "no single part"  # the part of a cause or a domain that is everywhere
 
@@ -132,6 +134,11 @@ class Diagnosis:
     def names_cause(self) -> bool:
         """True if the first cause is one that people can confirm or deny: not `unknown`."""
         return bool(self.causes) and bool(self.causes[0].cause)
+
+    @property
+    def measured_slower(self) -> float | None:
+        """The share that the run lacks now; None while no batch has shown the drop, which is no return to its speed."""
+        return self.slower if self.slowest is not None and self.slowest >= SLOWER else None
 
     @property
     def lead(self) -> tuple[str, str, bool]:

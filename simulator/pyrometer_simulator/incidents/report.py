@@ -66,7 +66,11 @@ def _times(scores: Sequence[Score]) -> Iterator[str]:
     pings = [each.extra["pings"] for each in scores if "pings" in each.extra]
     if pings:
         reds = sum(len(each.extra["harmless_reds"]) for each in scores if "harmless_reds" in each.extra)
-        yield f"Posts and replies that the channel sees, also on other parts: {sum(pings)}; {half_and_most(pings)}."
+        seen = sum(each.extra["seen"] for each in scores if "seen" in each.extra)
+        yield (
+            f"Posts and replies, which ping, also on other parts: {sum(pings)}, {half_and_most(pings)}; {seen} that the"
+            " channel sees, the others in a thread."
+        )
         yield f"Red messages on parts of which no run or job was slower: {reds}."
     moved, untrue = sum(each.changes > 0 for each in scores), sum(bool(each.untrue) for each in scores)
     yield f"The part in first place was replaced by another in {_percent(moved, len(scores))} of the incidents."

@@ -106,6 +106,7 @@ def score(world: World, truth: Truth, watched: Watched, herrings: Sequence[str])
             "words": _words(watched),
             "evidence_calls": _calls(world, watched, on_evidence=True),
             "pings": sum(call.pings for call in watched.calls),
+            "seen": sum(call.seen for call in watched.calls),
             "harmless_reds": _harmless_reds(world, truth, watched),
             "errors": watched.errors[:3],
         },

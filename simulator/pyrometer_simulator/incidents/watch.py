@@ -123,7 +123,8 @@ class SlackCall(NamedTuple):
     Attributes:
         incident: the id of the incident that it is about.
         on_evidence: whether it is on the evidence, which follows its card.
-        pings: whether the channel sees it as new: a post, or a reply that the channel is shown.
+        pings: whether it is a post or a reply, which ping people, but for the evidence; an edit pings nobody.
+        seen: whether the channel sees it as new: a post, or a reply that the channel is shown.
     """
 
     at: float
@@ -132,6 +133,7 @@ class SlackCall(NamedTuple):
     incident: str
     on_evidence: bool
     pings: bool = False
+    seen: bool = False
 
 
 @dataclass
@@ -376,9 +378,9 @@ class _Bench:
                 with self._store.transaction() as tx:
                     operation = tx.outbox.get(op_id)
                 on_evidence = operation is not None and operation.is_evidence
-                seen = not call.args.get("thread_ts") or bool(call.args.get("reply_broadcast"))
-                pings = call.method == "chat.postMessage" and seen
-                told = SlackCall(self.clock.now, call.method, _shown(call.args), incident, on_evidence, pings)
+                pings = call.method == "chat.postMessage" and not on_evidence
+                seen = pings and (not call.args.get("thread_ts") or bool(call.args.get("reply_broadcast")))
+                told = SlackCall(self.clock.now, call.method, _shown(call.args), incident, on_evidence, pings, seen)
                 self._watched.calls.append(told)
             self._seen = len(self._slack.calls)
             if wait > 0:

@@ -67,6 +67,7 @@ HELD = replace(HELD, annotations={**HELD.annotations, "summary": "MFU of run lla
         (training_incident(), "\U0001f534 llama-70b 27 % slower: looking for the cause"),
         (slow(slower=0.42), "\U0001f534 llama-70b 42 % slower: dgx-011, power brake (certain)"),
         (slow(slower=-0.001), "\U0001f7e0 llama-70b is back to its speed: dgx-011, power brake (certain)"),
+        (slow(slower=0.01, slowest=0.01), "\U0001f534 llama-70b 27 % slower: dgx-011, power brake (certain)"),
         (slow(slower=0.01), "\U0001f7e0 llama-70b is back to its speed: dgx-011, power brake (certain)"),
         (
             replace(training_incident(), members=(HELD,)),
@@ -85,6 +86,7 @@ HELD = replace(HELD, annotations={**HELD.annotations, "summary": "MFU of run lla
         "not looked yet",
         "worse",
         "over its best",
+        "no batch has shown it yet",
         "recovered",
         "held",
         "over",

@@ -117,7 +117,7 @@ def test_a_later_fault_on_a_part_of_a_dead_run_is_news_of_its_own(joined: Joined
         raw = raw_alert(name, run="r", component="train", severity=severity, starts_at=joined.bench.clock.time)
         joined.receive(raw, groupKey=name)
         joined.diagnose()
-        joined.bench.deliver()
+        joined.bench.deliver(1.0)
 
     died("TrainStalled", "critical")
     died("TrainRunDied", "warning")
@@ -283,7 +283,7 @@ def test_the_last_numbers_are_said_at_the_end_though_they_alone_are_no_news(join
     for seconds in (12, 22):
         heat = replace(HEAT, evidence=(f"throttled {seconds} s",))
         joined.diagnostician.step(lambda _prometheus, _incident, _others, at, found=heat: Diagnosis(at, (found,)))
-        joined.bench.deliver(1.0)
+        joined.bench.deliver(11.0)  # its evidence waits for the complete diagnosis
         assert "throttled 12 s" in joined.bench.messages[0]["text"]
         joined.bench.clock.advance(10)
     joined.receive(drop(now, fingerprint="d", firing=False))

@@ -29,8 +29,8 @@ MOST_PINGS, MOST_NOTICES, CALLS_SECONDS = 3, 6, 605.0
 _DROPPABLE = (
     "incident_id = ? AND kind = 'reply' AND state || '' = 'ready' AND attempts = 0 AND body NOT LIKE '%\"kept\": true%'"
 )
-# Between two edits of the evidence, which nobody waits for; twice its age while it is young.
-EVIDENCE_SECONDS = 300.0
+# Between two edits of the evidence, which nobody waits for: twice its age, within these bounds.
+LEAST_EVIDENCE_SECONDS, EVIDENCE_SECONDS = 60.0, 300.0
 # An operation without an attempt waits for Slack since it may be sent; a held reply is wished for earlier than that.
 QUIET, OUR_LIMIT = "quiet hours", "our limit of pings"  # why it is held; `since` stays when it was first wished for
 _IS_HELD = f"coalesce(error, '') IN ('{QUIET}', '{OUR_LIMIT}')"
@@ -72,17 +72,21 @@ class Outbox:
         last = root.sent_at if root is not None and root.sent_at is not None else now - spacing
         self.request(incident_id, now, max(min(last, now) + spacing, now), target)
 
-    def follow(self, incident_id: str, now: float) -> None:
-        """Have the evidence in the thread posted, or compared with what it shows: the message was just delivered."""
+    def follow(self, incident_id: str, now: float, wait: float = 0.0) -> None:
+        """Have the evidence in the thread posted, or compared with what it shows: the message was just delivered.
+
+        The first time it waits for so many seconds.
+        """
         root = self.root(incident_id)
         shown = next(self._select("incident_id = ? AND kind = 'reply' AND body IS NULL", incident_id), None)
         if shown is None:
             target = "" if root is None else root.target
-            self._insert(incident_id, "reply", "ready", now, now, wanted=1, body=None, target=target)
+            self._insert(incident_id, "reply", "ready", now, now + wait, wanted=1, body=None, target=target)
             return
         at = now
         if shown.sent_at is not None and shown.posted_at is not None:
-            at = max(now, shown.sent_at + min(max(2 * (shown.sent_at - shown.posted_at), 0.0), EVIDENCE_SECONDS))
+            age = shown.sent_at - shown.posted_at
+            at = max(now, shown.sent_at + min(max(2 * age, LEAST_EVIDENCE_SECONDS), EVIDENCE_SECONDS))
         self._db.execute(
             "UPDATE outbox SET wanted = wanted + 1,"
             " since = CASE WHEN state IN ('done', 'dead') THEN ? ELSE since END,"
@@ -148,6 +152,11 @@ class Outbox:
         """Drop a reply that need not be kept and that no attempt was made to send; return whether there was one."""
         dropped = self._db.execute(f"DELETE FROM outbox WHERE {_DROPPABLE}", (incident_id,))  # noqa: S608 - a constant
         return dropped.rowcount > 0
+
+    def tells(self, incident_id: str) -> bool:
+        """Return whether a reply that must be told is about to be sent."""
+        told = "incident_id = ? AND kind = 'reply' AND state || '' = 'ready' AND attempts = 0 AND body LIKE ?"
+        return next(self._select(told, incident_id, '%"kept": true%'), None) is not None
 
     def held(self, now: float) -> list[Operation]:
         """Return what our own limit or quiet hours hold back, by when it was first wished for."""
