@@ -15,7 +15,7 @@ from pyrometer_alerting.model import text
 from pyrometer_alerting.model.alert_names import DEATH, FELL, LOW, NAMED_CAUSES
 from pyrometer_alerting.model.culprits import culprits
 from pyrometer_alerting.model.harm import NAMELESS, urgency
-from pyrometer_alerting.model.incident import LEAST_GPU_HOURS, SLOWER, Cause, Incident, part_of
+from pyrometer_alerting.model.incident import LEAST_GPU_HOURS, SLOWER, Alert, Cause, Incident, part_of
 
 MOST_WORDS = 60
 MOST_HEADER_WORDS, MOST_STEP_WORDS = 22, 26
@@ -125,13 +125,19 @@ def measured(incident: Incident) -> str:
     return f"While it fired: {latest}" if latest and incident.wants_diagnosis and not incident.firing else latest
 
 
+def speaking(incident: Incident) -> Alert:
+    """Return the alert that the card speaks of: a death that fires, else the one that stands for the incident."""
+    died = [alert for alert in incident.members if alert.firing and alert.name == DEATH]
+    return max(died, key=lambda alert: alert.starts_at, default=incident.newest())
+
+
 def summary_of(incident: Incident) -> str:
     """Return the alert's own summary; for many parts what they have in common."""
     if is_domain(incident):
         return _domain_summary(incident)
     where = f" (run {text.clean(incident.run)})" if incident.run else ""
     fallback = f"{text.clean(incident.alertname)}{where}" or "unnamed alert"
-    return text.clean(incident.newest().annotations.get("summary", "")) or fallback
+    return text.clean(speaking(incident).annotations.get("summary", "")) or fallback
 
 
 def slower_now(incident: Incident) -> float | None:
@@ -141,7 +147,7 @@ def slower_now(incident: Incident) -> float | None:
         share = diagnosis.measured_slower if incident.firing else diagnosis.slowest
         if share is not None:
             return share
-    told = re.search(r"fell by (\d+) %", summary_of(incident)) if incident.newest().name == FELL else None
+    told = re.search(r"fell by (\d+) %", summary_of(incident)) if speaking(incident).name == FELL else None
     return int(told[1]) / 100 if told else None
 
 
@@ -150,7 +156,7 @@ def _happened(incident: Incident) -> str:
     summary = summary_of(incident)
     if not incident.wants_diagnosis:
         return summary
-    newest = incident.newest()
+    newest = speaking(incident)
     share = None if newest.name == DEATH or _stands(incident) else slower_now(incident)
     run = text.clean(incident.run)
     if share is not None and share >= SLOWER:
@@ -263,7 +269,7 @@ def _leads(incident: Incident) -> list[str]:
         lead = diagnosis.seen[0]
         proof = f"{PROOFS.get(lead.family, OTHER_PROOF)} would prove it"
         return [f"Best lead: {text.mrkdwn(lead.part, 100)}, {text.mrkdwn(lead.cause, 100)}; {proof}."]
-    notes = [f"{text.mrkdwn(note, 150)}." for note in diagnosis.missing[:1]]
+    notes = [f"{_capital(text.mrkdwn(note, 150))}." for note in diagnosis.missing[:1]]
     looked = next((note.partition(":")[0] for cause in diagnosis.causes for note in cause.evidence), "")
     return [*(["Nothing stands out."] if looked else []), *notes]
 
@@ -277,7 +283,7 @@ def _now(incident: Incident, scheduler: str) -> str:
     """Return the first step for the first cause, else for the alert; empty once it is over."""
     if not incident.firing:
         return ""
-    first, newest = _first(incident), incident.newest()
+    first, newest = _first(incident), speaking(incident)
     labels = (first.labels or {}) if first is not None else newest.labels
     if is_domain(incident):
         labels = {"node": incident.domain} if " " not in incident.domain else {}

@@ -20,7 +20,7 @@ _DRAINS = {
     KUBERNETES: "`kubectl cordon {node}`",
     NO_SCHEDULER: "take {node} out of service",
 }
-# What ends a job, or restarts it where its nodes are not drained, in place of the words that say so.
+# Commands that end a job, or restart it where nodes are not drained, in place of the words that say so.
 _JOB = re.compile(r"[1-9]\d*(_\d+)?")
 _JOB_COMMANDS: Mapping[str, Mapping[str, str]] = {
     SLURM: {

@@ -123,6 +123,15 @@ def test_a_dead_run_says_whether_it_died_before_and_how_old_its_checkpoint_is() 
     assert "First death, attempt 0, last checkpoint 0.7 h before." in card.body
 
 
+def test_a_run_that_was_slow_and_died_is_dead_on_its_card() -> None:
+    labels = {"run": "llama-70b", "component": "train", "node": "n1", "rank": "1"}
+    died = alert("TrainRunDied", labels=labels, annotations={"summary": "Run llama-70b died: rank 1 on n1 first"})
+    incident = slow(Cause("unknown", ""))
+    card = card_of(replace(incident, members=(*incident.members, died)), "slurm")
+    assert card.header == "\U0001f534 Run llama-70b died: rank 1 on n1 first"
+    assert card.now.startswith("Read the last lines of the first rank's log")
+
+
 def lost(use: str, **more: Any) -> Incident:
     gpu = alert(
         "GpuLost", labels={"node": "gpu-042", "gpu": "3", "component": "gpu"}, annotations={"summary": "GPU lost"}
