@@ -12,8 +12,7 @@ from pyrometer_alerting.channel.slack_remedies import with_remedy
 from pyrometer_alerting.incidents.deliveries import Deliveries
 from pyrometer_alerting.incidents.intake import WATCHDOG_FACT
 from pyrometer_alerting.incidents.own_alerts import WATCHDOG_RARE
-from pyrometer_alerting.incidents.storage.operation import Operation
-from pyrometer_alerting.incidents.storage.outbox import QUIET
+from pyrometer_alerting.incidents.storage.operation import QUIET, Operation
 from pyrometer_alerting.incidents.storage.store import Store, StoreError, Transaction
 from pyrometer_alerting.model import text
 from pyrometer_alerting.model.incident import Incident, part_of

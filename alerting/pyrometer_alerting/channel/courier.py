@@ -28,8 +28,7 @@ from pyrometer_alerting.channel.slack import LONGEST_WAIT_SECONDS, Slack
 from pyrometer_alerting.channel.slack_remedies import with_remedy
 from pyrometer_alerting.incidents.metrics import Metrics
 from pyrometer_alerting.incidents.storage.actions import ASK, ASK_RETURN, ASKED
-from pyrometer_alerting.incidents.storage.operation import Operation
-from pyrometer_alerting.incidents.storage.outbox import QUIET
+from pyrometer_alerting.incidents.storage.operation import QUIET, Operation
 from pyrometer_alerting.incidents.storage.store import NotLeadingError, Store, StoreError
 from pyrometer_alerting.model.message import Message
 from pyrometer_kit.clock import Clock

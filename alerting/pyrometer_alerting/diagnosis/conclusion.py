@@ -46,7 +46,10 @@ def concluded(
         told = _told(unknown, found, [kept, *rest], weak, concluded_at=before.concluded_at)
         return replace(told, revision=before.revision)
     told = _told(unknown, found, convincing, seen, concluded_at=found.at)
-    refined = told.causes[0].part == first.part and first.family in ("rank", "")
+    now = told.causes[0]
+    # The same part, better explained, or the same trouble, which was everywhere, at its place.
+    refined = now.part == first.part and first.family in ("rank", "")
+    refined |= first.part == NO_SINGLE_PART and now.family == first.family
     return replace(told, revision=before.revision if refined else _revision(first, earlier, told.causes[0]))
 
 

@@ -8,7 +8,8 @@ from typing import Any
 from alerting_fakes import Bench, raw_alert
 
 from pyrometer_alerting.app.trouble import held_lines
-from pyrometer_alerting.incidents.storage.outbox import CALLS_SECONDS, MOST_PINGS, OUR_LIMIT, QUIET
+from pyrometer_alerting.incidents.storage.operation import OUR_LIMIT, QUIET
+from pyrometer_alerting.incidents.storage.outbox import CALLS_SECONDS, MOST_PINGS
 from pyrometer_alerting.model import text
 
 

@@ -21,8 +21,7 @@ from pyrometer_alerting.channel.outlets.check import REMEDIES
 from pyrometer_alerting.channel.outlets.notice import Entry, Notice
 from pyrometer_alerting.channel.slack import LONGEST_WAIT_SECONDS
 from pyrometer_alerting.incidents.metrics import Metrics
-from pyrometer_alerting.incidents.storage.operation import Operation
-from pyrometer_alerting.incidents.storage.outbox import OUR_LIMIT
+from pyrometer_alerting.incidents.storage.operation import OUR_LIMIT, Operation
 from pyrometer_alerting.incidents.storage.store import Store, StoreError, Transaction
 from pyrometer_alerting.model.incident import Incident
 from pyrometer_alerting.model.routing import Routing, Rules

@@ -8,6 +8,9 @@ COLUMNS = (
     "op_id, incident_id, kind, state, since, not_before, wanted, sent, attempts, lookups, sent_at, posted_at,"
     " degrade, channel, ts, shown, body, error, target, outlet"
 )
+QUIET, OUR_LIMIT = "quiet hours", "our limit of pings"  # why it is held; `since` stays when it was first wished for
+# Between two edits of the evidence, which nobody waits for: twice its age, within these bounds.
+LEAST_EVIDENCE_SECONDS, EVIDENCE_SECONDS = 120.0, 300.0
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,14 @@ class Operation:
     def is_evidence(self) -> bool:
         """True for the thread's first reply, which is built and edited as the message is."""
         return self.kind == "reply" and self.body is None
+
+    @property
+    def edit_again_at(self) -> float:
+        """When the evidence may be edited again."""
+        if self.sent_at is None or self.posted_at is None:
+            return 0.0
+        age = self.sent_at - self.posted_at
+        return self.sent_at + min(max(2 * age, LEAST_EVIDENCE_SECONDS), EVIDENCE_SECONDS)
 
     @property
     def edits(self) -> bool:

@@ -18,7 +18,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 
 from pyrometer_alerting.incidents.storage.engine import Connection
-from pyrometer_alerting.incidents.storage.operation import COLUMNS, DuplicateCheck, Operation
+from pyrometer_alerting.incidents.storage.operation import COLUMNS, OUR_LIMIT, QUIET, DuplicateCheck, Operation
 
 # A message and the replies in its thread ping people: this many of them in ten minutes, what comes beyond waits. Edits
 # ping nobody and don't count, and what must be told at once never waits. Five seconds more, as one call may take longer
@@ -29,10 +29,7 @@ MOST_PINGS, MOST_NOTICES, CALLS_SECONDS = 3, 6, 605.0
 _DROPPABLE = (
     "incident_id = ? AND kind = 'reply' AND state || '' = 'ready' AND attempts = 0 AND body NOT LIKE '%\"kept\": true%'"
 )
-# Between two edits of the evidence, which nobody waits for: twice its age, within these bounds.
-LEAST_EVIDENCE_SECONDS, EVIDENCE_SECONDS = 60.0, 300.0
 # An operation without an attempt waits for Slack since it may be sent; a held reply is wished for earlier than that.
-QUIET, OUR_LIMIT = "quiet hours", "our limit of pings"  # why it is held; `since` stays when it was first wished for
 _IS_HELD = f"coalesce(error, '') IN ('{QUIET}', '{OUR_LIMIT}')"
 _WAITS_SINCE = f"CASE WHEN (sent_at IS NULL OR {_IS_HELD}) AND not_before > since THEN not_before ELSE since END"
 
@@ -83,10 +80,7 @@ class Outbox:
             target = "" if root is None else root.target
             self._insert(incident_id, "reply", "ready", now, now + wait, wanted=1, body=None, target=target)
             return
-        at = now
-        if shown.sent_at is not None and shown.posted_at is not None:
-            age = shown.sent_at - shown.posted_at
-            at = max(now, shown.sent_at + min(max(2 * age, LEAST_EVIDENCE_SECONDS), EVIDENCE_SECONDS))
+        at = max(now, shown.edit_again_at)
         self._db.execute(
             "UPDATE outbox SET wanted = wanted + 1,"
             " since = CASE WHEN state IN ('done', 'dead') THEN ? ELSE since END,"

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from pyrometer_alerting.incidents.storage.operation import DuplicateCheck, Operation
-from pyrometer_alerting.incidents.storage.outbox import QUIET, Outbox
+from pyrometer_alerting.incidents.storage.operation import QUIET, DuplicateCheck, Operation
+from pyrometer_alerting.incidents.storage.outbox import Outbox
 from pyrometer_alerting.incidents.storage.store import Store
 
 
