@@ -103,7 +103,7 @@ def test_an_unknown_cause_names_the_best_lead_and_what_would_prove_it() -> None:
 
 
 def test_who_is_waited_for_is_certain_and_why_is_not_proven() -> None:
-    card = card_of(slow(AWAITED, job="4711"), "slurm")
+    card = card_of(slow(AWAITED), "slurm")
     assert card.body.startswith("The other ranks wait for it, ranks 0-7 wait least: 4.4 % of the step since ")
 
 

@@ -10,7 +10,7 @@ COLUMNS = (
 )
 QUIET, OUR_LIMIT = "quiet hours", "our limit of pings"  # why it is held; `since` stays when it was first wished for
 # Between two edits of the evidence, which nobody waits for: twice its age, within these bounds.
-LEAST_EVIDENCE_SECONDS, EVIDENCE_SECONDS = 120.0, 300.0
+LEAST_EVIDENCE_SECONDS, EVIDENCE_SECONDS = 60.0, 300.0
 
 
 @dataclass(frozen=True)

@@ -80,14 +80,13 @@ class Outbox:
             target = "" if root is None else root.target
             self._insert(incident_id, "reply", "ready", now, now + wait, wanted=1, body=None, target=target)
             return
-        at = max(now, shown.edit_again_at)
         self._db.execute(
             "UPDATE outbox SET wanted = wanted + 1,"
             " since = CASE WHEN state IN ('done', 'dead') THEN ? ELSE since END,"
             " not_before = CASE WHEN state IN ('done', 'dead') THEN ? ELSE not_before END,"
             " state = CASE WHEN state IN ('done', 'dead') THEN 'ready' ELSE state END"
             " WHERE incident_id = ? AND kind = 'reply' AND body IS NULL AND outlet = ?",
-            (now, at, incident_id, self._outlet),
+            (now, max(now, shown.edit_again_at), incident_id, self._outlet),
         )
 
     def discard(self, incident_id: str) -> None:
@@ -149,8 +148,7 @@ class Outbox:
 
     def tells(self, incident_id: str) -> bool:
         """Return whether a reply that must be told is about to be sent."""
-        told = "incident_id = ? AND kind = 'reply' AND state || '' = 'ready' AND attempts = 0 AND body LIKE ?"
-        return next(self._select(told, incident_id, '%"kept": true%'), None) is not None
+        return any(self._select(_DROPPABLE.replace("NOT LIKE", "LIKE"), incident_id))
 
     def held(self, now: float) -> list[Operation]:
         """Return what our own limit or quiet hours hold back, by when it was first wished for."""
