@@ -17,6 +17,7 @@ from pyrometer_simulator.incidents.world import REASONS, RESOURCES, World
 
 Floats = npt.NDArray[np.float64]
 Column = tuple[dict[str, str], Floats]
+JOB = {"job_id": str(vocabulary.JOB)}  # of the run, on all of its series
 CRITICAL_XIDS = ("48", "74", "79", "95")
 EVENT_KINDS = ("oom_kill", "machine_check", "pcie_aer", "sxid", "nvme", "link", "soft_lockup", "other")
 
@@ -173,7 +174,7 @@ def _ranks(world: World, attempt: Attempt, node: int) -> list[Column]:
     columns: list[Column] = []
     for gpu in range(GPUS):
         rank = place * GPUS + gpu
-        labels = vocabulary.rank(layout.run, attempt.number, rank)
+        labels = {**vocabulary.rank(layout.run, attempt.number, rank), **JOB}
         columns += _rank(scrapes, labels, sums[:, gpu])
         place_of = vocabulary.rank_place(node, gpu, layout.stage(rank), layout.replica(rank))
         columns.append(({"__name__": "pyrometer_train_rank_info", **labels, **place_of}, _where(alive, 1.0)))
@@ -181,7 +182,7 @@ def _ranks(world: World, attempt: Attempt, node: int) -> list[Column]:
     if place == 0:
         columns += _configurations(world, attempt, at, alive)
         if world.script.given:
-            given = {"run": layout.run, "attempt": str(attempt.number)}
+            given = {"run": layout.run, "attempt": str(attempt.number), **JOB}
             columns.append(({"__name__": "pyrometer_train_expected_mfu_ratio", **given}, _where(alive, layout.mfu)))
     return columns
 
@@ -264,7 +265,7 @@ def _current(scrapes: _Scrapes, labels: dict[str, str], rank: int) -> list[Colum
 
 def _configurations(world: World, attempt: Attempt, at: Floats, alive: npt.NDArray[np.bool_]) -> Iterator[Column]:
     info = vocabulary.run_info(world.layout.run, attempt.number, world.layout.ranks)
-    labels = {"__name__": "pyrometer_train_run_info", **info}
+    labels = {"__name__": "pyrometer_train_run_info", **info, "user": "ml"}
     changed, news = world.configured or (np.inf, {})
     yield labels, _where(alive & (at < changed), 1.0)
     if news:
@@ -274,7 +275,7 @@ def _configurations(world: World, attempt: Attempt, at: Floats, alive: npt.NDArr
 def _batches(batch: Batch, world: World, attempt: Attempt) -> None:
     """Add each batch as a sample of its own time, of the node of rank 0."""
     layout, node = world.layout, attempt.nodes[0]
-    target = {**layout.target(node, "batches"), "run": layout.run, "attempt": str(attempt.number)}
+    target = {**layout.target(node, "batches"), "run": layout.run, "attempt": str(attempt.number), **JOB}
     kept = attempt.ends >= world.begin
     at = attempt.ends[kept]
     durations = np.diff(np.concatenate([[attempt.begin], attempt.ends]))[kept]
