@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +24,8 @@ from pyrometer_simulator.zoo.machine import Machine
 SCRAPE_SECONDS: Final = 60
 # A week of evaluations each minute takes promtool minutes; what waits for ten minutes is seen at five, too.
 WEEK_EVALUATED_SECONDS: Final = 300
+MAINTENANCE: Final = "/var/lib/pyrometer/maintenance"
+"""The file with which people announce work; an event may write it, and remove it."""
 _HARDWARE: Final = Hardware(collectors=("gpu", "nic", "kernel", "maintenance", "checks"))
 
 
@@ -53,8 +57,10 @@ class ExportedMachine(ExportedNode):
         self._start = machine.wall
         root, name = machine.root, machine.description.folder.name
         folder = Path(tempfile.mkdtemp(prefix="exporter-", dir=root))
+        self._maintenance = root / MAINTENANCE.lstrip("/")
+        hardware = replace(_HARDWARE, flags=(f"--collector.maintenance.file={self._maintenance}",))
         super().__init__(
-            name, folder, _HARDWARE, _Clock(machine), sysfs=root / "sys", procfs=root / "proc", kmsg=machine.log.path
+            name, folder, hardware, _Clock(machine), sysfs=root / "sys", procfs=root / "proc", kmsg=machine.log.path
         )
         self._take_over(root / "state" / FILE)
         self._recording = Recording({"cluster": CLUSTER, "node": name, "job": "node", "instance": name}, wanted)
@@ -68,6 +74,8 @@ class ExportedMachine(ExportedNode):
 
     def scrape(self) -> None:
         """Scrape once, at the machine's time."""
+        if self._maintenance.exists():  # its age counts by this exporter's clock
+            os.utime(self._maintenance, (self._clock.wall(), self._clock.wall()))
         number = int((self._machine.wall - self._start) // SCRAPE_SECONDS)
         self._recording.scrapes = max(self._recording.scrapes, number)
         self._recording.take(self.served(self._wanted))

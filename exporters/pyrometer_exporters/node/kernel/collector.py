@@ -115,7 +115,10 @@ class KernelCollector:
 
     def _take(self, record: Record) -> None:
         error = sxid(record.text)
-        event = Event("sxid", "", record.text, is_new=True) if error is not None else self._reader.feed(record)
+        if error is not None:
+            event: Event | None = Event("sxid", "", record.text, is_new=True)
+        else:
+            event = self._reader.feed(record, live=self._follower.live)
         if event is None:
             return
         with self._lock:

@@ -127,8 +127,11 @@ class EventReader:
         self._open: dict[tuple[str, str], _Open] = {}
         self._firmware = _Firmware()
 
-    def feed(self, record: Record) -> Event | None:
-        """Return the event of the log's next record; None for records of none, and for Xids."""
+    def feed(self, record: Record, *, live: bool = False) -> Event | None:
+        """Return the event of the log's next record; None for records of none, and for Xids.
+
+        ``live``: it was logged while somebody read, so that it is none of the boot's.
+        """
         text = record.text
         known = _known(text)
         if known is None:
@@ -136,7 +139,7 @@ class EventReader:
                 return self._firmware_line(record)
             return None if record.level > CRITICAL_LEVEL else _unnamed(text)
         line, match = known
-        if line.healthy_at_boot and record.seconds < _BOOT_SECONDS:
+        if line.healthy_at_boot and not live and record.seconds < _BOOT_SECONDS:
             return None
         groups = match.groupdict()
         uncorrected = _is_uncorrected(line, groups)

@@ -178,6 +178,7 @@ def test_lines_that_accompany_or_quote_an_event_or_come_with_every_boot_are_none
 def test_what_healthy_machines_log_at_boot_counts_later() -> None:
     text = "mlx5_core 0000:01:00.0: mlx5_pcie_event:301:(pid 9): Detected insufficient power on the PCIe slot (27W)."
     assert [read(text, began=began) for began in (9.4, 3600.0)] == [{}, {"nic": 1}]
+    assert EventReader().feed(Record(4, 1, 9.4, text), live=True) is not None
 
 
 @pytest.mark.parametrize("line", LINES, ids=lambda line: line.example[:60])
