@@ -77,8 +77,18 @@ def _made(path: str) -> bool:
         os.mkdir(path)
     except FileExistsError:
         return False
-    os.chmod(path, 0o755)  # noqa: S103  whatever the umask, the exporter reads it
+    _set_mode(path, 0o755)  # whatever the umask, the exporter reads it
     return True
+
+
+def _set_mode(folder: str, mode: int) -> None:
+    """Set the mode of a folder that we have just made, not of what its parent's owner has put in its place since."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if os.fstat(fd).st_uid == os.geteuid():
+            os.fchmod(fd, mode)
+    finally:
+        os.close(fd)
 
 
 def _is_own(path: str, me: int) -> bool:
@@ -225,7 +235,7 @@ def _make_folder(folder: str) -> None:
         os.mkdir(folder)
     except FileExistsError:
         return  # made by another rank a moment ago, or a link of a stranger's, which is no folder of ours to open
-    os.chmod(folder, 0o1777)  # noqa: S103  ranks of other users need room here too
+    _set_mode(folder, 0o1777)  # ranks of other users need room here too
 
 
 def _write_header(mapping: mmap.mmap, description: bytes) -> None:

@@ -177,3 +177,21 @@ def test_stale_rings_behind_many_others_go_as_well(rings: str, monkeypatch: pyte
         monkeypatch.setattr(os, "urandom", lambda length, start=start: start.to_bytes(length, "little"))
         _ring_file.remove_stale_rings(rings)
     assert len(list(Path(rings).iterdir())) == 35
+
+
+def test_a_link_put_in_the_place_of_the_folder_just_made_opens_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret, rings, made = tmp_path / "secret", tmp_path / "rings", os.mkdir
+    secret.mkdir(mode=0o700)
+
+    def exchanged(path: str, *_: object) -> None:
+        made(path)
+        rings.rename(tmp_path / "moved")
+        rings.symlink_to(secret)
+
+    monkeypatch.setattr(os, "mkdir", exchanged)
+    with pytest.raises(OSError, match=r"Not a directory|Too many levels"):
+        _ring_file.create_ring(str(rings), "r0", b"{}")
+    assert stat.S_IMODE(secret.stat().st_mode) == 0o700
+    assert list(secret.iterdir()) == []
