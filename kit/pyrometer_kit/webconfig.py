@@ -41,6 +41,7 @@ _HEADERS: Mapping[str, tuple[str, ...]] = {
 }
 _BOOLEANS = {"true": True, "false": False}
 _HASH = re.compile(r"\$2[aby]\$(0[4-9]|[12]\d|3[01])\$[./A-Za-z0-9]{53}")
+_NOBODY = "names nobody, so that everybody would be let in: add a user, or remove the setting"
 _CA_NEEDS_TYPE = (
     "the client CA would verify no client: set client_auth_type to RequireAndVerifyClientCert, or remove it"
 )
@@ -119,6 +120,8 @@ def _load(path: Path) -> WebConfig:
         pems = (settings.certificate, settings.key, settings.client_ca)
         config.files += tuple(pem.file for pem in pems if pem is not None and pem.file is not None)
     config.warnings = tuple(warnings)
+    if "basic_auth_users" in section and not config.asks_login:
+        raise UsageError(f"{section['basic_auth_users'].place}: basic_auth_users {_NOBODY}")
     return config
 
 

@@ -69,6 +69,7 @@ BAD = {
     "{[1]: 2}": ":1: not valid YAML",
     "a: &x {}\nb: *x": "aliases are not supported",
     "basic_auth_users: {}\nbasic_auth_users: {}": ":2: basic_auth_users is given twice",
+    "basic_auth_users: {}": ":1: basic_auth_users names nobody, so that everybody would be let in",
     "basic_auth_user: {}": ":1: unknown setting basic_auth_user;",
     "basic_auth_users: [a]": ":1: expected settings",
     "basic_auth_users: []": ":1: expected settings",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -77,7 +78,7 @@ class Reconciler:
         self._undelivered_at = 0.0
         self._missed_scan = MissedAlertScan(clock.wall())
         self._wake = threading.Event()
-        self._stopped = False
+        self._stopping = threading.Event()
 
     def poke(self) -> None:
         """Reconcile soon: something suspect arrived."""
@@ -85,27 +86,27 @@ class Reconciler:
 
     def stop(self) -> None:
         """Let `run` return."""
-        self._stopped = True
+        self._stopping.set()
         self._wake.set()
 
     def run(self) -> None:
         """Reconcile until stopped."""
-        while not self._stopped:
+        while not self._stopping.is_set():
+            began = time.monotonic()
             try:
                 self.step()
             except StoreError as error:
                 _log.error("reconciliation: %s", error)
             except Exception:  # noqa: BLE001 - one odd answer must not end it for good
                 _log.exception("reconciliation")
-            self._rest()
+            self._rest(4 * (time.monotonic() - began))
 
-    def _rest(self) -> None:
-        """Wait for the next round, which comes soon after a `poke`."""
+    def _rest(self, least: float = 0.0) -> None:
+        """Wait for the next round, soon after a `poke`, which anybody can cause, and not before `least` seconds."""
         poked = self._wake.wait(self._pace.every)
         self._wake.clear()
-        # Checked after clearing: a `stop` in between would otherwise be missed.
-        if poked and not self._stopped:
-            self._wake.wait(self._pace.soon)
+        if poked:
+            self._stopping.wait(max(self._pace.soon, min(least, self._pace.every)))
             self._wake.clear()
 
     def step(self) -> None:
