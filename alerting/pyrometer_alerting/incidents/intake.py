@@ -15,7 +15,7 @@ from pyrometer_alerting.incidents.lifecycle import Change, fold, is_stale, key_o
 from pyrometer_alerting.incidents.membership import merge_incidents, separate_keys, without_keys
 from pyrometer_alerting.incidents.metrics import Metrics
 from pyrometer_alerting.incidents.storage.store import Store, Transaction
-from pyrometer_alerting.model.alert_names import RUN_SYMPTOMS, WATCHDOG, is_cause
+from pyrometer_alerting.model.alert_names import RUN_SYMPTOMS, WATCHDOG, is_cause, may_explain
 from pyrometer_alerting.model.harm import asks_for_use, urgency
 from pyrometer_alerting.model.incident import Alert, Incident
 from pyrometer_alerting.model.message import Replies
@@ -206,7 +206,7 @@ class Intake:
             return JOIN_SECONDS
         if incident.wants_diagnosis and incident.diagnosis is None and self._diagnoses:
             return JOIN_SECONDS if incident.cluster in opened.with_causes else SETTLE_SECONDS
-        if self._diagnoses and incident.cluster in opened.with_runs and any(map(is_cause, incident.members)):
+        if self._diagnoses and incident.cluster in opened.with_runs and any(map(may_explain, incident.members)):
             return JOIN_SECONDS  # the run's diagnosis, which now runs again, may find that it is part of its message
         return SETTLE_SECONDS
 
@@ -224,7 +224,7 @@ class _Opened:
     @cached_property
     def with_causes(self) -> set[str]:
         """The clusters in which a possible cause of a run's slowdown is open."""
-        return {one.cluster for one in self._incidents if any(is_cause(alert) for alert in one.members)}
+        return {one.cluster for one in self._incidents if any(map(may_explain, one.members))}
 
     @cached_property
     def with_runs(self) -> set[str]:

@@ -84,3 +84,8 @@ def is_cause(alert: Alert) -> bool:
     labels = alert.labels
     wide = any(labels.get(name) for name in WIDE) and not labels.get("node") and not labels.get("run")
     return alert.name in NAMED_CAUSES or (wide and labels.get("component") in HARDWARE)
+
+
+def may_explain(alert: Alert) -> bool:
+    """Return whether a run's diagnosis may find that this alert is its cause: also a node that is silent."""
+    return is_cause(alert) or AT_ONCE.get(alert.name) == "loss"

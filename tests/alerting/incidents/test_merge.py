@@ -148,9 +148,12 @@ def test_an_alert_on_the_part_that_a_message_blames_already_joins_it_unposted(jo
     assert {call.method for call in joined.bench.slack.calls[calls:]} == {"chat.update"}
 
 
-def test_a_possible_cause_makes_the_first_post_wait_for_the_diagnosis_but_not_for_ever(joined: Joined) -> None:
+@pytest.mark.parametrize("name", ["GpuThrottledThermal", "NodeExporterDown"])
+def test_a_possible_cause_makes_the_first_post_wait_for_the_diagnosis_but_not_for_ever(
+    joined: Joined, name: str
+) -> None:
     now = joined.bench.clock.time
-    joined.receive(hot(now), groupKey="a")
+    joined.receive(raw_alert(name, node="n1", gpu="3", component="stack", starts_at=now - 5), groupKey="a")
     joined.bench.deliver()
     joined.receive(drop(now), groupKey="b")
     joined.bench.deliver(JOIN_SECONDS - 0.1)
