@@ -135,9 +135,20 @@ def summary_of(incident: Incident) -> str:
     """Return the alert's own summary; for many parts what they have in common."""
     if is_domain(incident):
         return _domain_summary(incident)
-    where = f" (run {text.clean(incident.run)})" if incident.run else ""
+    where = f" (run {text.clean(incident.run_title)})" if incident.run else ""
     fallback = f"{text.clean(incident.alertname)}{where}" or "unnamed alert"
-    return text.clean(speaking(incident).annotations.get("summary", "")) or fallback
+    return _titled(incident, text.clean(speaking(incident).annotations.get("summary", ""))) or fallback
+
+
+def _titled(incident: Incident, summary: str) -> str:
+    """Return an alert's summary with the run's user and job beside its name."""
+    name, title = text.clean(incident.run), text.clean(incident.run_title)
+    for before in ("Run ", "run "):
+        at = summary.find(f"{before}{name}") if name != title else -1
+        end = at + len(before) + len(name)
+        if at >= 0 and summary[end : end + 1] in ("", " ", ":", ","):
+            return f"{summary[:at]}{before}{title}{summary[end:]}"
+    return summary
 
 
 def slower_now(incident: Incident) -> float | None:
@@ -158,7 +169,7 @@ def _happened(incident: Incident) -> str:
         return summary
     newest = speaking(incident)
     share = None if newest.name == DEATH or _stands(incident) else slower_now(incident)
-    run = text.clean(incident.run)
+    run = text.clean(incident.run_title)
     if share is not None and share >= SLOWER:
         was = "" if incident.firing else "was "
         return f"{run} {was}{100 * share:.0f} % slower" + (" than expected" if newest.name == LOW else "")

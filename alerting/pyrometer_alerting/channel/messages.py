@@ -149,7 +149,7 @@ def build_pointer(incident: Incident, into: Incident | None, style: Style) -> Me
 def _about(incident: Incident) -> str:
     """Return `run llama-70b`, `switch leaf-12`, `GpuLost at many parts` or `gpu-042 GPU 3`, which never change."""
     if incident.run:
-        return f"run {incident.run}"
+        return f"run {incident.run_title}"
     if incident.domain == NO_SINGLE_PART:
         return f"{incident.alertname} at many parts"
     return incident.domain or part_of(incident.newest().labels) or incident.alertname

@@ -17,7 +17,7 @@ from pyrometer_kit.promql import any_of
 
 MAX_SILENCES = 5  # with more kinds of alerts nobody can judge what would be muted
 MAX_VALUES = 100  # nodes or ports of a storm, listed one by one: never a pattern that matches more
-_IDENTITY = ("cluster", "run", "node", "gpu", "device", "port", "switch", "rack")
+_IDENTITY = ("cluster", "run", "job_id", "node", "gpu", "device", "port", "switch", "rack")
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def _matchers(name: str, alerts: Sequence[Alert], place: Mapping[str, str]) -> t
     """Return the matchers of one name: of the incident's own place where all are inside of it, else of each part."""
     matchers = [Matcher("alertname", name)]
     inside = bool(place) and all(is_within(alert.labels, place) for alert in alerts)
-    for label in ("cluster", "run", *place) if inside else _IDENTITY:
+    for label in ("cluster", "run", "job_id", *place) if inside else _IDENTITY:
         values = sorted({alert.labels.get(label, "") for alert in alerts})
         if "" in values:
             continue

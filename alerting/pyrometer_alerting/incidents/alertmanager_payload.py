@@ -25,7 +25,21 @@ MAX_ALERTS = 20_000  # 8 MiB of small alerts
 MAX_OBJECTS = 400_000
 MAX_LABELS = 64  # the rest is left out; labels that identify a part are kept first
 _KEPT = frozenset(
-    {"alertname", "cluster", "node", "gpu", "device", "port", "run", "rank", "switch", "rack", "severity"}
+    {
+        "alertname",
+        "cluster",
+        "node",
+        "gpu",
+        "device",
+        "port",
+        "run",
+        "job_id",
+        "user",
+        "rank",
+        "switch",
+        "rack",
+        "severity",
+    }
 )
 MAX_VALUE = 4096
 

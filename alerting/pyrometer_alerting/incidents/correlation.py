@@ -195,6 +195,7 @@ def explained_by(
         if other.id != incident.id
         and other.firing
         and other.run in ("", incident.run)
+        and (not other.run or "" in (other.job_id, incident.job_id) or other.job_id == incident.job_id)
         and (other.cluster, other.channel) == (incident.cluster, incident.channel)
         and touches(other, parts, wiring, roster)
     ]

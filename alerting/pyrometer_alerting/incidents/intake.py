@@ -11,7 +11,7 @@ from functools import cached_property
 
 from pyrometer_alerting.incidents.alertmanager_payload import Delivery
 from pyrometer_alerting.incidents.correlation import Group, explained_already, groups, widened_to_node
-from pyrometer_alerting.incidents.lifecycle import Change, fold, is_stale, key_of
+from pyrometer_alerting.incidents.lifecycle import REOPEN_SECONDS, Change, fold, goes_on, is_stale, key_of
 from pyrometer_alerting.incidents.membership import merge_incidents, separate_keys, without_keys
 from pyrometer_alerting.incidents.metrics import Metrics
 from pyrometer_alerting.incidents.storage.store import Store, Transaction
@@ -157,10 +157,14 @@ class Intake:
                 self._split_off_keys(tx, incident, keys, now)
                 del cache[home]
         by_incident: dict[str, tuple[Incident | None, list[Alert]]] = {}
+        runs = _Runs(tx, now)
         for key, members in by_key.items():
             incident = _of_key(tx, key, cache)
             if incident is None and (member_of := tx.incident_of_alert(members[0].fingerprint)):
                 incident = _read(tx, member_of, cache)
+            if incident is None and members[0].labels.get("run") and (same := runs.home_of(members[0])):
+                incident = _read(tx, same, cache)
+                incident = cache[same] = replace(incident, keys=(*incident.keys, key)) if incident is not None else None
             by_incident.setdefault(incident.id if incident else key, (incident, []))[1].extend(members)
         return list(by_incident.values())
 
@@ -230,6 +234,22 @@ class _Opened:
     def with_runs(self) -> set[str]:
         """The clusters in which a run is in trouble."""
         return {one.cluster for one in self._incidents if one.wants_diagnosis}
+
+
+class _Runs:
+    """Knows the incidents of runs that an alert with another key may belong to, read at most once per delivery."""
+
+    def __init__(self, tx: Transaction, now: float) -> None:
+        self._tx, self._now = tx, now
+
+    @cached_property
+    def _recent(self) -> list[Incident]:
+        return [one for one in self._tx.recent_incidents(self._now - REOPEN_SECONDS) if one.run]
+
+    def home_of(self, alert: Alert) -> str | None:
+        """Return the id of the only incident that goes on with the alert."""
+        homes = [one.id for one in self._recent if goes_on(one, alert)]
+        return homes[0] if len(homes) == 1 else None
 
 
 def _of_key(tx: Transaction, key: str, cache: dict[str, Incident | None]) -> Incident | None:

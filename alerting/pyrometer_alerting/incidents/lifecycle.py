@@ -36,13 +36,37 @@ class Change:
 
 
 def key_of(alert: Alert) -> str:
-    """Return cluster, name and run (else node), unambiguous without JSON since names may hold any character."""
+    """Return cluster, name and run with its job (else node), unambiguous as names may hold any character."""
+    job_id = alert.labels.get("job_id") if alert.labels.get("run") else ""
+    return f"{named_key_of(alert)}\x1f{job_id}" if job_id else named_key_of(alert)
+
+
+def named_key_of(alert: Alert) -> str:
+    """Return the key without the job: that of a run whose job no series says, as until 0.2.0."""
     run = alert.labels.get("run")
     name = "slow run" if run and alert.name in RUN_SYMPTOMS else alert.name
     kinds = ("run", "node", "switch", "rail")
     kind = next((kind for kind in kinds if alert.labels.get(kind)), "node")
     place = alert.labels.get(kind, "")
     return "\x1f".join((alert.labels.get("cluster", ""), name, kind, place))
+
+
+def goes_on(incident: Incident, alert: Alert) -> bool:
+    """Return whether a run's incident, which has not the alert's key, goes on with the alert.
+
+    It is of the same name, and of the same job as far as both say it; or of an earlier job of the same user, of which
+    nothing fires any more.
+    """
+    if named_key_of(alert) not in {named_key_of(member) for member in incident.members}:
+        return False
+    if key_of(alert) in {key_of(member) for member in incident.members}:  # it has left the incident
+        return False
+    job_id, user = alert.labels.get("job_id", ""), alert.labels.get("user", "")
+    of_run = [member for member in incident.members if member.labels.get("run") == alert.labels.get("run")]
+    others = [member for member in of_run if job_id and member.labels.get("job_id", job_id) != job_id]
+    if not others:
+        return True
+    return bool(user) and not any(member.firing or member.labels.get("user") != user for member in others)
 
 
 def is_stale(alert: Alert, known: Alert | None, heard: float) -> bool:

@@ -208,6 +208,15 @@ class Incident:
         return next((job for alert in newest if (job := alert.labels.get("job_id", ""))), "")
 
     @property
+    def run_title(self) -> str:
+        """The run's name with its user and job, which tell it from others of that name: `train (ada, 4711)`."""
+        job_id = self.job_id
+        named = (alert.labels.get("user", "") for alert in self.members if alert.labels.get("job_id") == job_id)
+        user = next(filter(None, named), "") if job_id else ""
+        known = ", ".join(filter(None, (user, job_id)))
+        return f"{self.run} ({known})" if known else self.run
+
+    @property
     def wants_diagnosis(self) -> bool:
         """True for a symptom of a training run: its cause is elsewhere and must be found."""
         return bool(self.run) and self.component == "train"
