@@ -84,7 +84,7 @@ def _calibration(scores: Sequence[Score]) -> Iterator[str]:
     said = Counter(pair for each in scores for pair in each.confidences)
     yield "### Confidence"
     yield ""
-    yield "What the card says of its cause at each of the four moments."
+    yield "The sureness that the card states, at each of the four moments."
     yield ""
     yield "| said | share | goal | right | coarse | wrong |"
     yield "|---|---|---|---|---|---|"
