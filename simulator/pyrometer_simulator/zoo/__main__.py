@@ -26,14 +26,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.disable(logging.WARNING)  # what a machine doesn't have is told at each start of its exporter
     chosen = [each for each in descriptions() if not flags.machines or each.folder.name in flags.machines]
     rules = Rules() if flags.alerts else None
+    promtool = find_stack(lambda line: print(line, file=sys.stderr)).promtool if flags.alerts else None
     every = []
     for description in chosen:
         played = play(description, wanted=None if rules is None else rules.metrics)
+        if rules is not None and promtool is not None:  # each apart: promtool needs a gigabyte for a large one
+            take_alerts(promtool, rules, [played])
         every.append(played)
-        print(f"{description.folder.name} is played", file=sys.stderr, flush=True)
-    if rules is not None:
-        take_alerts(find_stack(lambda line: print(line, file=sys.stderr)).promtool, rules, every)
-    for played in every:
         _say(played)
     if flags.write and not flags.machines:
         flags.write.write_text(page(every), encoding="utf-8")

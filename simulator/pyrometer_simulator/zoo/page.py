@@ -14,8 +14,8 @@ HEAD: Final = """# The zoo
 
 Whole machines, each with its files, its kernel log and its driver's answers, as data in `tests/zoo/machines`. Generated
 by playing each through a week of its ordinary life, on a moved clock and under the real checks, and then through its
-losses: change a machine, then run `make zoo`, which also runs the real exporter and evaluates the alert rules, for an
-hour. `make test` plays each machine once under the checks.
+losses: change a machine, then run `make zoo`, which also runs the real exporter and evaluates the alert rules, for half
+an hour. `make test` plays each machine once under the checks.
 `tests/zoo/README.md` says what a machine consists of.
 
 """
@@ -40,8 +40,9 @@ def page(every: Sequence[Played]) -> str:
     counts = (
         f"{len(every)} machines: {printed} have published outputs, {sourced - printed} are rebuilt from published "
         f"facts, {len(every) - sourced} are assumptions. {events} events, {accused} verdicts and alerts on the "
-        f"healthy; {len(losses)} losses, {named} of them named. The alert rules were evaluated on "
-        f"{sum(played.evaluated for played in every)} machines.\n\n"
+        f"healthy; {len(losses)} losses, {named} of them named. The alert rules were evaluated over the weeks of "
+        f"{sum(played.evaluated for played in every)} machines and over {sum(loss.evaluated for loss in losses)} "
+        "losses.\n\n"
     )
     parts = [
         HEAD,

@@ -27,6 +27,7 @@ _BEFORE_SECONDS: Final = 180.0
 _SETTLED_SECONDS: Final = 1200.0
 # A check that fails has 20 minutes to pass again before anybody is told.
 _LOSS_SECONDS: Final = 1800.0
+_NO_ACCUSATION: Final = ("NodeInMaintenance",)
 MOST_EVENTS: Final = 60
 # promtool evaluates no rule over more than 10,000 samples.
 _MOST_SERIES: Final = 4000
@@ -47,6 +48,7 @@ class Loss:
         case: what Prometheus would have stored from just before it until it was settled; None where not recorded.
         alerts: the names of the alerts that fired.
         alerted: whether one of them named it.
+        evaluated: whether the alert rules were evaluated.
     """
 
     verb: str
@@ -57,6 +59,7 @@ class Loss:
     case: Case | None = None
     alerts: tuple[str, ...] = ()
     alerted: bool = False
+    evaluated: bool = False
 
     @property
     def what(self) -> str:
@@ -70,6 +73,7 @@ class Loss:
 
     def take(self, fired: Sequence[Fired]) -> None:
         """Note the alerts that fired."""
+        self.evaluated = True
         self.alerts = tuple(dict.fromkeys(alert.name for alert in fired))
         self.alerted = any(_is_named(self.names, alert.where) for alert in fired)
 
@@ -95,7 +99,8 @@ class Played:
     def take(self, fired: Sequence[Fired]) -> None:
         """Note the alerts that fired in the week."""
         self.evaluated = True
-        self.wrong += [f"{alert.name} after {alert.first / 3600:.1f} h: {alert.where}" for alert in fired]
+        accusing = [alert for alert in fired if alert.name not in _NO_ACCUSATION]
+        self.wrong += [f"{alert.name} after {alert.first / 3600:.1f} h: {alert.where}" for alert in accusing]
 
     @property
     def missed(self) -> list[Loss]:
