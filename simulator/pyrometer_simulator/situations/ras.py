@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from pyrometer_exporters.node.nccl.ras_client import NobodyListensError
 from pyrometer_kit.flags import Address
@@ -53,6 +54,9 @@ class Connection:
         """Return the report, in JSON."""
         answer = self._job.answer(_RAS_TIMEOUT_SECONDS)
         return "json", (piece.encode() for piece in report.as_json(answer) if piece)
+
+    def owner(self, _procfs: Path) -> None:
+        """Return nobody: no kernel of the world's lists its connections."""
 
 
 def connection_to(job: Callable[[], RasJob | None]) -> Callable[[Address, float], Connection]:
