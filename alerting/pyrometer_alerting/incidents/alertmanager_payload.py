@@ -34,7 +34,6 @@ _KEPT = frozenset(
         "port",
         "run",
         "job_id",
-        "user",
         "rank",
         "switch",
         "rack",

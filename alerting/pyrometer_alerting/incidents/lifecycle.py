@@ -61,12 +61,12 @@ def goes_on(incident: Incident, alert: Alert) -> bool:
         return False
     if key_of(alert) in {key_of(member) for member in incident.members}:  # it has left the incident
         return False
-    job_id, user = alert.labels.get("job_id", ""), alert.labels.get("user", "")
+    job_id, user = alert.labels.get("job_id", ""), alert.user
     of_run = [member for member in incident.members if member.labels.get("run") == alert.labels.get("run")]
     others = [member for member in of_run if job_id and member.labels.get("job_id", job_id) != job_id]
     if not others:
         return True
-    return bool(user) and not any(member.firing or member.labels.get("user") != user for member in others)
+    return bool(user) and not any(member.firing or member.user != user for member in others)
 
 
 def is_stale(alert: Alert, known: Alert | None, heard: float) -> bool:

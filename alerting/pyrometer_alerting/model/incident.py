@@ -33,6 +33,11 @@ class Alert:
         """The rule's name, with a fallback so that a nameless alert is still shown."""
         return self.labels.get("alertname", "unnamed alert")
 
+    @property
+    def user(self) -> str:
+        """The owner of the run's job: an annotation, as Prometheus keeps a label's template where it comes to nothing."""
+        return self.annotations.get("user", "")
+
 
 @dataclass(frozen=True)
 class Cause:
@@ -211,7 +216,7 @@ class Incident:
     def run_title(self) -> str:
         """The run's name with its user and job, which tell it from others of that name: `train (ada, 4711)`."""
         job_id = self.job_id
-        named = (alert.labels.get("user", "") for alert in self.members if alert.labels.get("job_id") == job_id)
+        named = (alert.user for alert in self.members if alert.labels.get("job_id") == job_id)
         user = next(filter(None, named), "") if job_id else ""
         known = ", ".join(filter(None, (user, job_id)))
         return f"{self.run} ({known})" if known else self.run

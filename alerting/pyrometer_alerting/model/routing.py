@@ -303,7 +303,7 @@ def _redacted(incident: Incident, allowed: frozenset[str]) -> Incident:
     """Hide the values of all other labels, also inside texts; values of one or two characters are not sought there."""
     diagnosis = incident.diagnosis
     causes = () if diagnosis is None else (*diagnosis.causes, *diagnosis.seen)
-    sets = [alert.labels for alert in incident.members] + [cause.labels or {} for cause in causes]
+    sets = [{**alert.labels, "user": alert.user} for alert in incident.members] + [cause.labels or {} for cause in causes]
     if diagnosis is not None:
         silent = diagnosis.roster.silent if diagnosis.roster is not None else {}
         sets += [*(fact.labels for fact in diagnosis.facts), *({"node": node} for node in silent)]
@@ -334,7 +334,8 @@ class _Redactor:
         return {name: value for name, value in labels.items() if name in self._allowed}
 
     def alert(self, alert: Alert) -> Alert:
-        annotations = {name: self.text(value) for name, value in alert.annotations.items()}
+        told = alert.annotations.items()
+        annotations = {name: self.text(value) for name, value in told if name != "user" or name in self._allowed}
         return replace(alert, labels=self.labels(alert.labels), annotations=annotations)
 
     def diagnosis(self, diagnosis: Diagnosis) -> Diagnosis:

@@ -15,10 +15,10 @@ def told(bench: Bench, job_id: str = "", user: str = "", *, name: str = "TrainSt
         firing=firing,
         starts_at=now - 2 if firing else now - 62,
         ends_at=now,
-        annotations={"summary": "Run train has stalled: rank 1 on gpu-002 fell silent first"},
+        annotations={"summary": "Run train has stalled: rank 1 on gpu-002 fell silent first", "user": user},
         run="train",
         component="train",
-        **{label: value for label, value in (("job_id", job_id), ("user", user)) if value},
+        **({"job_id": job_id} if job_id else {}),
     )
     bench.receive(alert, groupKey=f"{name}/{job_id}/{bench.clock.time}")
     bench.clock.time += 60
