@@ -35,7 +35,7 @@ class Alert:
 
     @property
     def user(self) -> str:
-        """The owner of the run's job: an annotation, as Prometheus keeps the template of a label that comes to nothing."""
+        """The owner of the run's job: an annotation, as Prometheus keeps a label's template that comes to nothing."""
         return self.annotations.get("user", "")
 
 

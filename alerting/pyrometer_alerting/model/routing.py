@@ -303,7 +303,7 @@ def _redacted(incident: Incident, allowed: frozenset[str]) -> Incident:
     """Hide the values of all other labels, also inside texts; values of one or two characters are not sought there."""
     diagnosis = incident.diagnosis
     causes = () if diagnosis is None else (*diagnosis.causes, *diagnosis.seen)
-    sets = [{**alert.labels, "user": alert.user} for alert in incident.members]
+    sets: list[Mapping[str, str]] = [{**alert.labels, "user": alert.user} for alert in incident.members]
     sets += [cause.labels or {} for cause in causes]
     if diagnosis is not None:
         silent = diagnosis.roster.silent if diagnosis.roster is not None else {}
