@@ -29,11 +29,14 @@ WITHIN, BETWEEN = (400.0, 700.0), (350.0, 9000.0)
 class Ranks:
     """The processes of a node: its GPUs' ranks."""
 
-    def run_of(self, pid: int) -> tuple[str, str]:
-        return "llama", ""
+    def run_of(self, pid: int, uid: int | None = None) -> tuple[str, str, str]:
+        return "llama", "77", ""
 
-    def job_id(self, pids: Iterable[int]) -> str:
+    def job_id(self, pids: Iterable[int], uid: int | None = None) -> str:
         return "77"
+
+    def jobs_by_user(self) -> dict[int, set[str]] | None:
+        return None
 
 
 def files_of(folder: Path, node: int, timings: Timings) -> None:

@@ -60,7 +60,10 @@ SLOW_NETWORK = {
     f'pyrometer_nccl_bus_bandwidth_bytes_per_second{{{RAS}, comm_ranks="32", comm_nodes="4", collective="AllReduce", '
     'size_class="16-256MiB", stat="median"}': "350e9x60 100e9x60"
 }
-KIND = 'cluster="c1", run="r", comm_ranks="32", comm_nodes="4", collective="AllReduce", size_class="16-256MiB"'
+KIND = (
+    'cluster="c1", run="r", job_id="77", comm_ranks="32", comm_nodes="4", collective="AllReduce", '
+    'size_class="16-256MiB"'
+)
 AWAITED = '{run="r", job_id="77", node="gpu-042", gpu="3", rank="3", state="behind", certain="yes"}'
 EXACTLY = "* 0 + 1"
 POINTS = {"run": "r", "steps": "pyrometer_train_batch_step"}

@@ -11,7 +11,7 @@ from functools import cached_property
 
 from pyrometer_alerting.incidents.alertmanager_payload import Delivery
 from pyrometer_alerting.incidents.correlation import Group, explained_already, groups, widened_to_node
-from pyrometer_alerting.incidents.lifecycle import REOPEN_SECONDS, Change, fold, goes_on, is_stale, key_of
+from pyrometer_alerting.incidents.lifecycle import REOPEN_SECONDS, Change, fold, goes_on, is_stale, key_of, named_key_of
 from pyrometer_alerting.incidents.membership import merge_incidents, separate_keys, without_keys
 from pyrometer_alerting.incidents.metrics import Metrics
 from pyrometer_alerting.incidents.storage.store import Store, Transaction
@@ -194,7 +194,7 @@ class Intake:
         mergers = groups([change.incident for change in opened.values()], [*current, *others], self.topology)
         absorbed = {incident.id for group in mergers for incident in group.incidents}
         # A part that a run's message blames already joins it unposted: posted, it became a pointer with the next look.
-        for run in current:
+        for run in (incident for incident in current if incident.diagnosis is not None):
             single = [id_ for id_ in opened if id_ not in absorbed and "opened" in opened[id_].events]
             if causes := explained_already(run, [opened[id_].incident for id_ in single], self.topology, now):
                 mergers.append(Group((run, *causes), ""))
@@ -243,12 +243,20 @@ class _Runs:
         self._tx, self._now = tx, now
 
     @cached_property
-    def _recent(self) -> list[Incident]:
-        return [one for one in self._tx.recent_incidents(self._now - REOPEN_SECONDS) if one.run]
+    def _recent(self) -> dict[str, list[tuple[Incident, set[str]]]]:
+        """Recent incidents of runs with their members' keys, by these keys without the job."""
+        by_key: dict[str, list[tuple[Incident, set[str]]]] = {}
+        for incident in self._tx.recent_incidents(self._now - REOPEN_SECONDS):
+            keys = {key_of(member) for member in incident.members}
+            for key in {named_key_of(member) for member in incident.members} if incident.run else ():
+                by_key.setdefault(key, []).append((incident, keys))
+        return by_key
 
     def home_of(self, alert: Alert) -> str | None:
         """Return the id of the only incident that goes on with the alert."""
-        homes = [one.id for one in self._recent if goes_on(one, alert)]
+        key = key_of(alert)  # whoever has it in another incident has left that one
+        of_name = self._recent.get(named_key_of(alert), ())
+        homes = [incident.id for incident, keys in of_name if key not in keys and goes_on(incident, alert)]
         return homes[0] if len(homes) == 1 else None
 
 

@@ -52,15 +52,10 @@ def named_key_of(alert: Alert) -> str:
 
 
 def goes_on(incident: Incident, alert: Alert) -> bool:
-    """Return whether a run's incident, which has not the alert's key, goes on with the alert.
+    """Return whether an incident of a run of the alert's name, which has not the alert's key, goes on with the alert.
 
-    It is of the same name, and of the same job as far as both say it; or of an earlier job of the same user, of which
-    nothing fires any more.
+    It is of the same job as far as both say it; or of an earlier job of the same user, of which nothing fires any more.
     """
-    if named_key_of(alert) not in {named_key_of(member) for member in incident.members}:
-        return False
-    if key_of(alert) in {key_of(member) for member in incident.members}:  # it has left the incident
-        return False
     job_id, user = alert.labels.get("job_id", ""), alert.user
     of_run = [member for member in incident.members if member.labels.get("run") == alert.labels.get("run")]
     others = [member for member in of_run if job_id and member.labels.get("job_id", job_id) != job_id]

@@ -159,10 +159,10 @@ def test_p_absent_from_a_delivery_is_silenced_and_not_resolved(
     alertmanager.post(*three)
     wait_until(lambda: len(receiver.delivered("p")) > told)
     assert {alert["labels"]["gpu"] for alert in receiver.delivered("p")[-1]["alerts"]} == {"1", "2"}
-    wait_until(lambda: "3 of 3 firing" in text_of(receiver, "p"))
+    wait_until(lambda: "at 3 parts" in text_of(receiver, "p"))
     receiver.reconcile()
     wait_until(lambda: "1 of 3 alerts silenced by alice" in text_of(receiver, "p"))
-    assert "3 of 3 firing" in text_of(receiver, "p")
+    assert "at 3 parts" in text_of(receiver, "p")
 
 
 def test_g_a_later_start_while_it_fires_is_no_news(alertmanager: RealAlertmanager, receiver: Receiver) -> None:
@@ -252,7 +252,7 @@ def test_f_over_within_group_wait_and_e_more_than_max_alerts(tmp_path: Path, sla
         receiver.fires(*many)
         wait_until(lambda: time.time() - began > 10.2)
         receiver.reconcile()
-        wait_until(lambda: "8 of 8 firing" in text_of(receiver, "e"))
+        wait_until(lambda: "at 8 parts" in text_of(receiver, "e"))
         assert receiver.delivered("f") == []
         receiver.fired(short["labels"], began - 120, began - 110)
         with receiver._store.transaction() as tx:

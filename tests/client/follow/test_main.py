@@ -81,8 +81,8 @@ class Exporter:
     def points(self, attempt: str = "0") -> list[Point]:
         if self.folder.exists():
             self.tracker.poll()
-        pending = self.store.pending("test").get(("bloom", attempt))
-        return list(pending.points) if pending else []
+        pending = self.store.pending("test")
+        return [point for key, rows in pending.items() if key[::2] == ("bloom", attempt) for point in rows.points]
 
     def wait_for(self, count: int, attempt: str = "0") -> list[Point]:
         deadline = time.monotonic() + 20

@@ -106,7 +106,8 @@ def test_only_our_own_words_leave_whatever_label_path_or_sentence_they_stand_in(
     redactor.learn_page(page)
     said = redactor.text(
         f'{page}time=2026-11-23T09:42:48.752Z level=warn source=pyrometer_exporters.node.nccl msg="not available: '
-        "collector nccl /export/carol/zeus/insp: enoent: [Errno 2] No such file or directory: '/mnt/acme-7/carol'\" "
+        "collector nccl /home/"
+        "carol/zeus/insp: enoent: [Errno 2] No such file or directory: '/mnt/acme-7/carol'\" "
         "mail bob@acme.example, login bob password=hunter2 refused; unit acme-vaultd.service\n"
     )
     for secret in ("acme", "zeus", "abc123", "carol", "bob", "hunter2", "vaultd", "filer", "rich"):

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.waiting import until
 
+from pyrometer_exporters.node import users
 from pyrometer_exporters.node.gpu import jobs
 from pyrometer_exporters.node.gpu.jobs import Job, Jobs, job_of_cgroup
 from pyrometer_exporters.node.gpu.pods import Pod, Pods
@@ -159,9 +160,9 @@ def test_a_user_without_a_name_is_a_number_and_without_that_nothing(
 
 
 def test_own_processes_have_the_machines_user_names() -> None:
-    assert jobs._name_of(Path("/proc"))(0) == "root"
-    assert jobs._name_of(Path("/proc"))(987_654_321) == ""
-    assert jobs._name_of(Path("/host/proc"))(0) == ""
+    assert users._name_of(Path("/proc"))(0) == "root"
+    assert users._name_of(Path("/proc"))(987_654_321) == ""
+    assert users._name_of(Path("/host/proc"))(0) == ""
 
 
 def test_a_directory_of_users_that_hangs_is_asked_once_and_the_number_stands_for_the_name(processes: Processes) -> None:

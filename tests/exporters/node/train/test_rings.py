@@ -141,10 +141,10 @@ def test_a_ring_that_could_not_be_opened_for_a_while_is_tried_again(
     rings("r")
     real = os.open
 
-    def no_descriptors(path: str, flags: int, *more: int) -> int:
+    def no_descriptors(path: str, flags: int, *more: int, **keywords: Any) -> int:
         if str(path).endswith(".ring"):
             raise OSError(24, "Too many open files")
-        return real(path, flags, *more)
+        return real(path, flags, *more, **keywords)
 
     tracker = Tracker(folder, clock, PointStore())
     with monkeypatch.context() as patch:
