@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,23 @@ def serving(
         ended = f"{process.args!r} ended with status {process.returncode}"
     msg = f"{ended}, {TRIES} times"
     raise StackError(msg)
+
+
+@contextlib.contextmanager
+def served(
+    start: Callable[[int], subprocess.Popen[Any]], path: str = "/-/ready", seconds: float = 40.0
+) -> Iterator[tuple[subprocess.Popen[Any], int]]:
+    """Run a program as :func:`serving` does, and end it afterwards.
+
+    Raises:
+        StackError: as `serving`.
+    """
+    process, port = serving(start, path, seconds)
+    with process:
+        try:
+            yield process, port
+        finally:
+            process.terminate()
 
 
 def _wait_until_ready(process: subprocess.Popen[Any], url: str, seconds: float) -> bool:

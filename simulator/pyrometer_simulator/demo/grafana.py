@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import yaml
 
 from pyrometer_simulator.demo.processes import DemoError
-from pyrometer_simulator.ports import free_port, serving
+from pyrometer_simulator.ports import free_port, served
 
 # Where compose.yaml mounts them, and the files below compose/grafana name them.
 _BOARDS, _PROVISIONING = "/etc/grafana/boards", "/etc/grafana/provisioning"
@@ -155,12 +155,8 @@ def running(found: Installed, project: Path, folder: Path, prometheus: str) -> I
             return subprocess.Popen(command, env={**os.environ, **environment}, stdout=output, stderr=output)
 
     # Its first start migrates a new database.
-    process, port = serving(start, "/api/health", seconds=120)
-    with process:
-        try:
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            process.terminate()
+    with served(start, "/api/health", seconds=120) as (_, port):
+        yield f"http://127.0.0.1:{port}"
 
 
 def settings(project: Path, port: int, prometheus: str, alertmanager: str) -> dict[str, str]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pyrometer_kit.http_client import get
-from pyrometer_simulator.ports import serving
+from pyrometer_simulator.ports import served
 from pyrometer_simulator.stack.cache import Progress, cache_folder, fill, missing
 from pyrometer_simulator.stack.errors import StackError
 from pyrometer_simulator.stack.versions import Version, on_path, parse_version, version_line
@@ -76,9 +76,5 @@ def running(binary: Path, sysfs: Path | None = None) -> Iterator[NodeExporter]:
         where = f"--web.listen-address=127.0.0.1:{port}"
         return subprocess.Popen([*command, where], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
-    process, port = serving(start, "/metrics", START_SECONDS)
-    with process:
-        try:
-            yield NodeExporter(port, process.pid)
-        finally:
-            process.terminate()
+    with served(start, "/metrics", START_SECONDS) as (process, port):
+        yield NodeExporter(port, process.pid)

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from pyrometer_simulator.ports import serving
+from pyrometer_simulator.ports import served
 from pyrometer_simulator.stack import Stack
 
 
@@ -29,12 +29,8 @@ def running(binary: Path, flags: Callable[[int], Sequence[str]], log: Path) -> I
         with log.open("ab") as output:
             return subprocess.Popen(command, stdout=output, stderr=output)
 
-    process, port = serving(start)
-    with process:
-        try:
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            process.terminate()
+    with served(start) as (_, port):
+        yield f"http://127.0.0.1:{port}"
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from pyrometer_simulator.ports import serving
+from pyrometer_simulator.ports import served
 from pyrometer_simulator.stack.cache import cache_folder
 
 HOW_TO_GET = "no VictoriaMetrics: Debian's package victoria-metrics, or VICTORIA_METRICS=path of another build"
@@ -43,9 +43,5 @@ def running(binary: Path, folder: Path, *flags: str) -> Iterator[str]:
                 [str(binary), *listen, "-search.disableCache", *flags], stdout=output, stderr=output
             )
 
-    process, port = serving(start)
-    with process:
-        try:
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            process.terminate()
+    with served(start) as (_, port):
+        yield f"http://127.0.0.1:{port}"
