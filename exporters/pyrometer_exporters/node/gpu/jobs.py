@@ -59,11 +59,11 @@ class Jobs:
         self,
         procfs: Path,
         monotonic: Callable[[], float] = time.monotonic,
-        name_of: Callable[[int], str] | None = None,
+        users: Users | None = None,
     ) -> None:
         self._procfs = procfs
         self._monotonic = monotonic
-        self._users = Users(procfs, monotonic, name_of)
+        self._users = users or Users(procfs, monotonic)
         self._seen: dict[int, tuple[float, Job]] = {}
         self._late: dict[int, tuple[float, Job | None]] = {}
 

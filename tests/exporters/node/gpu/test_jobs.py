@@ -17,6 +17,7 @@ from pyrometer_exporters.node import users
 from pyrometer_exporters.node.gpu import jobs
 from pyrometer_exporters.node.gpu.jobs import Job, Jobs, job_of_cgroup
 from pyrometer_exporters.node.gpu.pods import Pod, Pods
+from pyrometer_exporters.node.users import Users
 
 POD = "2c48913c-b29f-11e7-9350-020968147796"
 POD_ = POD.replace("-", "_")
@@ -146,7 +147,7 @@ def processes(tmp_path: Path) -> Processes:
 
 def test_a_process_has_a_job_and_a_user(processes: Processes) -> None:
     processes.slurm(7, 4711)
-    lookup = Jobs(processes.folder, name_of={1000: "alice"}.__getitem__)
+    lookup = Jobs(processes.folder, users=Users(processes.folder, name_of={1000: "alice"}.__getitem__))
     assert lookup.of(7) == Job("4711", "alice")
     assert lookup.of(8) is None
 
@@ -174,7 +175,7 @@ def test_a_directory_of_users_that_hangs_is_asked_once_and_the_number_stands_for
         return "alice"
 
     processes.slurm(7, 4711)
-    lookup = Jobs(processes.folder, name_of=slow)
+    lookup = Jobs(processes.folder, users=Users(processes.folder, name_of=slow))
     start = time.monotonic()
     assert [lookup.of(7) for _ in range(5)] == [Job("4711", "1000")] * 5
     assert time.monotonic() - start < 20
