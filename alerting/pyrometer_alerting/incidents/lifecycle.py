@@ -79,11 +79,9 @@ def is_stale(alert: Alert, known: Alert | None, heard: float) -> bool:
 def _not_in_future(alert: Alert, now: float) -> Alert:
     """Return the alert with no time after `now`: whoever sent it may have another clock, or claim what it likes."""
     ends_at = alert.ends_at if alert.ends_at is None else min(alert.ends_at, now)
-    return (
-        alert
-        if alert.starts_at <= now and ends_at == alert.ends_at
-        else replace(alert, starts_at=min(alert.starts_at, now), ends_at=ends_at)
-    )
+    if alert.starts_at <= now and ends_at == alert.ends_at:
+        return alert
+    return replace(alert, starts_at=min(alert.starts_at, now), ends_at=ends_at)
 
 
 def _had_not_ended(alert: Alert, known: Alert) -> bool:

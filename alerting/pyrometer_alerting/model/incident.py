@@ -142,7 +142,7 @@ class Diagnosis:
 
     @property
     def measured_slower(self) -> float | None:
-        """The share that the run lacks now; None while no batch has shown the drop, which is no return to its speed."""
+        """The share by which the run is slower now; None until a batch has shown the drop."""
         return self.slower if self.slowest is not None and self.slowest >= SLOWER else None
 
     @property
@@ -208,9 +208,9 @@ class Incident:
     @property
     def job_id(self) -> str:
         """The run's job, by its newest alert that has one; empty where exporters until 0.2.0 alone report the run."""
-        named = [alert for alert in self.members if self.run and alert.labels.get("run") == self.run]
-        newest = sorted(named, key=lambda alert: (alert.firing, alert.starts_at), reverse=True)
-        return next((job for alert in newest if (job := alert.labels.get("job_id", ""))), "")
+        named = [alert for alert in self.members if alert.labels.get("run") == self.run and alert.labels.get("job_id")]
+        newest = max(named, key=lambda alert: (alert.firing, alert.starts_at), default=None) if self.run else None
+        return newest.labels["job_id"] if newest is not None else ""
 
     @property
     def run_title(self) -> str:

@@ -321,11 +321,16 @@ class Executor:
         said = _DID.get((action.kind, state), f"{action.kind}: {state}")
         self.post(tx, action, state, said, detail=detail)
 
+    @property
+    def shows_nodes(self) -> bool:
+        """True if the channel of the policy may show names of nodes."""
+        return self.routing.rules("").shows("node")
+
     def post(
         self, tx: Transaction, action: Action, state: str, said: str, *, detail: str = "", button: Block | None = None
     ) -> None:
         """Post a message of its own, once: there are few of them, and a reply in a thread gives way to a newer one."""
-        if self.routing.rules("").shows("node"):
+        if self.shows_nodes:
             why = f" ({text.mrkdwn(detail, 300)})" if detail else ""
             name = action.node or action.cluster or "All clusters"
             line = f"\U0001f6e0 *{text.mrkdwn(name, 100)}* {said}: {text.mrkdwn(action.reason, 400)}{why}"

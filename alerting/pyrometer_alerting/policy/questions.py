@@ -92,8 +92,7 @@ class Questions:
         return ""
 
     def _button(self, action: Action) -> dict[str, Any]:
-        named = self._executor.routing.rules("").shows("node")
-        return {"type": "actions", "elements": [question_button(action, named=named)]}
+        return {"type": "actions", "elements": [question_button(action, named=self._executor.shows_nodes)]}
 
     def close_lost(self, facts: Facts, found: Look, states: Mapping[str, States]) -> None:
         """Close what nobody has answered in time, and what has lost its ground; say the latter."""

@@ -183,8 +183,8 @@ class PolicyWorker:
             lost, states = str(error), {}
         if not lost:
             return self._confirmed(asked, person, states)
-        shows = self.executor.routing.rules("").shows("node")  # a reason or an error may name it
-        return f"Nothing was done: {text.mrkdwn(lost, 300) if shows else 'it no longer applies, or nobody answers'}."
+        shown = self.executor.shows_nodes  # a reason or an error may name it
+        return f"Nothing was done: {text.mrkdwn(lost, 300) if shown else 'it no longer applies, or nobody answers'}."
 
     def _today(self, asked: Action) -> tuple[str, Mapping[str, States]]:
         """Look again for a question; return why it no longer applies, which closes it, and what the schedulers say."""
