@@ -27,7 +27,7 @@ Fault = tuple[str, float, float]
 
 @dataclass
 class Time:
-    """A clock that moves only when advanced."""
+    """A manual clock: `advance` alone moves it."""
 
     seconds: float = 1_795_950_000.0
 

@@ -99,9 +99,9 @@ def job_id(environ: Mapping[str, str], ranks: int = 1) -> str:
     and where the ranks meet. Not a rank's host or process, unless all ``ranks`` are on one host: a single one is, and
     so are those that meet at a loopback address.
     """
-    user = f"uid{os.getuid()}"
     if job := scheduled_job_id(environ):
         return job
+    user = f"uid{os.getuid()}"
     launcher = next((value for name in _LAUNCHERS if (value := environ.get(name, "")) not in _NONE), "")
     if launcher:
         return f"{user}/{launcher}"
@@ -118,7 +118,7 @@ def scheduled_job_id(environ: Mapping[str, str]) -> str:
     for name, task_name in _SCHEDULERS:
         job = environ.get(name, "")
         if job not in _NONE:
-            task = environ.get(task_name, "") if task_name else ""
+            task = environ.get(task_name, "")
             return job if task in ("", "0") else f"{job}[{task}]"
     if environ.get("KUBERNETES_SERVICE_HOST"):
         job = _kubernetes_job(environ)

@@ -137,7 +137,7 @@ class OfSlurm:
 
 
 class OfKubernetes:
-    """The node condition on all nodes."""
+    """Plays the nodes on a real API server, each with the check's node condition."""
 
     def __init__(self, folder: Path, clock: Time, api: Api) -> None:
         self._api, self._said, self._drained = api, dict[str, str](), set[str]()

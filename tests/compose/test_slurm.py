@@ -171,7 +171,7 @@ def test_a_job_is_kept_from_a_node_that_can_not_work(node: Node, script: str, st
 
 
 def test_root_touches_nothing_where_users_write(node: Node, tmp_path: Path) -> None:
-    """A link would give away what it leads to, a FIFO would hold the prolog for ever, and 100,000 files for minutes."""
+    """The prolog opens no link, FIFO or file of users: root would change a link's target, or wait."""
     others = tmp_path / "of-root"
     others.mkdir(mode=0o700)
     node.rings.symlink_to(others)

@@ -10,7 +10,7 @@ HOURS = 3600.0
 
 
 class SetClock:
-    """A manual clock that somebody sets."""
+    """A manual clock whose wall time a test sets apart from the monotonic one."""
 
     def __init__(self) -> None:
         self.seconds, self.ahead = 1_800_000_000.0, 0.0

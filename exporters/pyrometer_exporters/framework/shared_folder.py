@@ -66,7 +66,7 @@ class Listed(NamedTuple):
 
 
 class SharedFolder:
-    """The newest regular files of a folder, of each user no more than a fair share.
+    """Lists the newest regular files of a folder, at most a fair share for each user.
 
     Attributes:
         left_out: Number of files that are beyond the limit.

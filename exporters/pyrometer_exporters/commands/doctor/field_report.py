@@ -310,14 +310,11 @@ def _redacted(parts: Parts, redactor: Redactor | None) -> dict[str, str]:
     """Return the files as they leave the site: the summary first, the tape last."""
     files = {}
     for name in sorted(parts.files, key=lambda name: (name != _SUMMARY, name == FILE_NAME, name)):
-        content = parts.files[name]
-        if name == FILE_NAME:
-            files[name] = content if redactor is None else redactor.tape(content)
-        else:
-            filtered = (
-                content if redactor is None else (redactor.json if name.endswith(".json") else redactor.text)(content)
-            )
-            files[name] = filtered[:_MOST_FILE]
+        content, is_tape = parts.files[name], name == FILE_NAME
+        if redactor is not None:
+            filtered = redactor.tape if is_tape else redactor.json if name.endswith(".json") else redactor.text
+            content = filtered(content)
+        files[name] = content if is_tape else content[:_MOST_FILE]
     return files
 
 

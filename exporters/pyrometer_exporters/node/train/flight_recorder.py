@@ -119,19 +119,18 @@ class FlightRecorder:
         yield from downs[:MOST_DOWNS]
 
     def _find(self, directory: Path, folder: SharedFolder, by_rank: Mapping[str, Sequence[Writer]]) -> Iterator[_Dump]:
-        def is_of_a_rank(name: str) -> bool:
+        def writers_of(name: str) -> Sequence[Writer]:
             number = _NAME.search(name)
-            return number is not None and str(int(number[1])) in by_rank
+            return by_rank.get(str(int(number[1])), ()) if number else ()
 
         now = self._wall()
         try:
-            listed = folder.files(is_of_a_rank, now)
+            listed = folder.files(lambda name: bool(writers_of(name)), now)
         except OSError as error:
             self._downs.append(Down(str(directory), reason_of(error), str(error)))
             return
         for entry in listed:
-            number = _NAME.search(entry.name)
-            writers = by_rank[str(int(number[1]))] if number and is_of_a_rank(entry.name) else ()
+            writers = writers_of(entry.name)
             mine = [writer for writer in writers if writer.uid == entry.uid and writer.began <= entry.written]
             if mine and now - entry.written >= SETTLED_SECONDS:
                 writer = max(mine, key=lambda writer: writer.began)

@@ -28,7 +28,7 @@ STEADY_SECONDS = 1.0
 
 
 class ManualClock:
-    """A clock that moves only when advanced."""
+    """A manual clock: a test moves `now`."""
 
     def __init__(self) -> None:
         self.now = 1000.0
