@@ -7,7 +7,7 @@ import contextlib
 import errno
 import getpass
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,10 +18,11 @@ from pyrometer_simulator.ports import free_port
 # The pages that people open, in the order in which they are printed.
 PAGES = {
     "slack": "the Slack channel (a stand-in)",
-    "alerting": "the alerting service's own page",
+    "grafana": "the boards",
+    "alerting": "incidents, as the alerting service has them",
+    "queries": "alerts and queries",
     "prometheus": "Prometheus",
     "alertmanager": "Alertmanager",
-    "grafana": "the boards",
 }
 _LISTENING = "0A"  # the state in /proc/net/tcp
 
@@ -35,6 +36,7 @@ class Addresses:
     alerting: int = field(default_factory=free_port)
     grafana: int = field(default_factory=free_port)
     slack: int = field(default_factory=free_port)
+    queries: int = field(default_factory=free_port)
     own_node: int = field(default_factory=free_port)
     ras: int = field(default_factory=free_port)
     nodes: dict[str, int] = field(default_factory=lambda: {node: free_port() for node in NODES})
@@ -43,9 +45,9 @@ class Addresses:
         """Return the address of a port."""
         return f"http://127.0.0.1:{port}"
 
-    def ssh_line(self, *, boards: bool = True) -> str:
-        """Return the command that makes every page reachable, at the same addresses, from another machine."""
-        ports = [getattr(self, name) for name in PAGES if boards or name != "grafana"]
+    def ssh_line(self, without: Collection[str] = ()) -> str:
+        """Return the command that makes the pages reachable, at the same addresses, from another machine."""
+        ports = [getattr(self, name) for name in PAGES if name not in without]
         forwards = " ".join(f"-L {port}:127.0.0.1:{port}" for port in ports)
         return f"ssh -N {forwards} {_user()}@{socket.gethostname()}"
 

@@ -12,7 +12,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -21,6 +21,7 @@ from pyrometer_kit.command_line import add_version_flag
 from pyrometer_simulator.demo import addresses, boards, own_machine
 from pyrometer_simulator.demo.boards import KINDS
 from pyrometer_simulator.demo.director import Director
+from pyrometer_simulator.demo.drawn.queries import QueryPages
 from pyrometer_simulator.demo.grafana import HINT
 from pyrometer_simulator.demo.hardware import Node
 from pyrometer_simulator.demo.observe import Prometheus
@@ -110,7 +111,8 @@ def _run(flags: argparse.Namespace) -> int:
         programs.start_all()
         shown = opened.enter_context(boards.serving(kind, found, folder / "grafana", where, processes))
         opened.callback(_ignore_signals)  # again: what was entered last ends first, and a Grafana takes seconds
-        _where_to_look(where, shown, logs)
+        without = _serve_queries(programs, opened) | (set() if shown.url() else {"grafana"})
+        _where_to_look(where, shown, logs, without)
         programs.start_training()
         director = Director(
             nodes, Prometheus(where.url(where.prometheus)), slack, where.url(where.alerting), processes, _say
@@ -156,19 +158,30 @@ def _play(flags: argparse.Namespace, director: Director, visit: Visit) -> int:
         return status
 
 
-def _where_to_look(where: addresses.Addresses, shown: boards.Boards, logs: Path) -> None:
-    _say("everything is up. Where to look (all simulated parts say so):")
-    pages = [(what, where.url(getattr(where, name))) for name, what in addresses.PAGES.items() if name != "grafana"]
+def _serve_queries(programs: Programs, opened: contextlib.ExitStack) -> set[str]:
+    """Serve alerts and queries where the servers have no pages of their own; return the names of those without."""
+    if not programs.without_pages:
+        return {"queries"}
+    where = programs.addresses
+    amtool = f"{programs.stack.amtool_command[0]} --alertmanager.url={where.url(where.alertmanager)}"
+    opened.enter_context(QueryPages(where.url(where.prometheus), amtool).server(where.queries))
+    return set(programs.without_pages)
+
+
+def _where_to_look(where: addresses.Addresses, shown: boards.Boards, logs: Path, without: Collection[str]) -> None:
+    _say("everything is up. Where to look:")
+    pages = {name: what for name, what in addresses.PAGES.items() if name not in without}
+    if "grafana" in pages:
+        pages["grafana"] = f"the boards ({shown.description})"
     for what, url in (
-        *pages,
-        (f"the boards ({shown.description})", shown.url() or "-"),
+        *((what, where.url(getattr(where, name))) for name, what in pages.items()),
         (f"the exporter of {NODES[0]}", where.url(where.nodes[NODES[0]])),
         ("the exporter of this machine's own links", where.url(where.own_node)),
         ("logs", str(logs)),
     ):
         print(f"    {what:<42} {url}", flush=True)
     print(
-        f"    from another machine, at the same addresses:\n        {where.ssh_line(boards=bool(shown.url()))}",
+        f"    from another machine, at the same addresses:\n        {where.ssh_line(without)}",
         flush=True,
     )
     if shown.drawn:

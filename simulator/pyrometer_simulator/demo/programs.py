@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pyrometer_simulator.demo import nccl_job, own_machine, scenario
 from pyrometer_simulator.demo.addresses import Addresses
+from pyrometer_simulator.demo.drawn.queries import has_pages
 from pyrometer_simulator.demo.hardware import FIRST_PID, Node, exporter_flags
 from pyrometer_simulator.demo.processes import Processes
 from pyrometer_simulator.demo.topology import CHANNEL, CLUSTER, GPUS_PER_NODE, NCCL_NODES, NODES, RUN, TRAINING_NODES
@@ -46,18 +47,22 @@ class Programs:
         self.folder = folder
         self.addresses = addresses or Addresses()
         self._grafana = grafana
+        self.without_pages: frozenset[str] = frozenset()
         self._processes = processes
-        self._stack = stack
+        self.stack = stack
         self._slack = slack
 
     def start_all(self) -> None:
         """Start everything and wait until it answers. Raises DemoError."""
+        where = self.addresses
         self._start_nodes()
-        self._start_alerting()
-        webhook = f"{self.addresses.url(self.addresses.alerting)}/api/v1/alertmanager"
-        folder, port = self.folder / "alertmanager", self.addresses.alertmanager
-        start_alertmanager(folder, self._stack, self._processes, webhook, port)
+        webhook = f"{where.url(where.alerting)}/api/v1/alertmanager"
+        start_alertmanager(self.folder / "alertmanager", self.stack, self._processes, webhook, where.alertmanager)
         self._start_prometheus()
+        servers = {"alertmanager": where.url(where.alertmanager), "prometheus": where.url(where.prometheus)}
+        self._processes.wait_until_ready({name: f"{url}/-/ready" for name, url in servers.items()})
+        self.without_pages = frozenset(name for name, url in servers.items() if not has_pages(url))
+        self._start_alerting()
         self._processes.wait_until_ready(dict(self._ready_urls()))
 
     def start_training(self) -> None:
@@ -103,8 +108,11 @@ class Programs:
     def _start_alerting(self) -> None:
         where = self.addresses
         prometheus, alertmanager = where.url(where.prometheus), where.url(where.alertmanager)
+        queries = where.url(where.queries)
         flags = [
-            f"--prometheus.external-url={prometheus}",  # browsers are on this machine too
+            # Browsers are on this machine too.
+            f"--prometheus.external-url={queries if 'prometheus' in self.without_pages else prometheus}",
+            f"--alertmanager.external-url={queries if 'alertmanager' in self.without_pages else alertmanager}",
             f"--notice={NOTICE}", "--digest.daily=09:00", "--digest.weekly=mon 09:00",
             *([f"--grafana.url={where.url(where.grafana)}"] if self._grafana else []),
         ]  # fmt: skip
@@ -116,15 +124,13 @@ class Programs:
     def _start_prometheus(self) -> None:
         folder = self.folder / "prometheus"
         configure_prometheus(folder, dict(self._targets()))
-        command = prometheus_command(self._stack, self.addresses.prometheus, "--storage.tsdb.retention.time=6h")
+        command = prometheus_command(self.stack, self.addresses.prometheus, "--storage.tsdb.retention.time=6h")
         self._processes.start("prometheus", command, env={"PYROMETER_CLUSTER": CLUSTER}, cwd=folder)
 
     def _ready_urls(self) -> Iterator[tuple[str, str]]:
         where = self.addresses
         for name, port in {**where.nodes, "this-machine": where.own_node, "alerting": where.alerting}.items():
             yield name, f"{where.url(port)}/-/ready"
-        yield "alertmanager", f"{where.url(where.alertmanager)}/-/ready"
-        yield "prometheus", f"{where.url(where.prometheus)}/-/ready"
 
 
 def nccl_job_settings(folder: str, host: str, port: int) -> nccl_job.Settings:

@@ -60,8 +60,8 @@ def test_what_is_no_port_is_a_usage_error(text: str, capsys: pytest.CaptureFixtu
 
 
 def test_the_ssh_line_forwards_every_page_to_the_same_port() -> None:
-    where = Addresses(prometheus=1, alertmanager=2, alerting=3, grafana=4, slack=5)
-    assert re.findall(r"-L (\d):127.0.0.1:(\d)", where.ssh_line()) == [(n, n) for n in "53124"]
-    assert "-L 4:" not in where.ssh_line(boards=False)
+    where = Addresses(prometheus=1, alertmanager=2, alerting=3, grafana=4, slack=5, queries=6)
+    assert re.findall(r"-L (\d):127.0.0.1:(\d)", where.ssh_line()) == [(n, n) for n in "543612"]
+    assert "-L 4:" not in where.ssh_line(without=["grafana"])
     assert where.ssh_line().startswith("ssh -N -L ")
     assert where.ssh_line().endswith(f"@{socket.gethostname()}")

@@ -12,6 +12,7 @@ import pytest
 
 from pyrometer_kit.prometheus import Series
 from pyrometer_simulator.demo.drawn.cells import Options, in_unit
+from pyrometer_simulator.demo.drawn.queries import QueryPages, has_pages
 from pyrometer_simulator.demo.drawn.server import DrawnBoards
 from pyrometer_simulator.demo.drawn.tables import rows_of
 from pyrometer_simulator.http_server import HttpServer, Request, Response, json_response
@@ -142,3 +143,40 @@ def test_words_stand_for_values_and_colours_follow_thresholds() -> None:
     assert options.cell("x", 2.0, always_coloured=True).colour == "red"
     assert options.cell("x", -1.0).text == "none missing"
     assert options.cell("x", None).text == "nobody looked"
+
+
+def test_overview_is_the_first_board(drawn: str) -> None:
+    assert page(f"{drawn}/").index(">Overview<") < page(f"{drawn}/").index(">Alerts<")
+
+
+def test_alerts_and_queries_have_pages_at_the_addresses_of_links(prometheus: tuple[Prometheus, str]) -> None:
+    prometheus[0].series = [{"alertname": "NicLinkDown", "alertstate": "firing", **LABELS}]
+    with QueryPages(prometheus[1], "/bin/amtool --alertmanager.url=x").server(0) as server:
+        alerts = page(f"{server.url}/#/alerts?filter=x")
+        assert "NicLinkDown" in alerts
+        assert "/bin/amtool --alertmanager.url=x silence add" in alerts
+        drawn = page(
+            f"{server.url}/graph?g0.expr=up%7Ba%3D%22%3Cb%3E%22%7D&g0.range_input=30m&g0.end_input=2026-01-01+10%3A00%3A00"
+        )
+        assert "<polyline" in drawn
+        assert "<b>&quot;" not in drawn
+        prometheus[0].refuse = "up"
+        assert "Prometheus answered with status 422" in page(f"{server.url}/graph?g0.expr=up&g0.range_input=x")
+
+
+def test_a_server_without_pages_is_told_from_one_with_them() -> None:
+    answers = {
+        "prometheus 3": {"/query": 200}, "debian's prometheus": {"/": 302}, "alertmanager": {"/": 200},
+        "debian's alertmanager": {"/": -1}, "nothing": {},
+    }  # fmt: skip
+    found = {}
+    for name, statuses in answers.items():
+        apology = b"The package does not include a web\napplication"
+
+        def respond(request: Request, statuses: dict[str, int] = statuses, apology: bytes = apology) -> Response:
+            status = statuses.get(request.path, 404)
+            return Response(apology if status == -1 else b"page", abs(status) if status != -1 else 200)
+
+        with HttpServer(respond) as server:
+            found[name] = has_pages(server.url)
+    assert found == dict(zip(answers, (True, False, True, False, False), strict=True))

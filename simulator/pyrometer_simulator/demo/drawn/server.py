@@ -16,7 +16,7 @@ from pyrometer_simulator.demo.drawn.panels import content
 from pyrometer_simulator.demo.drawn.query import Asker, Window
 from pyrometer_simulator.http_server import HttpServer, Request, Response
 
-HOME = "pyrometer-overview"
+FIRST = ("pyrometer-overview", "pyrometer-training-run", "pyrometer-node")
 RANGE_SECONDS = 300  # the whole scenario takes about 200
 _UNIT = 30  # pixels of one step of a board's grid; Grafana has 38, with larger letters
 _HEAD = 48  # the title, and the names below the lines
@@ -33,11 +33,9 @@ class DrawnBoards:
     """
 
     def __init__(self, boards: Path, prometheus: str, port: int) -> None:
-        self._boards = {
-            board["uid"]: board
-            for path in sorted(boards.glob("*.json"))
-            if "uid" in (board := json.loads(path.read_text()))
-        }
+        found = [json.loads(path.read_text()) for path in sorted(boards.glob("*.json"))]
+        by_uid = {board["uid"]: board for board in found if "uid" in board}
+        self._boards = {uid: by_uid.pop(uid) for uid in FIRST} | by_uid
         self._asker = Asker(prometheus)
         self._server = HttpServer(self._respond, port=port)
 
@@ -49,7 +47,7 @@ class DrawnBoards:
         self._server.stop()
 
     def _respond(self, request: Request) -> Response:
-        uid = HOME if request.path == "/" else request.path.removeprefix("/d/").partition("/")[0]
+        uid = FIRST[0] if request.path == "/" else request.path.removeprefix("/d/").partition("/")[0]
         board = self._boards.get(uid)
         if board is None:
             return Response(b"no such board", 404)
