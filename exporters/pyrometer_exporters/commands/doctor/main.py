@@ -89,6 +89,7 @@ def _add_stack(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     for flag, what in {
         "prometheus.url": "Prometheus, or any server with its API",
+        "rules.url": "what evaluates the rules, where Prometheus does not: vmalert",
         "alertmanager.url": "Alertmanager",
         "grafana.url": "Grafana; a user and a password may be in the address",
         "alerting.url": "the alerting service",
@@ -107,7 +108,7 @@ def _add_stack(parser: argparse.ArgumentParser) -> None:
 
 def _stack(flags: argparse.Namespace) -> int:
     chosen = vars(flags)
-    for flag in ("prometheus.url", "alertmanager.url", "grafana.url", "alerting.url"):
+    for flag in ("prometheus.url", "rules.url", "alertmanager.url", "grafana.url", "alerting.url"):
         if chosen[flag] and not chosen[flag].startswith(("http://", "https://")):
             raise UsageError(f"--{flag}: expected an address such as http://127.0.0.1:9090")
     if not chosen["prometheus.url"]:
@@ -124,6 +125,7 @@ def _stack(flags: argparse.Namespace) -> int:
             chosen["alerting.url"],
             chosen["job-node"],
             chosen["job-batches"],
+            chosen["rules.url"],
         )
     ):
         findings.append(finding)

@@ -8,21 +8,26 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
+from pyrometer_exporters.commands.doctor import stack_alertmanager as routing
+from pyrometer_exporters.commands.doctor import stack_rules
+from pyrometer_exporters.commands.doctor.stack_asking import some, values
+from pyrometer_exporters.commands.doctor.stack_scrapes import batches, down, interval, scrapes
 from pyrometer_kit.errors import HttpError
 from pyrometer_kit.finding import Finding
 from pyrometer_kit.http_client import get, get_json
-from pyrometer_kit.prometheus import PrometheusError, answer
+from pyrometer_kit.prometheus import PrometheusError
 
-# As many names as fit into a line.
-SHOWN = 5
 # The Watchdog is sent each minute; two may be lost to a restart.
 HEARTBEAT_SECONDS = 180.0
 SETUP = "docs/howto/existing-stack.md"
-OUR_GROUPS, OUR_TAG = "pyrometer_", "pyrometer"
+OUR_TAG = "pyrometer"
+# What VictoriaMetrics says that it is (its app/vmselect).
+VICTORIA = "2.24.0"
+# Mimir and VictoriaMetrics have no such page: 404, 400.
+ELSEWHERE = (400, 404)
 HEARTBEAT = "pyrometer_alerting_watchdog_last_seen_timestamp_seconds"
 
 
@@ -31,6 +36,7 @@ class Stack(NamedTuple):
 
     Attributes:
         prometheus: or anything with its API.
+        rules: what evaluates the rules, where that is another program: vmalert.
         alertmanager: its own address, not that of the alerting service.
         grafana: with a user and a password in the address, or with ``grafana_token``.
         grafana_token: of a service account that may view.
@@ -45,13 +51,14 @@ class Stack(NamedTuple):
     alerting: str = ""
     node_job: str = "node"
     batches_job: str = "batches"
+    rules: str = ""
 
 
 def check(stack: Stack, now: Callable[[], float] = time.time) -> Iterator[Finding]:
     """Yield what each part says, in the order in which an alert travels; a part that fails hides no other."""
     yield from _asked(lambda: _prometheus(stack), "Prometheus")
     for name, url, flag, ask in (
-        ("Alertmanager", stack.alertmanager, "--alertmanager.url", lambda: _alertmanager(stack.alertmanager)),
+        ("Alertmanager", stack.alertmanager, "--alertmanager.url", lambda: routing.findings(stack.alertmanager)),
         ("alerting service", stack.alerting, "--alerting.url", lambda: _alerting(stack.alerting, now())),
         ("Grafana", stack.grafana, "--grafana.url", lambda: _grafana(stack)),
     ):
@@ -77,82 +84,60 @@ def _access(status: int) -> str:
 
 
 def _prometheus(stack: Stack) -> Iterator[Finding]:
-    version = get_json(stack.prometheus, "/api/v1/status/buildinfo")["data"]["version"]
-    yield Finding("ok", f"Prometheus {version} answers")
-    jobs = {labels.get("job", ""): count for labels, count in _query(stack.prometheus, "count by (job) (up)")}
+    build = get_json(stack.prometheus, "/api/v1/status/buildinfo")["data"]
+    # VictoriaMetrics names a version of Prometheus that Grafana knows, and nothing else.
+    victoria = set(build) == {"version"} and build["version"] == VICTORIA
+    name = "VictoriaMetrics" if victoria else f"{build.get('application') or 'Prometheus'} {build['version']}"
+    yield Finding("ok", f"{name} answers")
+    jobs = {labels.get("job", ""): count for labels, count in values(stack.prometheus, "count by (job) (up)")}
     rewrite = f"rename yours, or write rules and boards for your names (pyrometer-dashboards rules --job-node; {SETUP})"
+    scraped: float | None = None
     for job, use in ((stack.node_job, "rewrite"), (stack.batches_job, "")):
         if job in jobs:
-            yield from _targets(stack.prometheus, job, int(jobs[job]))
+            yield from down(stack.prometheus, job, int(jobs[job]))
+            measured = interval(stack.prometheus, job)
+            scraped = measured if job == stack.node_job else scraped
+            yield from scrapes(job, measured)
         else:
-            job_names = ", ".join(sorted(filter(None, jobs))[:SHOWN]) or "none at all"
             how = rewrite if use else "scrape the same targets a second time with metrics_path /batches"
-            yield Finding("missing", f"Prometheus has no target of job {job} (it has {job_names})", how)
-    yield from _rules(stack.prometheus)
+            what = f"Prometheus has no target of job {job} (it has {some(filter(None, jobs)) or 'none at all'})"
+            yield Finding("missing", what, how)
+    yield from batches(stack.prometheus)
+    yield from _rules(stack, scraped, victoria=victoria)
+    if stack.rules:
+        return
     yield from _sending(stack.prometheus)
 
 
-def _targets(url: str, job: str, count: int) -> Iterator[Finding]:
-    down = [labels.get("instance", "?") for labels, _ in _query(url, f'up{{job="{job}"}} == 0')]
-    if down:
-        what = f"job {job}: {len(down)} of {count} targets are down ({_some(down)})"
-        yield Finding("missing", what, "Prometheus' page Status > Targets has the error of each target")
-    else:
-        yield Finding("ok", f"job {job}: {count} targets answer")
-    for label in ("cluster", "node"):
-        without = [labels.get("instance", "?") for labels, _ in _query(url, f'up{{job="{job}", {label}=""}}')]
-        if without:
-            what = f"job {job}: {len(without)} of {count} targets have no label {label} ({_some(without)})"
-            yield Finding("missing", what, f"set it in the targets' file or by relabelling: {SETUP}")
-
-
-def _rules(url: str) -> Iterator[Finding]:
-    groups = get_json(url, "/api/v1/rules")["data"]["groups"]
-    ours = [group for group in groups if str(group["name"]).startswith(OUR_GROUPS)]
-    rules = [rule for group in ours for rule in group["rules"]]
-    if not rules:
+def _rules(stack: Stack, scraped: float | None, *, victoria: bool) -> Iterator[Finding]:
+    ours = stack_rules.groups(stack.rules or stack.prometheus)
+    if ours:
+        yield from stack_rules.findings(ours, scraped)
+    elif victoria and not stack.rules:
         yield Finding(
-            "missing", "Prometheus has none of our rules", f"add alert_rules/*.rules.yaml to rule_files: {SETUP}"
+            "note", "rules: not asked, as VictoriaMetrics evaluates none", "give --rules.url, vmalert's address"
         )
-        return
-    failing = [f"{rule['name']}: {rule.get('lastError', '')}" for rule in rules if rule.get("health") == "err"]
-    if failing:
-        what = f"{len(failing)} of {len(rules)} rules fail ({_some(failing)})"
-        yield Finding("missing", what, "fix each one by its error")
-    slow = [group["name"] for group in ours if group.get("evaluationTime", 0) > group.get("interval", 0) > 0]
-    if slow:
-        what = f"{len(slow)} groups of rules take longer than their interval ({_some(slow)})"
-        yield Finding("missing", what, "give Prometheus more CPU, or evaluate less often: docs/sizing.md")
-    if not failing and not slow:
-        yield Finding("ok", f"{len(rules)} rules in {len(ours)} groups are evaluated")
+    else:
+        what = f"{'the server of --rules.url' if stack.rules else 'Prometheus'} has none of our rules"
+        yield Finding("missing", what, f"add alert_rules/*.rules.yaml to rule_files: {SETUP}")
 
 
 def _sending(url: str) -> Iterator[Finding]:
-    if not _query(url, 'ALERTS{alertname="Watchdog", alertstate="firing"}'):
-        yield Finding("missing", "the heartbeat Watchdog does not fire", "load alert_rules/stack.rules.yaml too")
-    active = get_json(url, "/api/v1/alertmanagers")["data"]["activeAlertmanagers"]
+    try:
+        active = get_json(url, "/api/v1/alertmanagers")["data"]["activeAlertmanagers"]
+    except HttpError as error:
+        if error.status not in ELSEWHERE:
+            raise
+        yield Finding(
+            "note", "where alerts are sent: not told by this server", "whatever evaluates the rules sends them"
+        )
+        return
     if active:
-        yield Finding("ok", f"Prometheus sends alerts to {_some([str(receiver['url']) for receiver in active])}")
+        yield Finding("ok", f"Prometheus sends alerts to {some(str(receiver['url']) for receiver in active)}")
     else:
         yield Finding(
             "missing", "Prometheus sends alerts nowhere", "add your Alertmanager under alerting: alertmanagers"
         )
-
-
-def _alertmanager(url: str) -> Iterator[Finding]:
-    status = get_json(url, "/api/v2/status")
-    yield Finding("ok", f"Alertmanager {status['versionInfo']['version']} answers")
-    watchdogs = get_json(url, f"/api/v2/alerts?filter={quote('alertname=Watchdog')}")
-    if not watchdogs:
-        yield Finding("missing", "Alertmanager has no Watchdog alert from Prometheus", "compare the addresses")
-        return
-    receivers = sorted({str(receiver["name"]) for alert in watchdogs for receiver in alert["receivers"]})
-    configuration = str(status["config"]["original"])
-    if "url_file" not in configuration and "/api/v1/alertmanager" not in configuration:
-        what = f"Alertmanager routes Watchdog to {_some(receivers)}, and no receiver has the service's address"
-        yield Finding("missing", what, f"add the receiver with the path /api/v1/alertmanager: {SETUP}")
-    else:
-        yield Finding("ok", f"Alertmanager has the Watchdog alert, for {_some(receivers)}")
 
 
 def _alerting(url: str, now: float) -> Iterator[Finding]:
@@ -181,22 +166,12 @@ def _grafana(stack: Stack) -> Iterator[Finding]:
                       f"provision or import dashboards/json/: {SETUP}")  # fmt: skip
 
 
-def _query(url: str, query: str) -> list[tuple[Mapping[str, str], float]]:
-    document = answer(get(url, f"/api/v1/query?query={quote(query)}"))
-    return [(series.labels, series.points[-1][1]) for series in document]
-
-
 def _samples(text: str) -> dict[str, float]:
     """Return the samples without labels of a page of metrics."""
     from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415  where a service is asked
 
     samples = (sample for family in text_string_to_metric_families(text) for sample in family.samples)
     return {sample.name: sample.value for sample in samples if not sample.labels}
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(sorted(names)[:SHOWN]) + more
 
 
 def as_json(findings: list[Finding]) -> str:

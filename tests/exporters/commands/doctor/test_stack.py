@@ -27,19 +27,79 @@ HEALTHY_UP = [
 ]
 
 
+# As Alertmanager shows it: addresses are hidden, and each has the name of a file.
+CONFIGURATION = """
+route:
+  receiver: "null"
+  routes:
+  - receiver: pyrometer
+    matchers:
+    - component=~"gpu|host|nic|stack|train"
+    continue: false
+receivers:
+- name: "null"
+- name: old-slack
+  slack_configs:
+  - channel: '#ops'
+- name: pyrometer
+  webhook_configs:
+  - url: <secret>
+    url_file: ""
+"""
+NULL_FIRST = CONFIGURATION.replace(
+    "  routes:\n", '  routes:\n  - receiver: "null"\n    matchers:\n    - alertname="Watchdog"\n'
+)
+# kube-prometheus-stack's, of its values.yaml.
+INHIBITIONS = """
+inhibit_rules:
+- source_matchers:
+  - severity="critical"
+  target_matchers:
+  - severity=~"warning|info"
+  equal:
+  - namespace
+  - alertname
+- source_matchers:
+  - alertname="InfoInhibitor"
+  target_matchers:
+  - severity="info"
+  equal:
+  - namespace
+"""
+
+
+def fired(name: str, receiver: str, by: str = "", **labels: str) -> dict[str, Any]:
+    """Return an alert as Alertmanager has it; ``by`` is the fingerprint of what inhibits it."""
+    status = {"state": "suppressed" if by else "active", "inhibitedBy": [by] if by else [], "silencedBy": []}
+    return {
+        "fingerprint": name, "labels": {"alertname": name, **labels}, "receivers": [{"name": receiver}],
+        "status": status,
+    }  # fmt: skip
+
+
 class FakeStack:
-    """Answers for all four services, in the shapes of Prometheus 3, Alertmanager 0.28 and Grafana 12."""
+    """Answers for all four services, in the shapes of Prometheus 3, Alertmanager 0.33 and Grafana 12."""
 
     def __init__(self) -> None:
         self.up: list[dict[str, str]] = [dict(each) for each in HEALTHY_UP]
+        self.build = {"version": "3.5.0", "revision": "8be3a9560fbdd18a94dedec4b747c35178177202"}
+        self.scraped = 15.0
+        self.batches = (300, 300)
+        self.flags = ""
         self.groups: list[dict[str, Any]] = [
             {"name": "pyrometer_gpu", "interval": 15, "evaluationTime": 0.1, "rules": [{"name": "A", "health": "ok"}]},
+            {
+                "name": "pyrometer_stack",
+                "interval": 15,
+                "rules": [
+                    {"name": "Watchdog", "type": "alerting", "health": "ok", "state": "firing", "query": "vector(1)"}
+                ],
+            },
             {"name": "theirs", "interval": 15, "evaluationTime": 99, "rules": [{"name": "B", "health": "err"}]},
         ]
-        self.watchdog = True
         self.alertmanagers = [{"url": "http://am:9093/api/v2/alerts"}]
-        self.routed: list[dict[str, Any]] = [{"receivers": [{"name": "pyrometer"}]}]
-        self.original = "url: http://mon:9937/api/v1/alertmanager"
+        self.routed = [fired("Watchdog", "pyrometer", component="stack")]
+        self.original = CONFIGURATION
         self.heartbeat = f"{stack.HEARTBEAT} {NOW - 30}\n"
         self.boards = [{"uid": "pyrometer-overview"}, {"uid": "pyrometer-node"}]
         self.token = ""
@@ -52,13 +112,15 @@ class FakeStack:
             return Response(b"no", 401)
         if request.path == "/-/ready":
             return Response(b"ready\n")
+        if request.path == "/flags":
+            return Response(self.flags.encode(), 200 if self.flags else 404)
         if request.path == "/metrics":
             return Response(f'# HELP x\n{self.heartbeat}a{{b="1 2"}} 3\n'.encode())
         return json_response(self.document(request))
 
     def document(self, request: Request) -> Any:
         return {
-            "/api/v1/status/buildinfo": lambda: {"data": {"version": "3.5.0"}},
+            "/api/v1/status/buildinfo": lambda: {"data": self.build},
             "/api/v1/query": lambda: {
                 "status": "success",
                 "data": {"result": self.answer(unquote(request.query["query"]))},
@@ -72,8 +134,13 @@ class FakeStack:
         }[request.path]()
 
     def answer(self, query: str) -> list[dict[str, Any]]:
-        if query.startswith("ALERTS"):
-            return [{"metric": {}, "value": [NOW, "1"]}] * self.watchdog
+        if "pyrometer_train_batch" in query:
+            value = self.batches["count_over_time" in query]
+            return [{"metric": {}, "value": [NOW, str(value)]}] if value else []
+        if query.startswith("topk"):
+            return [{"metric": {"instance": "gpu-1:9935"}, "value": [NOW, "1"]}]
+        if query.endswith("[10m]"):
+            return [{"metric": {}, "values": [[NOW - self.scraped * ago, "1"] for ago in (3, 2, 1)]}]
         if query.startswith("count"):
             jobs = [each["job"] for each in self.up]
             return [{"metric": {"job": job}, "value": [NOW, str(jobs.count(job))]} for job in dict.fromkeys(jobs)]
@@ -108,8 +175,12 @@ def test_a_whole_stack_has_nothing_missing(fake: tuple[FakeStack, stack.Stack]) 
     assert said(fake[1]) == [
         "ok       Prometheus 3.5.0 answers",
         "ok       job node: 2 targets answer",
+        "ok       job node is scraped each 15 s",
         "ok       job batches: 2 targets answer",
-        "ok       1 rules in 1 groups are evaluated",
+        "ok       job batches is scraped each 15 s",
+        "ok       all batches of the last 5 minutes are kept (300)",
+        "ok       2 rules in 2 groups are evaluated",
+        "ok       groups with alerts: 1 each 15 s, so a fault is an alert after at most 30 s in most groups",
         "ok       Prometheus sends alerts to http://am:9093/api/v2/alerts",
         "ok       Alertmanager 0.28 answers",
         "ok       Alertmanager has the Watchdog alert, for pyrometer",
@@ -145,7 +216,7 @@ def test_rules_that_are_absent_fail_or_are_late_are_told(fake: tuple[FakeStack, 
     ours["rules"] = [{"name": "A", "health": "err", "lastError": "many-to-many"}]
     ours["evaluationTime"] = 20.0
     assert [line.partition(": give")[0] for line in missing(chosen)] == [
-        "1 of 1 rules fail (A: many-to-many): fix each one by its error",
+        "1 of 2 rules fail (A: many-to-many): fix each one by its error",
         "1 groups of rules take longer than their interval (pyrometer_gpu)",
     ]
     answers.groups = []
@@ -154,7 +225,8 @@ def test_rules_that_are_absent_fail_or_are_late_are_told(fake: tuple[FakeStack, 
 
 def test_a_heartbeat_that_does_not_arrive_is_followed_along_its_way(fake: tuple[FakeStack, stack.Stack]) -> None:
     answers, chosen = fake
-    answers.watchdog, answers.alertmanagers, answers.routed, answers.heartbeat = False, [], [], ""
+    answers.alertmanagers, answers.routed, answers.heartbeat = [], [], ""
+    del answers.groups[1]
     assert [line.partition(":")[0] for line in missing(chosen)] == [
         "the heartbeat Watchdog does not fire",
         "Prometheus sends alerts nowhere",
@@ -166,8 +238,8 @@ def test_a_heartbeat_that_does_not_arrive_is_followed_along_its_way(fake: tuple[
 @pytest.mark.parametrize(("changed", "lacking"), [
     ({"heartbeat": f"{stack.HEARTBEAT} {NOW - 3600}\n"},
      "the last Watchdog reached the alerting service 3600 s ago: look at Alertmanager's log$"),
-    ({"original": "slack_configs: []", "routed": [{"receivers": [{"name": "old-slack"}]}]},
-     "Alertmanager routes Watchdog to old-slack, and no receiver has the service's address"),
+    ({"original": NULL_FIRST, "routed": [fired("Watchdog", "null", component="stack")]},
+     r'Alertmanager routes Watchdog to null by route 1 \(alertname="Watchdog"\), and no receiver there has a webhook'),
     ({"boards": []}, "Grafana has none of our boards, or this account can't see them"),
     ({"up": [each for each in HEALTHY_UP if each["job"] == "node"]},
      ".*scrape the same targets a second time with metrics_path /batches$"),
@@ -178,6 +250,66 @@ def test_what_is_lacking_is_named_with_the_next_step(
     vars(fake[0]).update(changed)
     (line,) = missing(fake[1])
     assert re.match(lacking, line)
+
+
+THERMAL = {
+    "name": "GpuThrottledThermal", "type": "alerting", "health": "ok", "state": "inactive", "duration": 30,
+    "query": "gpu:pyrometer_gpu_thermal_slowdown:last1m > 0.05",
+}  # fmt: skip
+SLOWDOWN = {
+    "name": "gpu:pyrometer_gpu_thermal_slowdown:last1m", "type": "recording", "health": "ok",
+    "query": 'sum by (cluster, node) (rate(pyrometer_gpu_clock_event_seconds_total{reason=~"a}b|c"}[1m]))',
+}  # fmt: skip
+WATCHDOG: dict[str, Any] = {"name": "Watchdog", "type": "alerting", "health": "ok", "state": "firing"}
+HIDDEN = [fired("Watchdog", "pyrometer", by="InfoInhibitor", severity="info"), fired("InfoInhibitor", "null")]
+
+
+@pytest.mark.parametrize(("changed", "line"), [
+    ({"scraped": 60.0}, r"note     job node is scraped each 60 s: what happens is read up to 60 s later: give the job"),
+    ({"scraped": 60.0, "groups": [{"name": "pyrometer_gpu", "interval": 15, "rules": [SLOWDOWN, THERMAL, WATCHDOG]}]},
+     r"missing  1 alerts can't fire, .*: 1m of pyrometer_gpu_clock_event_seconds_total holds 1 of the 2 scrapes that"),
+    ({"groups": [{"name": "pyrometer_gpu", "interval": 60, "rules": [SLOWDOWN, THERMAL, WATCHDOG]}]},
+     r"note     2 alerts come up to 60 s late, as rarely as they are evaluated \(GpuThrottledThermal, Watchdog\)"),
+    ({"groups": [{"name": "pyrometer_stack", "interval": 15, "rules": [{**WATCHDOG, "state": "inactive"}]}]},
+     r"note     the heartbeat Watchdog is loaded and was not evaluated yet: ask again in a minute$"),
+    ({"batches": (227, 4)}, r"missing  4 of 227 batches of the last 5 minutes are kept: docs/alerts.md#trainbatch"),
+    ({"batches": (227, 4), "flags": '-dedup.minScrapeInterval="15s"\n-httpListenAddr=":8428"\n'},
+     r"missing  4 of 227 batches .*, as -dedup.minScrapeInterval=15s keeps one sample of each 15s: set -dedup.*=1ms"),
+    ({"batches": (0, 0), "flags": '-dedup.minScrapeInterval="15s"\n'},
+     r"missing  VictoriaMetrics keeps one sample of each 15s"),
+    ({"flags": '-dedup.minScrapeInterval="1ms"\n'}, r"ok       all batches of the last 5 minutes"),
+    ({"build": {"version": "2.24.0"}, "groups": []},
+     r"note     rules: not asked, as VictoriaMetrics evaluates none: give --rules.url, vmalert's address$"),
+    ({"build": {"version": "2.24.0"}}, r"ok       VictoriaMetrics answers$"),
+    ({"build": {"application": "Grafana Mimir", "version": "3.1.0"}}, r"ok       Grafana Mimir 3.1.0 answers$"),
+    ({"broken": {"/api/v1/alertmanagers": Response(b"unsupported path", 400)}},
+     r"note     where alerts are sent: not told by this server: whatever evaluates the rules sends them$"),
+    ({"broken": {"/api/v2/status": Response(b"404", 404)}},
+     r"missing  Alertmanager: .*/api/v2/status answers 404 Not Found \(its address ends with its prefix: --web.route"),
+    ({"original": ""}, r"note     Alertmanager does not tell its configuration"),
+    ({"original": CONFIGURATION + INHIBITIONS},
+     r'note     an inhibition .* hides our alerts of one node .* hides severity=~"warning\|info", equal: namespace'),
+    ({"original": CONFIGURATION + INHIBITIONS, "routed": HIDDEN},
+     r'missing  the heartbeat Watchdog is inhibited by InfoInhibitor \(inhibit_rules: alertname="InfoInhibitor" hides'),
+    ({"original": CONFIGURATION.replace("matchers:", 'matchers:\n    - namespace="pyrometer"')},
+     r"missing  Alertmanager routes our alerts \(component gpu, host, nic, stack, train\) to null by the default"),
+])  # fmt: skip
+def test_how_it_is_run_is_told_with_its_cost(
+    fake: tuple[FakeStack, stack.Stack], changed: dict[str, Any], line: str
+) -> None:
+    vars(fake[0]).update(changed)
+    lines = said(fake[1])
+    assert [each for each in lines if re.match(line, each)], "\n".join(lines)
+
+
+def test_rules_of_vmalert_are_asked_where_they_are_evaluated(fake: tuple[FakeStack, stack.Stack]) -> None:
+    answers, chosen = fake
+    with HttpServer(FakeStack().respond) as vmalert:
+        answers.build, answers.groups = {"version": "2.24.0"}, []
+        answers.broken = {"/api/v1/alertmanagers": Response(b"unsupported path", 400)}
+        assert missing(chosen._replace(rules=vmalert.url)) == []
+        assert "ok       2 rules in 2 groups are evaluated" in said(chosen._replace(rules=vmalert.url))
+    assert missing(chosen) == [], "the page says no more than what is there"
 
 
 def test_a_token_is_sent_and_its_lack_is_named(fake: tuple[FakeStack, stack.Stack]) -> None:
