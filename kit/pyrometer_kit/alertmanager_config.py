@@ -1,6 +1,6 @@
 """Read Alertmanager's configuration, as its status shows it: who is told of an alert, and what keeps it from there.
 
-The routing is Alertmanager's own: the first route that matches decides, and those after it only where it says
+The routing is Alertmanager's own: the first route that matches decides, and those after it only where it has
 ``continue``; an inhibition mutes its targets while a source fires whose ``equal`` labels have the same values, and a
 label that both lack is equal.
 """
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-# What every alert of ours has, which no other alert needs: for whoever must exempt them.
+# Each alert of ours has one of these components: for whoever must exempt them.
 COMPONENTS = ("gpu", "host", "nic", "stack", "train")
 OUR_MATCHER = f'component=~"{"|".join(COMPONENTS)}"'
 _MATCHER = re.compile(r'\s*("(?:[^"\\]|\\.)*"|[\w:.-]+)\s*(=~|!~|!=|=)\s*("(?:[^"\\]|\\.)*"|[^,{}]*)\s*')
@@ -75,12 +75,12 @@ class Inhibition(NamedTuple):
 
 
 class Configuration(NamedTuple):
-    """What decides about an alert: the tree of routes, the inhibitions, and how each receiver is told."""
+    """The tree of routes, the inhibitions, and how each receiver is told."""
 
     route: Mapping[str, Any]
     inhibitions: tuple[Inhibition, ...]
     channels: Mapping[str, tuple[str, ...]]
-    """By receiver the kinds of its channels: ``webhook``, ``slack``; none tells nobody."""
+    """By receiver the kinds of its channels: ``webhook``, ``slack``; a receiver without any is for nobody."""
 
     def routes(self, labels: Mapping[str, str]) -> list[Route]:
         """Return the routes that decide about an alert, one for each receiver that is told."""

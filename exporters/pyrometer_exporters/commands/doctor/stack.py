@@ -24,7 +24,7 @@ from pyrometer_kit.prometheus import PrometheusError
 HEARTBEAT_SECONDS = 180.0
 SETUP = "docs/howto/existing-stack.md"
 OUR_TAG = "pyrometer"
-# What VictoriaMetrics says that it is (its app/vmselect).
+# The version that VictoriaMetrics names as its own (its app/vmselect).
 VICTORIA = "2.24.0"
 # Mimir and VictoriaMetrics have no such page: 404, 400.
 ELSEWHERE = (400, 404)

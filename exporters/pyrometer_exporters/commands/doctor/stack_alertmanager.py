@@ -1,4 +1,4 @@
-"""What an Alertmanager does with our alerts: where its routes lead, and what its inhibitions hide."""
+"""Follow our alerts through an Alertmanager: where its routes lead, and which of them its inhibitions hide."""
 
 from __future__ import annotations
 
@@ -32,9 +32,7 @@ def findings(url: str) -> Iterator[Finding]:
         configuration = parse(str((status.get("config") or {}).get("original") or ""))
     except ValueError:
         configuration = None
-        yield Finding(
-            "note", "Alertmanager does not tell its configuration", "look at its routes and inhibitions yourself"
-        )
+        yield Finding("note", "Alertmanager shows no configuration", "look at its routes and inhibitions yourself")
     yield from _heartbeat(fired, configuration)
     if configuration is not None:
         yield from _routes(configuration)

@@ -1,4 +1,4 @@
-"""What the checks of a monitoring stack share: a query, and a few names in a line."""
+"""Ask a query, and name a few things in a line: shared by the checks of a monitoring stack."""
 
 from __future__ import annotations
 

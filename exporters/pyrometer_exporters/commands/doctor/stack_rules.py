@@ -1,4 +1,4 @@
-"""What the rules are worth: how often they are evaluated, what that costs in seconds, what the scrapes leave out.
+"""Judge the rules as they are evaluated: how often, what that costs in seconds, and what the scrapes leave out.
 
 Asked of ``/api/v1/rules`` alone: a restart of Prometheus ends the series of its alerts for minutes.
 """
@@ -19,7 +19,7 @@ SETUP = "docs/howto/existing-stack.md"
 # An alert that waits less than its group's interval is late by that interval. Up to here nobody minds.
 LATE_SECONDS = 30.0
 _LABELS = r'\{(?:"(?:[^"\\]|\\.)*"|[^}"])*\}'
-# What needs two samples in its window says nothing with one.
+# These need two samples in their window; with one they return nothing.
 _TWO = "rate|irate|increase|delta|idelta|deriv|changes|resets|predict_linear"
 _RANGE = re.compile(rf"\b(?:{_TWO})\s*\(\s*((?:pyrometer|DCGM)_\w+)\s*(?:{_LABELS})?\s*\[((?:\d+[a-z]+)+)\]")
 _RECORD = re.compile(r"[a-zA-Z_]\w*(?::\w+)+")

@@ -286,7 +286,7 @@ HIDDEN = [fired("Watchdog", "pyrometer", by="InfoInhibitor", severity="info"), f
      r"note     where alerts are sent: not told by this server: whatever evaluates the rules sends them$"),
     ({"broken": {"/api/v2/status": Response(b"404", 404)}},
      r"missing  Alertmanager: .*/api/v2/status answers 404 Not Found \(its address ends with its prefix: --web.route"),
-    ({"original": ""}, r"note     Alertmanager does not tell its configuration"),
+    ({"original": ""}, r"note     Alertmanager shows no configuration"),
     ({"original": CONFIGURATION + INHIBITIONS},
      r'note     an inhibition .* hides our alerts of one node .* hides severity=~"warning\|info", equal: namespace'),
     ({"original": CONFIGURATION + INHIBITIONS, "routed": HIDDEN},
