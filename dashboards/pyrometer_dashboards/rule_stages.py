@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 from pyrometer_dashboards.promql import parse
@@ -40,6 +41,15 @@ class Rule:
     expr: str
     why_whole: str = ""
     reads_whole: frozenset[str] = frozenset()
+
+    @cached_property
+    def selected(self) -> frozenset[str]:
+        """Return the names of its selectors; one is empty where a selector has no name."""
+        return frozenset(node.name for node, _ in parse(self.expr).walk() if node.kind == "selector")
+
+    def reads(self, record: str) -> bool:
+        """Return whether it reads a record; a selector without a name may read any."""
+        return record in self.selected or "" in self.selected
 
 
 def rules_of(group_name: str, group: str) -> tuple[str, list[Rule]]:
@@ -99,10 +109,4 @@ def _ordered(first: Rule, second: Rule) -> bool:
 
     A rule above the one that records gets the value of the evaluation before.
     """
-    return _reads(first, second.name) or _reads(second, first.name)
-
-
-def _reads(rule: Rule, record: str) -> bool:
-    """Return whether a rule reads a record; a selector without a name may read any."""
-    names = {node.name for node, _ in parse(rule.expr).walk() if node.kind == "selector"}
-    return record in names or "" in names
+    return first.reads(second.name) or second.reads(first.name)

@@ -8,9 +8,8 @@ figures. `make test` does so with three of the files, `make test-scale` with all
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -107,19 +106,23 @@ def _complaint(stack: Stack, copy: Path) -> str:
     return objections(stack.promtool, "test", "rules", *one_by_one(copy, pieces))
 
 
-def _cases() -> Iterator[Any]:
-    """Yield each file with each way to split a group of its rules; those that `make test` leaves out are marked."""
-    for path, label in product(TEST_FILES, WAYS):
-        texts = [(path.parent / each).read_text(encoding="utf-8") for each in _read(path)["rule_files"]]
-        if any(name in _splittable(label) for text in texts for name, _ in groups_of(text)):
-            name = path.name.removesuffix(".test.yaml")
-            quick = (name, label) in QUICK
-            yield pytest.param(path, label, id=f"{name}-{label}", marks=[] if quick else pytest.mark.e2e)
+@pytest.mark.parametrize(("file", "label"), QUICK)
+def test_the_shards_together_say_what_the_group_said(stack: Stack, tmp_path: Path, file: str, label: str) -> None:
+    _assert_same(stack, tmp_path, RULES / f"tests/{file}.test.yaml", label)
 
 
-@pytest.mark.parametrize(("path", "label"), list(_cases()))
-def test_the_shards_together_say_what_the_group_said(stack: Stack, tmp_path: Path, path: Path, label: str) -> None:
-    complaint = _complaint(stack, _with_shards(path, tmp_path / "shards", WAYS[label]))
+@pytest.mark.e2e
+@pytest.mark.parametrize("label", WAYS)
+@pytest.mark.parametrize("path", TEST_FILES, ids=lambda path: path.name.removesuffix(".test.yaml"))
+def test_so_they_do_with_every_file(stack: Stack, tmp_path: Path, path: Path, label: str) -> None:
+    texts = [(path.parent / each).read_text(encoding="utf-8") for each in _read(path)["rule_files"]]
+    if not any(name in _splittable(label) for text in texts for name, _ in groups_of(text)):
+        pytest.skip("none of its groups can be split")
+    _assert_same(stack, tmp_path, path, label)
+
+
+def _assert_same(stack: Stack, folder: Path, path: Path, label: str) -> None:
+    complaint = _complaint(stack, _with_shards(path, folder / "shards", WAYS[label]))
     if complaint and objections(stack.promtool, "test", "rules", path):
         pytest.skip("it fails without shards, too: see test_rules.py")
     if complaint:
