@@ -212,7 +212,7 @@ test-compose: $(STAMP) stack
 # Several clusters in one view, and what is beside or above one Prometheus. Parts without their engine say how to get it.
 SCALE := tests/e2e/test_consumers.py tests/e2e/test_victoria_cluster.py tests/e2e/test_thanos.py tests/e2e/test_mimir.py \
 	tests/e2e/test_keep_batches.py tests/dashboards/test_real_prometheus.py tests/alerting/test_three_alertmanagers.py \
-	tests/alert_rules/test_rule_shards.py tests/benchmarks/test_bench_scale.py tests/alerting/policy/test_real_queries.py
+	tests/alert_rules/test_rule_shards.py tests/alert_rules/test_rule_labels.py tests/benchmarks/test_bench_scale.py tests/alerting/policy/test_real_queries.py
 test-scale: $(STAMP) stack
 	@echo ">> past one machine"; $(BIN)/pytest -rs -m e2e $(SCALE)
 	@$(BIN)/python benchmarks/bench_profiles.py
