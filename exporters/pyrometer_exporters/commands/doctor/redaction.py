@@ -40,7 +40,8 @@ OUR_LABELS = frozenset(
 )
 """Labels whose values stay as far as their words are on the list. Values of all other labels are replaced."""
 _LEAST_TEXT, _LEAST_NUMBER = 3, 8  # shorter ones would also hit what means something else
-LABEL = r'(?P<name>[A-Za-z_]\w*)="(?P<value>(?:[^"\\]|\\.)*)"'
+# From a word's begin: in the digits of a tape every place would be tried else.
+LABEL = r'\b(?P<name>[A-Za-z_]\w*)="(?P<value>(?:[^"\\]|\\.)*)"'
 # These are secret wherever they are found: UUIDs of GPUs, MAC addresses (InfiniBand's have 8 or 20
 # bytes), IPv4 addresses but those that every host has. Versions of VBIOS have five parts.
 _UUID = r"(?:GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
