@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from unittest import mock
 
+from pyrometer_exporters.node import users
 from pyrometer_exporters.node.checks import collector as checks_collector
 from pyrometer_exporters.node.main import main as node_exporter
 from pyrometer_simulator.nvml import SimulatedGpus, installed
@@ -33,7 +34,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             gpu.load()
     # The checks' own process has the same GPUs.
     simulated_check = (sys.executable, "-m", "pyrometer_simulator.check", f"--gpus={flags.gpus}", "--")
-    with installed(flags.gpus), mock.patch.object(checks_collector, "COMMAND", simulated_check):
+    # Whoever runs the simulation owns what runs on the node.
+    name_of = users._name_of(Path("/proc"))  # noqa: SLF001
+    with (
+        installed(flags.gpus),
+        mock.patch.object(checks_collector, "COMMAND", simulated_check),
+        mock.patch.object(users, "_name_of", return_value=name_of),
+    ):
         return node_exporter(flags.exporter)
 
 

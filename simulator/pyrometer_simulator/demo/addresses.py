@@ -37,7 +37,7 @@ class Addresses:
     grafana: int = field(default_factory=free_port)
     slack: int = field(default_factory=free_port)
     queries: int = field(default_factory=free_port)
-    own_node: int = field(default_factory=free_port)
+    cluster: int = field(default_factory=free_port)
     ras: int = field(default_factory=free_port)
     nodes: dict[str, int] = field(default_factory=lambda: {node: free_port() for node in NODES})
 
@@ -76,7 +76,7 @@ def _with_given(given: Mapping[str, int]) -> Addresses:
         addresses = Addresses()
         for name, port in given.items():
             setattr(addresses, name, port)
-        free = {addresses.own_node, addresses.ras, *addresses.nodes.values()}
+        free = {addresses.cluster, addresses.ras, *addresses.nodes.values()}
         free |= {getattr(addresses, name) for name in PAGES if name not in given}
         if not free & set(given.values()):
             return addresses

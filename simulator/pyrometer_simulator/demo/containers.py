@@ -48,7 +48,7 @@ class Room:
             name: Node(folder / name, number, topology.GPUS_PER_NODE)
             for number, name in enumerate(topology.NODES, start=1)
         }
-        programs.run_nccl_processes(nodes)
+        programs.run_processes(nodes)
         old = self._generation()
         renamed = self._root / "current.new"
         renamed.write_text(folder.name)

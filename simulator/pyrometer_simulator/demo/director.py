@@ -7,10 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyrometer_simulator.demo import scenario, verdict
+from pyrometer_simulator.demo import faults, nccl_job, scenario, verdict
+from pyrometer_simulator.demo.cluster import Cluster
 from pyrometer_simulator.demo.hardware import Node
-from pyrometer_simulator.demo.nccl_job import Orders
 from pyrometer_simulator.demo.observe import Prometheus, SlackView, incidents
+from pyrometer_simulator.demo.orders import Orders
 from pyrometer_simulator.demo.processes import DemoError, Processes
 from pyrometer_simulator.demo.topology import CHANNEL, RUN
 from pyrometer_simulator.demo.verdict import Report
@@ -33,6 +34,7 @@ class Director:
     processes: Processes
     say: Callable[[str], None]
     start_seconds: float = START_SECONDS
+    cluster: Cluster | None = None
     report: Report = field(default_factory=Report)
     _traffic_at: float = field(default_factory=time.monotonic)
     _watchers: list[Callable[[], None]] = field(default_factory=list)
@@ -46,20 +48,17 @@ class Director:
         self._wait_for_first_batches()
         start = time.time()
         self._pulse()
+        self._pass_until(start + scenario.FLAP_AT)
+        self._flap()
         self._pass_until(start + scenario.HANG_AT)
         self._hang()
-        self.say(f"training at 4 steps/s; {scenario.QUIET_SECONDS:.0f} s of quiet make the baseline for drops")
-        self._pass_until(start + scenario.QUIET_SECONDS)
-        self._wait_for_baseline(start + scenario.BUSY_QUIET_SECONDS)
-        quiet_end = time.time()
-        self._flap()
-        self._pass(scenario.HEAT_AFTER_FLAPS_SECONDS)
+        self._wait_for_baseline(start + scenario.BUSY_BASELINE_SECONDS)
         self._heat()
-        self.report.measured |= verdict.batches_measured(self.prometheus, RUN, quiet_end)
-        self.report.measured |= verdict.short_events_measured(self.prometheus)
         self._wait_for_resolves()
-        messages, own = self._messages()
-        self.report.own_machine = verdict.first_lines(own)
+        # The rules held their alerts for longer than a minute, in which nothing happened.
+        self.report.measured |= verdict.batches_measured(self.prometheus, RUN, time.time() - SETTLE_SECONDS)
+        self.report.measured |= verdict.short_events_measured(self.prometheus)
+        messages = self._messages()
         self.report.measured |= {
             "out_of_order_samples": self._out_of_order(),
             "slack_calls": float(len(self.slack.calls)),
@@ -87,7 +86,7 @@ class Director:
                 msg = f"no batch of run {RUN} reached Prometheus in {self.start_seconds:.0f} s: see its /targets page"
                 raise DemoError(msg)
             self.idle()
-        self.say("the first batches are in Prometheus")
+        self.say(f"run {RUN} trains on 48 GPUs at 41 % MFU; now faults are planted, and the channel is watched")
 
     def _wait_for_baseline(self, deadline: float) -> None:
         asked = f'max(run:pyrometer_train_batch_step:config_batches3h{{run="{RUN}"}})'
@@ -98,41 +97,33 @@ class Director:
         gpu = self.nodes[scenario.PULSE_NODE].gpus[scenario.PULSE_GPU]
         gpu.pulse("hw_thermal", seconds=scenario.PULSE_SECONDS, delay=scenario.PULSE_AT)
         self.say(
-            f"{scenario.PULSE_NODE} GPU {scenario.PULSE_GPU} will slow down for 0.2 s: too short for an alert, "
-            "but its counter shall show it"
+            f"planted: {scenario.PULSE_NODE} GPU {scenario.PULSE_GPU} slows down for 0.2 s, between two looks at it: "
+            "too short for a message, but to be counted"
         )
 
     def _hang(self) -> None:
         self.say(
-            f"rank {scenario.HUNG_RANK} of job {scenario.HUNG_JOB}, which has no line of Pyrometer in it, stops in its "
-            "forward pass; its 15 others wait in their collectives"
+            f"planted: rank {scenario.HUNG_RANK} of job {scenario.HUNG_JOB} hangs, and 15 others wait for it; that job "
+            "has no line of Pyrometer in it"
         )
         self._expect("hang")
-        self._orders.hang(scenario.HUNG_RANK)
+        self._orders.give(str(scenario.HUNG_RANK))
 
     def _flap(self) -> None:
-        nic = self.nodes[scenario.FLAPPING_NODE].tree.nic(scenario.FLAPPING_DEVICE)
-        for number in range(1, scenario.FLAPS + 1):
-            self.say(f"{scenario.FLAPPING_NODE} {scenario.FLAPPING_DEVICE} loses its link for a second ({number} of 3)")
-            if number == scenario.FLAPS:
+        name, device = scenario.FLAPPING_NODE, scenario.FLAPPING_DEVICE
+        self.say(f"planted: {name} {device} loses its link three times, a second each")
+        for number, pause in enumerate(faults.flap(self.nodes[name], name, device, self.cluster)):
+            if number == 2 * (scenario.FLAPS - 1):  # pauses while it is down, and between
                 self._expect("third flap")
-            nic.down()
-            self._pass(scenario.FLAP_SECONDS)
-            nic.up()
-            if number < scenario.FLAPS:
-                self._pass(scenario.FLAP_EVERY_SECONDS - scenario.FLAP_SECONDS)
+            self._pass(pause)
 
     def _heat(self) -> None:
-        gpu = self.nodes[scenario.HOT_NODE].gpus[scenario.HOT_GPU]
         place = f"{scenario.HOT_NODE} GPU {scenario.HOT_GPU}"
-        self.say(
-            f"{place} overheats: its SM clock falls from 1980 to {scenario.HOT_CLOCK_MHZ} MHz, and all 48 wait for it"
-        )
+        self.say(f"planted: {place} overheats: 1980 MHz become {scenario.HOT_CLOCK_MHZ}, and all 48 ranks wait for it")
         self._expect("heat")
-        gpu.throttle("hw_thermal", sm_clock=scenario.HOT_CLOCK_MHZ, temperature=scenario.HOT_CELSIUS)
-        self._pass(scenario.HEAT_SECONDS)
-        gpu.recover()
-        self.say(f"{place} has cooled down; the rules hold their alerts for a minute or two, in case it comes back")
+        for pause in faults.heat(self.nodes[scenario.HOT_NODE].gpus[scenario.HOT_GPU]):
+            self._pass(pause)
+        self.say(f"{place} has cooled down; a message ends after a minute or two of quiet, in case it comes back")
 
     def _wait_for_resolves(self) -> None:
         start = time.time()
@@ -153,7 +144,7 @@ class Director:
 
     @property
     def _orders(self) -> Orders:
-        return Orders(next(iter(self.nodes.values())).folder.parent)
+        return Orders(next(iter(self.nodes.values())).folder.parent, nccl_job.NAME)
 
     def _expect(self, fault: str) -> None:
         self.report.findings += verdict.expected_findings(fault, time.time())
@@ -162,23 +153,23 @@ class Director:
         open_findings = [finding for finding in self.report.findings if finding.resolved_at is None]
         if not open_findings:
             return
-        messages, _ = self._messages()
+        messages = self._messages()
         for finding in open_findings:
             named = finding.named_at
             verdict.look_for(finding, messages)
             if named is None and finding.named_at is not None:
-                what = f"{finding.alertname} names {finding.culprit}"
-                self.say(f"Slack: {what}, {finding.seconds:.1f} s after the {finding.fault}")
+                self.say(f"told after {finding.seconds:.1f} s: {verdict.headline(finding, messages)}")
                 if finding.fault == "hang":
-                    self.say(f"job {scenario.HUNG_JOB} is cancelled")
-                    self._orders.end()
+                    self.say(f"job {scenario.HUNG_JOB} is cancelled, as somebody would who reads that")
+                    self._orders.give("end")
+                    if self.cluster is not None:
+                        self.cluster.cancel(scenario.HUNG_JOB)
             if finding.resolved_at is not None:
-                self.say(f"Slack: {finding.alertname} is resolved")
+                self.say(f"told: {verdict.headline(finding, messages)}")
 
-    def _messages(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """Return the channel's messages about the simulated cluster, and those about this machine."""
-        known = incidents(self.alerting_url)
-        return verdict.separate(verdict.with_alertnames(self.slack.messages(CHANNEL), known), known)
+    def _messages(self) -> list[dict[str, Any]]:
+        """Return the channel's messages about incidents, each with its alerts."""
+        return verdict.about_incidents(self.slack.messages(CHANNEL), incidents(self.alerting_url))
 
     def _out_of_order(self) -> float | None:
         return self.prometheus.value("prometheus_target_scrapes_sample_out_of_order_total")

@@ -22,6 +22,7 @@ BYTES_PER_SECOND = 400e9 / 8 / 3
 FIB_TRIE = "Local:\n  |-- {address}\n     /32 host LOCAL\n"
 _CGROUP = "0::/system.slice/slurmstepd.scope/job_{job}/step_0/user/task_{task}\n"
 FIRST_PID = 4000
+PROCESS_BYTES = 61 << 30
 
 
 def node_address(number: int) -> str:
@@ -54,7 +55,9 @@ class Node:
             gpu.load(temperature=58 + (gpu.index * 3 + number) % 9)
 
     def run_processes(self, job: int, pids: Sequence[int]) -> None:
-        """Let the processes of a scheduler's job exist."""
+        """Let the processes of a scheduler's job exist, one on each GPU."""
+        for gpu, pid in zip(self.gpus, pids, strict=False):
+            gpu.set(processes=[[pid, PROCESS_BYTES]])
         for task, pid in enumerate(pids):
             (self.tree.procfs / str(pid)).mkdir(exist_ok=True)
             (self.tree.procfs / str(pid) / "cgroup").write_text(_CGROUP.format(job=job, task=task))

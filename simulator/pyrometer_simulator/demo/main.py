@@ -18,8 +18,10 @@ from pathlib import Path
 from typing import NoReturn
 
 from pyrometer_kit.command_line import add_version_flag
-from pyrometer_simulator.demo import addresses, boards, own_machine
+from pyrometer_simulator.demo import addresses, boards, breaking, scenario
 from pyrometer_simulator.demo.boards import KINDS
+from pyrometer_simulator.demo.breaking import Breaker
+from pyrometer_simulator.demo.cluster import Cluster
 from pyrometer_simulator.demo.director import Director
 from pyrometer_simulator.demo.drawn.queries import QueryPages
 from pyrometer_simulator.demo.grafana import HINT
@@ -27,7 +29,7 @@ from pyrometer_simulator.demo.hardware import Node
 from pyrometer_simulator.demo.observe import Prometheus
 from pyrometer_simulator.demo.pictures import Pictures, find_browser
 from pyrometer_simulator.demo.processes import DemoError, Processes
-from pyrometer_simulator.demo.programs import Programs, run_nccl_processes
+from pyrometer_simulator.demo.programs import Programs, run_processes
 from pyrometer_simulator.demo.topology import CHANNEL, GPUS_PER_NODE, NODES
 from pyrometer_simulator.demo.verdict import Report
 from pyrometer_simulator.demo.visit import Visit
@@ -45,7 +47,10 @@ class _Flags(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the demo; return 0 if the channel was right, 1 if it was not, 2 if the demo can't run here."""
-    flags = _parser().parse_args(argv)
+    arguments = sys.argv[1:] if argv is None else argv
+    if arguments and arguments[0] in breaking.FAULTS:
+        return breaking.main(arguments)
+    flags = _parser().parse_args(arguments)
     for number in _SIGNALS:
         signal.signal(number, _interrupt)
     try:
@@ -64,7 +69,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Flags(prog="pyrometer-demo", description=__doc__, allow_abbrev=False)
+    parser = _Flags(
+        prog="pyrometer-demo",
+        description=__doc__,
+        allow_abbrev=False,
+        epilog=f"While it runs, in another terminal: {' | '.join(breaking.FAULTS)} NODE, such as "
+        "`pyrometer-demo heat gpu-003`, breaks something and prints the channel's answer.",
+    )
     add_version_flag(parser, "pyrometer-simulator")
     parser.add_argument("--exit-after-scenario", action="store_true", help="play once, then say whether all was right")
     parser.add_argument("--report", type=Path, metavar="FILE", help="write what was measured there, as JSON")
@@ -94,7 +105,7 @@ def _run(flags: argparse.Namespace) -> int:
     found = boards.find(kind, dict(os.environ))
     stack = find_stack(_say)
     with contextlib.ExitStack() as opened:
-        folder = Path(tempfile.mkdtemp(prefix="pyrometer-demo-"))
+        folder = Path(tempfile.mkdtemp(prefix=breaking.PREFIX))
         if not flags.keep:
             opened.push(partial(_clear, folder))
         logs = folder / "logs"
@@ -102,23 +113,26 @@ def _run(flags: argparse.Namespace) -> int:
         slack = opened.enter_context(FakeSlack(channel_names=(CHANNEL,), port=where.slack))
         processes = opened.enter_context(Processes(logs))
         opened.callback(_ignore_signals)
-        programs = Programs(folder, processes, stack, slack, where, grafana=kind != "none")
-        _say("making eight simulated nodes with 8 GPUs and 8 HCAs each, and starting a real node exporter for each")
+        cluster = Cluster(folder)
+        programs = Programs(folder, processes, stack, slack, where, cluster=cluster, grafana=kind != "none")
+        _say("starting eight simulated nodes of 8 GPUs and 8 HCAs, and the real programs that watch them")
         nodes = {
             node: Node(programs.node_folder(node), number, GPUS_PER_NODE) for number, node in enumerate(NODES, start=1)
         }
-        run_nccl_processes(nodes)
+        run_processes(nodes)
         programs.start_all()
         shown = opened.enter_context(boards.serving(kind, found, folder / "grafana", where, processes))
         opened.callback(_ignore_signals)  # again: what was entered last ends first, and a Grafana takes seconds
-        without = _serve_queries(programs, opened) | (set() if shown.url() else {"grafana"})
+        without = set() if shown.url() else {"grafana"}
+        without |= _serve_queries(programs, opened) if shown.url() else {"queries", *programs.without_pages}
         _where_to_look(where, shown, logs, without)
         programs.start_training()
         director = Director(
-            nodes, Prometheus(where.url(where.prometheus)), slack, where.url(where.alerting), processes, _say
-        )
+            nodes, Prometheus(where.url(where.prometheus)), slack, where.url(where.alerting), processes, _say,
+            cluster=cluster,
+        )  # fmt: skip
         director.watch(lambda: shown.look(processes, _say))
-        return _play(flags, director, Visit(where, shown, browser, folder))
+        return _play(flags, director, Visit(where, shown, browser, folder), Breaker(folder, nodes, cluster))
 
 
 def _browser_for(pictures: Path | None, kind: str) -> str:
@@ -136,7 +150,7 @@ def _browser_for(pictures: Path | None, kind: str) -> str:
     return browser
 
 
-def _play(flags: argparse.Namespace, director: Director, visit: Visit) -> int:
+def _play(flags: argparse.Namespace, director: Director, visit: Visit, breaker: Breaker) -> int:
     report = director.play()
     if flags.report is not None:
         flags.report.write_text(json.dumps(report.to_json(), indent=2) + "\n")
@@ -151,6 +165,8 @@ def _play(flags: argparse.Namespace, director: Director, visit: Visit) -> int:
     if flags.exit_after_scenario:
         return status
     visit.tell(report, _say)
+    director.watch(breaker.look)
+    breaker.open(visit.where.url(visit.where.slack))
     try:
         visit.stay(director, _say)
     except KeyboardInterrupt:
@@ -176,35 +192,35 @@ def _where_to_look(where: addresses.Addresses, shown: boards.Boards, logs: Path,
     for what, url in (
         *((what, where.url(getattr(where, name))) for name, what in pages.items()),
         (f"the exporter of {NODES[0]}", where.url(where.nodes[NODES[0]])),
-        ("the exporter of this machine's own links", where.url(where.own_node)),
+        ("the exporter of the cluster: queue, fabric, goodput", where.url(where.cluster)),
         ("logs", str(logs)),
     ):
-        print(f"    {what:<42} {url}", flush=True)
+        print(f"    {what:<51} {url}", flush=True)
     print(
         f"    from another machine, at the same addresses:\n        {where.ssh_line(without)}",
         flush=True,
     )
     if shown.drawn:
-        _say(f"these boards are drawn by the demo itself. For {HINT}")
-    gaps = own_machine.describe_gaps(f"{where.url(where.own_node)}/metrics")
-    if gaps:
-        _say(gaps)
+        print(f"    for {HINT}", flush=True)
 
 
 def tell(report: Report) -> None:
     """Print the report for people."""
+    words = {expected.alertname: expected.words for expected in scenario.EXPECTED}
+    _say("what was planted, and what the channel made of it:")
     for finding in report.findings:
-        seconds = "never" if finding.seconds is None else f"{finding.seconds:.1f} s"
-        resolved = "resolved" if finding.resolved_at else "NOT resolved"
-        _say(f"{finding.alertname}: {finding.culprit} named {seconds} after the {finding.fault}, {resolved}")
-    for name, value in report.measured.items():
-        _say(f"{name}: {'unknown' if value is None else round(value, 3)}")
-    for line in report.own_machine:
-        _say(f"of this machine, which is no part of the scenario: {line}")
+        end = ", its end told" if finding.resolved_at else ""
+        named = "not told" if finding.seconds is None else f"{finding.culprit} named after {finding.seconds:.0f} s"
+        print(f"    {words[finding.alertname]:<44} {named}{end}", flush=True)
+    measured = {name: "?" if value is None else f"{value:g}" for name, value in report.measured.items()}
+    pulse = f"{scenario.PULSE_NODE} GPU {scenario.PULSE_GPU} was slowed down for 0.2 s"
+    print(f"    {pulse:<44} counted: {measured['thermal_slowdown_200ms_seconds']} s", flush=True)
+    batches = "batches of the last minute"
+    print(f"    {batches:<44} {measured['batches_missing']} of {measured['batches_stored']} missing", flush=True)
     for problem in report.problems:
         _say(f"WRONG: {problem}")
     if not report.problems:
-        _say("one message per fault, of the hot GPU and the MFU drop together: each named its culprit and was resolved")
+        _say("all as it should be: one message for each fault, with its culprit, and with its end")
 
 
 def _try_to_write(path: Path) -> None:

@@ -6,7 +6,6 @@ the director lets one stop in its forward pass, as a rank does whose data loader
 
 from __future__ import annotations
 
-import contextlib
 import json
 import signal
 import sys
@@ -16,12 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pyrometer_simulator.demo.hardware import FIRST_PID, node_address
+from pyrometer_simulator.demo.orders import Orders
 from pyrometer_simulator.nccl.job import Job, Layout
 from pyrometer_simulator.nccl.ras_server import RasJob, RasServer
 
 STEP_SECONDS = 0.5
 GPUS_PER_NODE = 8
-_ORDER = "nccl-job"
+NAME = "nccl-job"
 
 
 @dataclass(frozen=True)
@@ -44,29 +44,8 @@ class Settings:
         return json.dumps(vars(self))
 
 
-class Orders:
-    """The director's orders to the job, through a file in the folder of the simulated hardware."""
-
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / _ORDER
-
-    def hang(self, rank: int) -> None:
-        """Let a rank stop."""
-        self._path.write_text(str(rank))
-
-    def end(self) -> None:
-        """End the job."""
-        self._path.write_text("end")
-
-    def latest(self) -> str:
-        """Return the number of the rank that is to stop, ``end``, or nothing."""
-        with contextlib.suppress(OSError):
-            return self._path.read_text()
-        return ""
-
-
 def train(job: Job, orders: Orders, pause: Callable[[float], None] = time.sleep) -> None:
-    """Make steps until the job is ended; ranks that wait for one that stopped make none."""
+    """Make steps until the order ``end``; an order with a rank's number stops it, and those that wait for it."""
     stopped = False
     while (order := orders.latest()) != "end":
         if order and not stopped:
@@ -91,7 +70,7 @@ def main(argv: Sequence[str]) -> None:
     job.run()
     ras = RasJob(job, lambda index: node_address(settings.nodes[index]), first_pid=FIRST_PID)
     with RasServer(ras, settings.host, settings.port):
-        train(job, Orders(Path(settings.folder)))
+        train(job, Orders(Path(settings.folder), NAME))
     signal.pause()  # the demo takes a program that ends for a broken one
 
 

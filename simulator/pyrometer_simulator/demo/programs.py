@@ -1,18 +1,28 @@
-"""Starting everything: eight simulated nodes, this machine's own, Prometheus, Alertmanager, the alerting service."""
+"""Starting everything: the exporters of nodes and cluster, Prometheus, Alertmanager, the alerting service."""
 
 from __future__ import annotations
 
-import socket
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from pyrometer_simulator.demo import nccl_job, own_machine, scenario
+from pyrometer_simulator.demo import nccl_job, scenario
 from pyrometer_simulator.demo.addresses import Addresses
+from pyrometer_simulator.demo.cluster import Cluster
 from pyrometer_simulator.demo.drawn.queries import has_pages
 from pyrometer_simulator.demo.hardware import FIRST_PID, Node, exporter_flags
 from pyrometer_simulator.demo.processes import Processes
-from pyrometer_simulator.demo.topology import CHANNEL, CLUSTER, GPUS_PER_NODE, NCCL_NODES, NODES, RUN, TRAINING_NODES
+from pyrometer_simulator.demo.topology import (
+    CHANNEL,
+    CLUSTER,
+    GPUS_PER_NODE,
+    JOB,
+    NCCL_NODES,
+    NODES,
+    RUN,
+    TRAINER,
+    TRAINING_NODES,
+)
 from pyrometer_simulator.demo.trainer import Settings
 from pyrometer_simulator.shipped import (
     configure_prometheus,
@@ -42,10 +52,12 @@ class Programs:
         slack: FakeSlack,
         addresses: Addresses | None = None,
         *,
+        cluster: Cluster,
         grafana: bool = False,
     ) -> None:
         self.folder = folder
         self.addresses = addresses or Addresses()
+        self._cluster = cluster
         self._grafana = grafana
         self.without_pages: frozenset[str] = frozenset()
         self._processes = processes
@@ -70,7 +82,7 @@ class Programs:
         folder = str(self.folder / "nodes")
         training = Settings(RUN, folder, TRAINING_NODES, GPUS_PER_NODE).json()
         other = nccl_job_settings(folder, "127.0.0.1", self.addresses.ras).json()
-        for name, settings in (("trainer", training), ("nccl_job", other)):
+        for name, settings in ((TRAINER, training), ("nccl_job", other)):
             command = [sys.executable, "-m", f"pyrometer_simulator.demo.{name}", settings]
             self._processes.start(name, command, env=_ONE_THREAD)
 
@@ -81,8 +93,8 @@ class Programs:
     def _targets(self) -> Iterator[tuple[str, list[dict[str, object]]]]:
         where = self.addresses
         nodes = [target(port, cluster=CLUSTER, node=node, rack=_rack(node)) for node, port in where.nodes.items()]
-        own = target(where.own_node, cluster=own_machine.CLUSTER, node=socket.gethostname())
-        yield "nodes", [*nodes, own]
+        yield "nodes", nodes
+        yield "cluster", [target(where.cluster, cluster=CLUSTER)]
         yield "alerting", [target(where.alerting, cluster=CLUSTER)]
         yield "prometheus", [target(where.prometheus, cluster=CLUSTER)]
         yield "alertmanager", [target(where.alertmanager, cluster=CLUSTER)]
@@ -97,13 +109,13 @@ class Programs:
                 *nccl_flags(node, f"127.0.0.1:{self.addresses.ras}"),
             ]  # fmt: skip
             self._processes.start(node, command, env=_ONE_THREAD)
-        # This machine's own links and (where it has them) GPUs, at the default paths.
-        own = [
-            sys.executable, "-m", "pyrometer_exporters.node.main",
-            f"--web.listen-address=127.0.0.1:{self.addresses.own_node}", f"--path.state={self.folder / 'own-state'}",
-            *own_machine.exporter_flags(),
+        cluster = [
+            sys.executable, "-m", "pyrometer_exporters.cluster.main",
+            f"--web.listen-address=127.0.0.1:{self.addresses.cluster}", f"--path.state={self.folder / 'cluster-state'}",
+            f"--prometheus.url={self.addresses.url(self.addresses.prometheus)}", f"--web.notice={NODE_NOTICE}",
+            *self._cluster.exporter_flags(),
         ]  # fmt: skip
-        self._processes.start("this-machine", own)
+        self._processes.start("cluster", cluster, env=_ONE_THREAD)
 
     def _start_alerting(self) -> None:
         where = self.addresses
@@ -129,7 +141,7 @@ class Programs:
 
     def _ready_urls(self) -> Iterator[tuple[str, str]]:
         where = self.addresses
-        for name, port in {**where.nodes, "this-machine": where.own_node, "alerting": where.alerting}.items():
+        for name, port in {**where.nodes, "cluster": where.cluster, "alerting": where.alerting}.items():
             yield name, f"{where.url(port)}/-/ready"
 
 
@@ -138,12 +150,13 @@ def nccl_job_settings(folder: str, host: str, port: int) -> nccl_job.Settings:
     return nccl_job.Settings(folder, tuple(NODES.index(node) + 1 for node in NCCL_NODES), host, port)
 
 
-def run_nccl_processes(nodes: Mapping[str, Node]) -> None:
-    """Let the nodes have the processes of the job without the client."""
-    for index, name in enumerate(NCCL_NODES):
-        if name in nodes:
-            first = FIRST_PID + GPUS_PER_NODE * index
-            nodes[name].run_processes(scenario.HUNG_JOB, range(first, first + GPUS_PER_NODE))
+def run_processes(nodes: Mapping[str, Node]) -> None:
+    """Let the nodes have the processes of both jobs, each numbered from the same on."""
+    for job, names in ((scenario.HUNG_JOB, NCCL_NODES), (JOB, TRAINING_NODES)):
+        for index, name in enumerate(names):
+            if name in nodes:
+                first = FIRST_PID + GPUS_PER_NODE * index
+                nodes[name].run_processes(job, range(first, first + GPUS_PER_NODE))
 
 
 def nccl_flags(node: str, address: str) -> list[str]:

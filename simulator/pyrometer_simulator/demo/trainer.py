@@ -16,14 +16,19 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyrometer
 from pyrometer_simulator.demo.hardware import Hardware
+from pyrometer_simulator.demo.orders import Orders
+from pyrometer_simulator.demo.topology import JOB, TRAINER
 from pyrometer_simulator.vocabulary import MODEL as GPU_MODEL
 
 STEP_SECONDS = 0.25
+# Between a rank's crash and the end of the others, and between the end of a job and its next attempt: one that is back
+# within a minute is told nobody.
+REST_SECONDS, RESTART_SECONDS = 40.0, 100.0
 # When each part of a step ends, as a share of it; then the gradients are reduced.
 PARTS = (("data", 0.02), ("forward", 0.26), ("backward", 0.76), ("optimizer", 0.8))
 # Llama 3 8B: 7.505 G parameters without embeddings, 32 layers of 4096, as PaLM counts them. 23 sequences on 48 H100 in
@@ -40,6 +45,7 @@ class Settings:
     folder: str
     nodes: tuple[str, ...]
     gpus_per_node: int
+    attempt: int = 0
 
     @classmethod
     def parse(cls, text: str) -> Settings:
@@ -61,10 +67,14 @@ class Trainer:
         self._ranks = {place: self._start(settings, rank, *place) for rank, place in enumerate(_places(settings))}
         self._reporting = next(iter(self._ranks.values()))
 
-    def train(self) -> None:
-        """Train until the process gets SIGTERM."""
+    def train(self, orders: Orders | None = None) -> None:
+        """Train until the process gets SIGTERM, or an order to kill a rank such as ``gpu-003 5``."""
         begin = time.monotonic()
         for number in itertools.count(1):
+            if orders is not None and (order := orders.take()):
+                node, gpu = order.split()
+                self._die(self._ranks[node, int(gpu)])
+                return
             slowest, factor = self._hardware.slowest()
             with contextlib.ExitStack() as step:
                 for run in self._ranks.values():
@@ -77,6 +87,17 @@ class Trainer:
             # Where others take the CPU a step ends late. The next is the shorter for it, and the pace stays.
             due, now = begin + STEP_SECONDS * factor, time.monotonic()
             begin = due if now - due < STEP_SECONDS / 2 else now
+
+    def _die(self, culprit: pyrometer.Run) -> None:
+        """Let a rank crash; the others wait for it until the launcher ends them."""
+        culprit.end("RuntimeError")
+        with contextlib.ExitStack() as waits:
+            for run in self._ranks.values():
+                waits.enter_context(run.step())
+                waits.enter_context(run.part("wait"))
+            time.sleep(REST_SECONDS)
+            for run in self._ranks.values():
+                run.end("SIGTERM")
 
     def close(self) -> None:
         """End the run cleanly."""
@@ -96,14 +117,14 @@ class Trainer:
             rank=rank,
             local_rank=gpu,
             world_size=world,
-            attempt=0,
+            attempt=settings.attempt,
             gpu=str(gpu),
             uuid=self._hardware.uuid(node, gpu),
             replica=str(rank),
             global_batch_size=SEQUENCES,
             sequence_length=SEQUENCE,
             recompute="none",
-            job_id="demo",
+            job_id=str(JOB),
             rings=str(Path(settings.folder) / node / "rings"),
         )
 
@@ -141,11 +162,15 @@ def main(argument: str) -> None:
     """Train until SIGTERM, which is the clean end of the run."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     settings = Settings.parse(argument)
-    trainer = Trainer(settings, Hardware(Path(settings.folder), settings.nodes, settings.gpus_per_node))
-    try:
-        trainer.train()
-    finally:
-        trainer.close()
+    folder = Path(settings.folder)
+    hardware, orders = Hardware(folder, settings.nodes, settings.gpus_per_node), Orders(folder, TRAINER)
+    for attempt in itertools.count():
+        trainer = Trainer(replace(settings, attempt=attempt), hardware)
+        try:
+            trainer.train(orders)
+        finally:
+            trainer.close()
+        time.sleep(RESTART_SECONDS)
 
 
 if __name__ == "__main__":

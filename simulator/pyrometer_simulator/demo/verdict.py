@@ -6,7 +6,6 @@ import time
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from pyrometer_simulator.demo import own_machine
 from pyrometer_simulator.demo.observe import Prometheus, shown_text
 from pyrometer_simulator.demo.scenario import EXPECTED, FLAPPING_DEVICE, FLAPPING_NODE, PULSE_GPU, PULSE_NODE
 
@@ -31,22 +30,16 @@ class Finding:
 
 @dataclass
 class Report:
-    """The result of the scenario; ``problems`` is empty if all of it was right.
-
-    ``own_machine`` has what the channel said about the machine that the demo runs on, which no verdict depends on.
-    """
+    """The result of the scenario; ``problems`` is empty if all of it was right."""
 
     findings: list[Finding] = field(default_factory=list)
     measured: dict[str, float | None] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
-    own_machine: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        """Return it for a file: findings with their seconds, measured values, problems, the machine's own news."""
+        """Return it for a file: findings with their seconds, measured values, problems."""
         found = [asdict(finding) | {"seconds": finding.seconds} for finding in self.findings]
-        return {
-            "findings": found, "measured": self.measured, "problems": self.problems, "own_machine": self.own_machine,
-        }  # fmt: skip
+        return {"findings": found, "measured": self.measured, "problems": self.problems}
 
 
 def look_for(finding: Finding, messages: list[dict[str, Any]]) -> None:
@@ -83,33 +76,21 @@ def apart(messages: list[dict[str, Any]]) -> list[str]:
     return found
 
 
-def with_alertnames(messages: list[dict[str, Any]], incidents: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the channel's messages, each with the alerts of the incident that its metadata names."""
+def about_incidents(messages: list[dict[str, Any]], incidents: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the messages, each with the alerts of the incident that its metadata names; no digest."""
     alertnames = {
         incident["id"]: {alert["labels"]["alertname"] for alert in incident["alerts"]} for incident in incidents
     }
-    return [message | {"alertnames": alertnames.get(_incident_id(message), set())} for message in messages]
+    return [
+        message | {"alertnames": alertnames.get(_incident_id(message), set())}
+        for message in messages
+        if not _incident_id(message).startswith("digest-")
+    ]
 
 
-def separate(
-    messages: list[dict[str, Any]], incidents: list[dict[str, Any]]
-) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the messages about the simulated cluster and those about the machine that the demo runs on.
-
-    A full disk or a flapping Wi-Fi of that machine is worth a message, but it is no fault of the scenario. Incidents
-    never span clusters. Digests are in neither: one is due every morning, whatever the demo does.
-    """
-    own = {incident["id"] for incident in incidents if incident["cluster"] == own_machine.CLUSTER}
-    about_incidents = [message for message in messages if not _is_digest(message)]
-    return (
-        [message for message in about_incidents if _incident_id(message) not in own],
-        [message for message in about_incidents if _incident_id(message) in own],
-    )
-
-
-def first_lines(messages: list[dict[str, Any]]) -> list[str]:
-    """Return the first line of each message."""
-    return [_first_line(message) for message in messages]
+def headline(finding: Finding, messages: list[dict[str, Any]]) -> str:
+    """Return the first line of the message about a finding."""
+    return next((_first_line(message) for message in messages if finding.alertname in message["alertnames"]), "")
 
 
 def expected_findings(fault: str, at: float) -> list[Finding]:
@@ -183,10 +164,6 @@ def problems_of(report: Report, messages: list[dict[str, Any]], flaps: int) -> l
 
 def _first_line(message: dict[str, Any]) -> str:
     return next(iter(str(message["text"]).splitlines()), "")
-
-
-def _is_digest(message: dict[str, Any]) -> bool:
-    return _incident_id(message).startswith("digest-")
 
 
 def _incident_id(message: dict[str, Any]) -> str:

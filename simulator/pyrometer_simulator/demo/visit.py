@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,7 +12,9 @@ from typing import NoReturn
 
 from pyrometer_simulator.demo.addresses import Addresses
 from pyrometer_simulator.demo.boards import Boards
+from pyrometer_simulator.demo.breaking import FAULTS
 from pyrometer_simulator.demo.director import Director
+from pyrometer_simulator.demo.scenario import HOT_NODE
 from pyrometer_simulator.demo.topology import CHANNEL, RUN
 from pyrometer_simulator.demo.verdict import Report
 
@@ -49,11 +53,14 @@ class Visit:
 
     def tell(self, report: Report, say: Say) -> None:
         """Say what was shown, and where it can still be seen."""
-        messages = len({finding.fault for finding in report.findings})
-        say(f"{messages} faults were shown; their messages: {self.where.url(self.where.slack)}")
+        say(f"the messages: {self.where.url(self.where.slack)}; the boards as they were then:")
         for name, url in self.pages(report).items():
-            say(f"board {name} as it was then: {url}")
-        say("the cluster stays up for you to look around, and trains on; Ctrl-C ends it")
+            print(f"    {name:<44} {url}", flush=True)
+        say("now break something yourself, in another terminal; the answer is the channel's:")
+        program = os.path.relpath(Path(sys.executable).with_name("pyrometer-demo"))
+        for name, fault in FAULTS.items():
+            print(f"    {f'{program} {name} {HOT_NODE}':<44} {fault.help}", flush=True)
+        say("the cluster trains on until Ctrl-C")
 
     def stay(self, director: Director, say: Say) -> NoReturn:
         """Keep the cluster alive until Ctrl-C, with a line each minute."""

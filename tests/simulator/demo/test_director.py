@@ -96,12 +96,12 @@ class Batches:
         return count or None
 
 
-@pytest.mark.parametrize(("pace", "seconds"), [(4.0, 50.0), (1.3, 154.0), (0.0, scenario.BUSY_QUIET_SECONDS)])
+@pytest.mark.parametrize(("pace", "seconds"), [(4.0, 50.0), (1.3, 154.0), (0.0, scenario.BUSY_BASELINE_SECONDS)])
 def test_faults_wait_until_the_rules_have_batches_to_compare_with(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, pace: float, seconds: float
 ) -> None:
     clock = Clock()
     played = playing(monkeypatch, tmp_path, Batches(clock, pace), clock)
     start = clock.now
-    played._wait_for_baseline(start + scenario.BUSY_QUIET_SECONDS)
+    played._wait_for_baseline(start + scenario.BUSY_BASELINE_SECONDS)
     assert clock.now - start == pytest.approx(seconds, abs=2)

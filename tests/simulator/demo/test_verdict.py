@@ -137,43 +137,17 @@ def test_a_message_that_nothing_explains_is_a_problem() -> None:
 def test_messages_get_their_alert_from_the_incident_they_carry() -> None:
     message = {"text": "x", "metadata": {"event_payload": {"incident_id": "i1"}}}
     flap = {"labels": {"alertname": "NicLinkFlapping"}}
-    found = verdict.with_alertnames([message, {"text": "y"}], [{"id": "i1", "alerts": [flap]}])
+    found = verdict.about_incidents([message, {"text": "y"}], [{"id": "i1", "alerts": [flap]}])
     assert [each["alertnames"] for each in found] == [{"NicLinkFlapping"}, set()]
-
-
-def _incident(number: int, cluster: str, alertname: str) -> dict[str, Any]:
-    return {"id": f"i{number}", "cluster": cluster, "alerts": [{"labels": {"alertname": alertname}}]}
-
-
-def _posted(number: int, text: str) -> dict[str, Any]:
-    return {"text": text, "metadata": {"event_payload": {"incident_id": f"i{number}"}}}
-
-
-def test_what_is_wrong_with_the_users_own_machine_is_told_apart_and_is_no_problem() -> None:
-    heat = _incident(2, "simulated", "GpuThrottledThermal")
-    heat["alerts"].append({"labels": {"alertname": "TrainMfuDropped"}})
-    incidents = [
-        _incident(1, "simulated", "NicLinkFlapping"), heat,
-        _incident(3, "this-machine", "NicLinkFlapping"), _incident(4, "this-machine", "CollectorFailing"),
-        _incident(5, "simulated", "NcclHang"),
-    ]  # fmt: skip
-    channel = [_posted(1, "flap"), _posted(2, "heat"), _posted(3, "wlan0 flaps\nmore"), _posted(4, "gpu fails")]
-    channel.append(_posted(5, "hang"))
-    simulated, own = verdict.separate(verdict.with_alertnames(channel, incidents), incidents)
-    assert verdict.problems_of(_report(_seen()), simulated, flaps=3) == []
-    assert verdict.first_lines(own) == ["wlan0 flaps", "gpu fails"]
 
 
 def test_a_digest_that_is_due_meanwhile_is_no_problem() -> None:
     payload = {"op_id": "1", "incident_id": "digest-daily-1795424400"}
-    digest = {"text": "Daily digest", "metadata": {"event_payload": payload}, "alertnames": set()}
-    assert verdict.separate([digest], []) == ([], [])
+    assert verdict.about_incidents([{"text": "Daily digest", "metadata": {"event_payload": payload}}], []) == []
 
 
 def test_a_message_of_no_known_incident_is_the_scenarios() -> None:
-    simulated, own = verdict.separate([{"text": "?", "alertnames": set()}], [])
-    assert verdict.unexpected(simulated) == ["?"]
-    assert own == []
+    assert verdict.unexpected(verdict.about_incidents([{"text": "?"}], [])) == ["?"]
 
 
 class _Answers:
