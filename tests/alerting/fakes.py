@@ -24,6 +24,7 @@ from pyrometer_alerting.incidents.intake import Intake, Outcome
 from pyrometer_alerting.incidents.metrics import Metrics
 from pyrometer_alerting.incidents.storage.store import Store
 from pyrometer_alerting.model.incident import Alert, Incident
+from pyrometer_kit import alertmanager_config
 from pyrometer_kit.prometheus import PrometheusError, Series
 from pyrometer_simulator.slack import FakeSlack
 
@@ -81,6 +82,10 @@ class FakeAlertmanager:
         self.made: list[tuple[tuple[Matcher, ...], float, str, str]] = []
         self.ended: list[str] = []
         self.muting: list[Silence] = []
+        self.text = ""
+
+    def configuration(self) -> alertmanager_config.Configuration | None:
+        return alertmanager_config.parse(self.text) if self.text else None
 
     def alerts(self, matchers: Sequence[Matcher] = ()) -> list[ActiveAlert]:
         if self.silent:
@@ -108,6 +113,7 @@ class FakeAlertmanager:
         muted: bool = False,
         receiver: str = "pyrometer",
         intervals: Mapping[str, tuple[str, ...]] | None = None,
+        inhibited_by: tuple[str, ...] = (),
     ) -> None:
         self.known = [
             ActiveAlert(
@@ -115,7 +121,8 @@ class FakeAlertmanager:
                 each["labels"],
                 each["annotations"],
                 datetime.fromisoformat(each["startsAt"].replace("Z", "+00:00")).timestamp(),
-                muted=muted,
+                muted=muted or bool(inhibited_by),
+                inhibited_by=inhibited_by,
                 receivers=(receiver,),
                 intervals=intervals or {},
             )

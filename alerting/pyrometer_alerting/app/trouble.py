@@ -79,7 +79,9 @@ def trouble_lines(
     heartbeat = tx.fact(WATCHDOG_FACT)
     lines = []
     if tx.facts(f"{WATCHDOG_RARE}:"):
-        lines.append("Alertmanager repeats the Watchdog too rarely: give it a route with repeat_interval: 1m.")
+        lines.append(
+            "Alertmanager has the Watchdog and sends it too rarely or not at all: see the incident WatchdogRare."
+        )
     elif heartbeat is not None and now - float(heartbeat) > _WATCHDOG_SECONDS:
         lines.append(
             f"No Watchdog alert for {duration(now - float(heartbeat))}: Prometheus, Alertmanager or the path "

@@ -15,11 +15,13 @@ from typing import Any
 from urllib.parse import quote
 
 from pyrometer_alerting.model.text import unix_time
+from pyrometer_kit.alertmanager_config import Configuration, parse
 from pyrometer_kit.errors import HttpError
 from pyrometer_kit.http_client import HttpClient
 from pyrometer_kit.promql import quoted
 
 ANSWER_SECONDS = 5.0
+PREFIX = " (its address has to end with its prefix: --web.route-prefix, or /alertmanager of Mimir)"
 _GROUPS = "/api/v2/alerts/groups?active=true&silenced=true&inhibited=true&muted=true"
 
 
@@ -98,6 +100,18 @@ class Alertmanager:
         except (KeyError, TypeError, AttributeError):
             raise AlertmanagerError("Alertmanager's answer could not be read") from None
 
+    def configuration(self) -> Configuration | None:
+        """Call GET /api/v2/status and return its configuration; None where it shows none.
+
+        Raises:
+            AlertmanagerError: there was no usable answer.
+        """
+        status = self._ask("GET", "/api/v2/status")
+        try:
+            return parse(str(status["config"]["original"]))
+        except (KeyError, TypeError, ValueError):
+            return None
+
     def silences(self) -> list[Silence]:
         """Call GET /api/v2/silences.
 
@@ -147,7 +161,8 @@ class Alertmanager:
             with self._client.ask(method, path, body, {"Content-Type": "application/json"}) as answer:
                 content = answer.read()
             if answer.status >= 300:
-                raise AlertmanagerError(f"Alertmanager refused: HTTP {answer.status}{answer.via}")
+                prefix = PREFIX if answer.status == 404 and method == "GET" else ""
+                raise AlertmanagerError(f"Alertmanager refused: HTTP {answer.status}{answer.via}{prefix}")
             return json.loads(content) if content else None
         except HttpError as error:
             raise AlertmanagerError(f"Alertmanager did not answer ({error.reason}): {error}") from None

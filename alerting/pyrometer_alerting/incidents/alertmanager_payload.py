@@ -106,7 +106,8 @@ def _document(body: bytes) -> Mapping[str, Any]:
         raise BadDelivery("not_json", "the body is not JSON") from None
     if not isinstance(document, dict):
         raise BadDelivery("not_object", "the body is not a JSON object")
-    if document.get("version") != "4":
+    # Grafana's own alerting sends the same alerts as its version 1, with an organization (its page of webhooks).
+    if document.get("version") != "4" and not (document.get("version") == "1" and "orgId" in document):
         raise BadDelivery("version", 'this is not an Alertmanager webhook: version must be "4"')
     return document
 

@@ -15,7 +15,7 @@ from pyrometer_alerting.incidents.lifecycle import REOPEN_SECONDS, Change, fold,
 from pyrometer_alerting.incidents.membership import merge_incidents, separate_keys, without_keys
 from pyrometer_alerting.incidents.metrics import Metrics
 from pyrometer_alerting.incidents.storage.store import Store, Transaction
-from pyrometer_alerting.model.alert_names import RUN_SYMPTOMS, WATCHDOG, is_cause, may_explain
+from pyrometer_alerting.model.alert_names import RUN_SYMPTOMS, WATCHDOG, is_cause, is_signal, may_explain
 from pyrometer_alerting.model.harm import asks_for_use, urgency
 from pyrometer_alerting.model.incident import Alert, Incident
 from pyrometer_alerting.model.message import Replies
@@ -122,7 +122,7 @@ class Intake:
         fresh = []
         known_alerts = tx.known_alerts([alert.fingerprint for alert in delivery.alerts])
         for alert in delivery.alerts:
-            if alert.name == WATCHDOG:
+            if is_signal(alert.labels):
                 continue
             known, seen_at = known_alerts.get(alert.fingerprint, (None, 0.0))
             if is_stale(alert, known, now - seen_at):

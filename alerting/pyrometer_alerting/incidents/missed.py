@@ -13,7 +13,7 @@ from pyrometer_alerting.incidents.intake import OUR_ALERT
 from pyrometer_alerting.incidents.own_alerts import missed, state_lost
 from pyrometer_alerting.incidents.storage.store import LOST_FACT, REFILL_FACT, Store, Transaction
 from pyrometer_alerting.incidents.upstream import FIRING, Upstream, is_subset, without_state
-from pyrometer_alerting.model.alert_names import WATCHDOG
+from pyrometer_alerting.model.alert_names import COMPONENTS, is_signal
 from pyrometer_alerting.model.incident import Alert, Incident, part_of
 from pyrometer_alerting.model.text import clock_utc, duration
 from pyrometer_kit.prometheus import Prometheus, PrometheusError, Series
@@ -22,7 +22,6 @@ _log = logging.getLogger(__name__)
 
 SWEPT_FACT = "swept_until"
 ALIVE_FACT = "alive_at"
-_COMPONENTS = frozenset({"gpu", "nic", "train", "host", "stack"})  # each of Pyrometer's own alerts has one of these
 STEP_SECONDS = 15.0
 MOST_SECONDS = 24 * 3600.0  # Prometheus returns at most 11,000 points of a series: 15 s over 45 h
 SLACK_SECONDS = 60.0  # tolerance between a delivery's times and Prometheus' samples
@@ -88,7 +87,7 @@ class MissedAlertScan:
 
 def is_ours(labels: Mapping[str, str], names: Collection[str]) -> bool:
     """Return whether an alert belongs to us: its name was delivered before, or it is from our own rules."""
-    return labels.get("alertname") in names or labels.get("component") in _COMPONENTS
+    return labels.get("alertname") in names or labels.get("component") in COMPONENTS
 
 
 def _undelivered(
@@ -97,7 +96,7 @@ def _undelivered(
     """Yield (line, (start, end)) for each finished firing period that no incident covers."""
     for series_item in series:
         labels = without_state(series_item.labels)
-        if labels.get("alertname") == WATCHDOG or labels.get("severity") == "info":
+        if is_signal(labels) or labels.get("severity") == "info":
             continue
         for began, ended in _firing_spans(series_item):
             over = ended < until - 2 * STEP_SECONDS

@@ -43,16 +43,19 @@ def own_alert(
 
 
 def rare_watchdog(
-    cluster: str, last_seen: float, now: float, *, muted: bool = False, ends_at: float | None = None
+    cluster: str, last_seen: float, now: float, *, obstacle: str = "", ends_at: float | None = None
 ) -> Alert:
-    """Build the alert for a heartbeat that Alertmanager has and repeats too rarely to show that the path works."""
-    why = "it is silenced, inhibited or muted there" if muted else "its route repeats it too rarely"
+    """Build the alert for a heartbeat that Alertmanager has, and sends too rarely or, by an `obstacle`, not here."""
+    whose = f" of {cluster}" if cluster else ""
+    lost = "and does not send it here" if obstacle else "and repeats it too rarely"
+    why = obstacle or (
+        "its route repeats it too rarely. Give it a route of its own with repeat_interval: 1m and group_interval: 1m"
+    )
     return own_alert(
         WATCHDOG_RARE,
-        f"Alertmanager has the Watchdog{f' of {cluster}' if cluster else ''} and repeats it too rarely",
-        f"The Watchdog alert last arrived {now - last_seen:.0f} s ago, and Alertmanager has it: {why}. Give it a route"
-        " of its own with repeat_interval: 1m and group_interval: 1m. Until then a broken path would be noticed only by"
-        " asking Alertmanager, every half minute.",
+        f"Alertmanager has the Watchdog{whose} {lost}",
+        f"{why[0].upper()}{why[1:]}. It last arrived {now - last_seen:.0f} s ago; until it does, a broken path is noticed"
+        " only by asking Alertmanager, every half minute.",
         severity="warning",
         starts_at=last_seen,
         ends_at=ends_at,
@@ -61,15 +64,22 @@ def rare_watchdog(
 
 
 def path_dead(
-    cluster: str, last_seen: float, now: float, silent: tuple[str, ...], ends_at: float | None = None
+    cluster: str,
+    last_seen: float,
+    now: float,
+    silent: tuple[str, ...],
+    *,
+    obstacle: str = "",
+    ends_at: float | None = None,
 ) -> Alert:
     """Build the alert for a missing heartbeat: no other alert of that cluster can be trusted to arrive."""
     who = f"{' and '.join(silent)} did not answer when asked." if silent else "All of those that were asked answered."
+    why = f" Alertmanager has it: {obstacle}." if obstacle else ""
     return own_alert(
         PATH_DEAD,
         f"Alerts{f' of {cluster}' if cluster else ''} may not arrive: the Watchdog heartbeat has stopped",
         f"The Watchdog alert, which always fires, last arrived {now - last_seen:.0f} s ago. Prometheus,"
-        f" Alertmanager or the connection between them is broken. {who}",
+        f" Alertmanager or the connection between them is broken. {who}{why}",
         severity="critical",
         starts_at=last_seen,
         ends_at=ends_at,

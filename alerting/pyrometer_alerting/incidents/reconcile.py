@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from pyrometer_alerting.incidents.alertmanager import ActiveAlert, Alertmanager
+from pyrometer_alerting.incidents.heartbeat import obstacle
 from pyrometer_alerting.incidents.intake import CLUSTER_WATCHDOG, OUR_ALERT, OUR_RECEIVER, Intake, Outcome
 from pyrometer_alerting.incidents.lifecycle import LAGGING_SECONDS
 from pyrometer_alerting.incidents.metrics import Metrics
@@ -23,7 +24,7 @@ from pyrometer_alerting.incidents.own_alerts import PATH_DEAD, WATCHDOG_RARE, is
 from pyrometer_alerting.incidents.storage.store import Store, StoreError, Transaction
 from pyrometer_alerting.incidents.topology import topology
 from pyrometer_alerting.incidents.upstream import Upstream, ask_upstream, muted_note
-from pyrometer_alerting.model.alert_names import WATCHDOG
+from pyrometer_alerting.model.alert_names import COMPONENTS, WATCHDOG, is_signal
 from pyrometer_alerting.model.incident import Alert, Incident
 from pyrometer_kit.clock import Clock, Jumps
 from pyrometer_kit.prometheus import Prometheus, PrometheusError
@@ -43,6 +44,7 @@ class Pace:
     gone: float = 60.0  # before an alert that no source reports any more is closed, if Prometheus agrees
     gone_alone: float = 360.0  # without a Prometheus to ask: just over Alertmanager's resolve_timeout of 5 minutes
     undelivered: float = 360.0  # before an active alert that was never delivered counts as lost
+    hidden: float = 15.0  # before one that a foreign alert inhibits is taken: of two evaluations one may come first
     doubt: float = 300.0  # for which a parked alert may turn out to be true
     watchdog: float = 180.0  # it arrives every minute; two may be lost to a restart
     abandoned: float = 7 * 86_400.0  # after which a missing heartbeat means that the cluster was removed
@@ -128,6 +130,7 @@ class Reconciler:
             self._refill(tx, upstream, receivers, now, outcome)
             self._decide_parked(tx, upstream, now, outcome)
             self._take_undelivered(tx, upstream, receivers, now, outcome)
+            self._take_hidden(tx, upstream, receivers, now, outcome)
             for incident in tx.recent_incidents(float("inf")):
                 self._close_gone(tx, incident, upstream, now, outcome)
             for incident in tx.recent_incidents(float("inf")):
@@ -151,24 +154,27 @@ class Reconciler:
     def _check_watchdog(
         self, tx: Transaction, upstream: Upstream, receivers: set[str], now: float, outcome: Outcome
     ) -> None:
-        """Open an incident when a heartbeat stops and end it when it returns; nothing is expected before the first.
+        """Open an incident when a heartbeat stops and end it when it returns.
 
-        Where Alertmanager has the heartbeat and delivers what else there is, it only repeats it too rarely.
+        Before the first only one that Alertmanager has is expected. Where it has it and delivers what else there is, it
+        only repeats it too rarely, or a rule or route of its own takes it.
         """
-        for cluster, fact in tx.facts(CLUSTER_WATCHDOG).items():
-            heard = min(float(fact), now)
-            if heard < float(fact):  # the clock was set back: it is missed from now on
+        heard_of = {cluster: float(fact) for cluster, fact in tx.facts(CLUSTER_WATCHDOG).items()}
+        for cluster, fact in (heard_of or self._unheard(tx, upstream)).items():
+            heard = min(fact, now)
+            if heard < fact:  # the clock was set back: it is missed from now on
                 tx.save_fact(CLUSTER_WATCHDOG + cluster, repr(heard))
-            removed = now - heard > self._pace.abandoned
-            late = not removed and now - max(heard, self._started_at) > self._pace.watchdog
             active = upstream.watchdog(cluster)
+            gone = not heard_of and active is None and upstream.asked_all
+            removed = gone or (bool(heard_of) and now - heard > self._pace.abandoned)
+            late = not removed and now - max(heard, self._started_at) > self._pace.watchdog
             rare = late and active is not None and self._undelivered_at <= heard
-            muted = active is not None and active.is_muted_to(receivers)
+            why = obstacle(active, upstream, self._alertmanagers, receivers) if late and active is not None else ""
             if removed:
                 tx.forget_fact(CLUSTER_WATCHDOG + cluster)
             for name, wanted, build in (
-                (PATH_DEAD, late and not rare, partial(path_dead, silent=upstream.silent)),
-                (WATCHDOG_RARE, rare, partial(rare_watchdog, muted=muted)),
+                (PATH_DEAD, late and not rare, partial(path_dead, silent=upstream.silent, obstacle=why)),
+                (WATCHDOG_RARE, rare, partial(rare_watchdog, obstacle=why)),
             ):
                 fact_name = f"{name}:{cluster}"
                 since = tx.fact(fact_name)
@@ -181,6 +187,18 @@ class Reconciler:
                         continue
                     tx.forget_fact(fact_name)
                     self._correct(tx, "watchdog", [build(cluster, float(since), now, ends_at=now)], now, outcome)
+
+    @staticmethod
+    def _unheard(tx: Transaction, upstream: Upstream) -> dict[str, float]:
+        """Return since when Alertmanager has each heartbeat of ours, of which none ever arrived; and those told of."""
+        ours = [
+            alert
+            for view in upstream.views
+            for alert in view.values()
+            if alert.labels.get("alertname") == WATCHDOG and alert.labels.get("component") == "stack"
+        ]
+        told = {cluster: float(since) for cluster, since in tx.facts(f"{WATCHDOG_RARE}:").items()}
+        return told | {alert.labels.get("cluster", ""): alert.starts_at for alert in ours}
 
     def _decide_parked(self, tx: Transaction, upstream: Upstream, now: float, outcome: Outcome) -> None:
         """Decide whether parked alerts are true or repeated by a lagging peer. Without any source they are true."""
@@ -229,6 +247,22 @@ class Reconciler:
                 self._correct(tx, "undelivered", [alert], now, outcome)
                 self._undelivered_at = now
 
+    def _take_hidden(
+        self, tx: Transaction, upstream: Upstream, receivers: set[str], now: float, outcome: Outcome
+    ) -> None:
+        """Add our alerts that every Alertmanager hides for the sake of an alert about something else."""
+        for fingerprint, active in upstream.views[0].items() if upstream.asked_all else ():
+            reports = upstream.known(fingerprint)
+            labels = active.labels
+            if is_signal(labels) or labels.get("component") not in COMPONENTS or not receivers & set(active.receivers):
+                continue
+            if len(reports) < len(upstream.views) or not all(map(upstream.hider, reports)):
+                continue
+            known, _heard = tx.known_alert(fingerprint)
+            if (known is None or not known.firing) and now - active.starts_at > self._pace.hidden:
+                alert = Alert(fingerprint, True, labels, active.annotations, active.starts_at)  # noqa: FBT003
+                self._correct(tx, "hidden", [alert], now, outcome)
+
     def _refill(self, tx: Transaction, upstream: Upstream, receivers: set[str], now: float, outcome: Outcome) -> None:
         """After the database was lost or damaged, read all firing alerts, and report the loss to the channel once."""
         taken = 0
@@ -256,7 +290,7 @@ class Reconciler:
         for fingerprint, active in upstream.views[0].items() if upstream.asked_all else ():
             known, _heard = tx.known_alert(fingerprint)
             muted = active.is_muted_to(receivers)
-            if (known is not None and known.firing) or active.labels.get("alertname") == WATCHDOG or muted:
+            if (known is not None and known.firing) or is_signal(active.labels) or muted:
                 continue
             if len(upstream.known(fingerprint)) == len(upstream.views):
                 alert = Alert(fingerprint, True, active.labels, active.annotations, active.starts_at)  # noqa: FBT003

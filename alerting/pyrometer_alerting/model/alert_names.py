@@ -77,6 +77,15 @@ RUN_SYMPTOMS = frozenset({
     "NcclHang", "NcclRankMissing", "NcclStraggler", "NcclBandwidthDropped",
 })  # fmt: skip
 WATCHDOG = "Watchdog"
+# Each alert of our rules has one of these components.
+COMPONENTS = frozenset({"gpu", "nic", "train", "host", "stack"})
+# kube-prometheus' alert by which Alertmanager mutes others. It always fires where anything of severity info does.
+INFO_INHIBITOR = "InfoInhibitor"
+
+
+def is_signal(labels: Mapping[str, str]) -> bool:
+    """Return whether the alert is for programs alone: a heartbeat, or what inhibits others; it is no incident."""
+    return labels.get("alertname") in (WATCHDOG, INFO_INHIBITOR) or labels.get("severity") == "none"
 
 
 def is_cause(alert: Alert) -> bool:
