@@ -54,8 +54,8 @@ def rare_watchdog(
     return own_alert(
         WATCHDOG_RARE,
         f"Alertmanager has the Watchdog{whose} {lost}",
-        f"{why[0].upper()}{why[1:]}. It last arrived {now - last_seen:.0f} s ago; until it does, a broken path is noticed"
-        " only by asking Alertmanager, every half minute.",
+        f"{why[0].upper()}{why[1:]}. It last arrived {now - last_seen:.0f} s ago; a broken path is noticed only by"
+        " asking Alertmanager, every half minute.",
         severity="warning",
         starts_at=last_seen,
         ends_at=ends_at,
