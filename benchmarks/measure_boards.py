@@ -196,7 +196,7 @@ def _asked(
     step = max(least, seconds // (panel.get("maxDataPoints") or PIXELS))
     filling = builtin_variables(seconds) | {
         "__interval": f"{step}s", "__rate_interval": f"{max(step + SCRAPE, 4 * SCRAPE)}s",
-        "cluster": "atlas", "node": "gpu-042", "gpu": ".+", "run": "llama3-70b", "points": "3600",
+        "cluster": "atlas", "node": "gpu-042", "gpu": ".+", "run": "llama3-70b", "jobs": ".*", "points": "3600",
         "what": "temperature", "arrange": "number", "mfu": "pyrometer_train_batch_mfu_ratio",
         "steps": "pyrometer_train_batch_step",
     }  # fmt: skip

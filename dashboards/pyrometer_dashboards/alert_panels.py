@@ -45,7 +45,7 @@ def firing(
         matchers: which series of the alerts.
         only: appended to the alerts' series, such as ``and on (node) ...``.
     """
-    labels = ", ".join(("alertname", "severity", *columns))
+    labels = ", ".join(dict.fromkeys(("alertname", "severity", *columns, *(("job_id",) if "run" in columns else ()))))
     firing_here = f'alertname=~"{which}", {matchers}'
     alerts = (
         f"time() - max by ({labels}) (ALERTS_FOR_STATE{{{firing_here}}} "

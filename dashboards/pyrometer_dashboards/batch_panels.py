@@ -54,8 +54,8 @@ def _lost() -> Query:
     recorded = f"sum_over_time(run:pyrometer_train_batch_points:lost1m{{{RUN_IS}}}[$__interval])"
     return Query(
         # Runs that skip step numbers on their own are excluded, and those whose points are means of steps.
-        f"max(({newest} - {before} - count_over_time({step}[$__interval]) > 0) and on (run, attempt) {counted} "
-        f"unless on (run, attempt) last_over_time(pyrometer_train_batch_steps{{{RUN_IS}}}[10m])) "
+        f"max(({newest} - {before} - count_over_time({step}[$__interval]) > 0) and on (run, job_id, attempt) {counted} "
+        f"unless on (run, job_id, attempt) last_over_time(pyrometer_train_batch_steps{{{RUN_IS}}}[10m])) "
         f"or sum({recorded}) and on () vector($__range_s) > {_RAW_SECONDS}",
         "batches lost",
         step="1s",

@@ -57,7 +57,7 @@ def awaited_ranks(run: str = CLUSTER, *, span: int = 8) -> Panel:
             "NcclHang",
         ),
         f"topk(20, {_AWAITED % run})",
-        ({"run": "run"} if run == CLUSTER else {})
+        ({"run": "run", "job_id": "job"} if run == CLUSTER else {})
         | {"node": "node", "gpu": "gpu", "rank": "rank", "state": "state", "certain": "certain", "Value": "behind"},
         unit="locale",
         steps=[(None, palette.WORST)],
@@ -81,7 +81,14 @@ def lost_bandwidth() -> Panel:
             "NcclBandwidthDropped",
         ),
         f"bottomk(10, comm:pyrometer_nccl_bus_bandwidth:per_best1d{{{CLUSTER}}} < 0.95)",
-        {"run": "run", "collective": "collective", "comm_ranks": "ranks", "size_class": "size", "Value": "of its best"},
+        {
+            "run": "run",
+            "job_id": "job",
+            "collective": "collective",
+            "comm_ranks": "ranks",
+            "size_class": "size",
+            "Value": "of its best",
+        },
         unit="percentunit",
         steps=_OF_BEST,
         sort="of its best",

@@ -28,7 +28,10 @@ CLUSTERS_BOARD = "pyrometer-clusters"
 CLUSTER = 'cluster="$cluster"'
 EVERY_CLUSTER = 'cluster=~"$clusters"'  # of the one board of several
 NODE_IS = 'cluster="$cluster", node="$node"'
-RUN_IS = 'cluster="$cluster", run="$run"'
+# A run is its name and its job. The jobs that continue each other are chosen together; series of exporters until 0.2.0
+# have no job, and belong to any run of their name.
+RUN_IS = 'cluster="$cluster", run="$run", job_id=~"$jobs|"'
+RUN_NAME = "{{run}} {{job_id}}"
 
 _KEPT = "${datasource:queryparam}&${cluster:queryparam}"
 _TIME = "${__url_time_range}"
@@ -60,12 +63,16 @@ GPU_OF_ROW = (
     link(NODE, node="${__data.fields.node}", gpu="${__data.fields.gpu}"),
 )
 NODE_OF_SERIES = ("Open ${__field.labels.node}", link(NODE, node="${__field.labels.node}"))
-RUN_OF_ROW = ("Open run ${__data.fields.run}", link(TRAINING_RUN, run="${__data.fields.run}"))
+_RUN_AND_JOB_OF_ROW = {"run": "${__data.fields.run}", "job_id": "${__data.fields.job}"}
+RUN_OF_ROW = ("Open run ${__data.fields.run}", link(TRAINING_RUN, **_RUN_AND_JOB_OF_ROW))
 # The page of the alerting service has the messages and the runbooks; ``$alerting`` is its address.
 RUNBOOKS = "${alerting:raw}/runbooks"
 RUNBOOK_OF_ROW = ("Open the runbook", f"{RUNBOOKS}/${{__data.fields.alert}}")
 MESSAGE_OF_ROW = ("Open the message", "${__data.fields.link:raw}")
-RUN_OF_SERIES = ("Open run ${__field.labels.run}", link(TRAINING_RUN, run="${__field.labels.run}"))
+RUN_OF_SERIES = (
+    "Open run ${__field.labels.run}",
+    link(TRAINING_RUN, run="${__field.labels.run}", job_id="${__field.labels.job_id}"),
+)
 
 # Families of alerts, and the board that shows each where the alert names neither a run nor a node; the last one counts.
 _BOARDS = (
@@ -85,16 +92,18 @@ def with_targets(alerts: str, name: str = "alertname") -> str:
     node and run, or the same as ``to``; ``book`` is the text of the link to the runbook.
     """
     run, node = f"{TRAINING_RUN}?var-run=$1", f"{NODE}?var-node=$1"
-    labelled = alerts
+    # The run and, where it has one, its job: what follows var-run= in an address.
+    labelled = f'label_replace({alerts}, "of", "&var-job_id=$1", "job_id", "(.+)")'
+    labelled = f'label_join({labelled}, "of", "", "run", "of")'
     for names, board in _BOARDS:
         labelled = f'label_replace({labelled}, "to", "{board}?", "{name}", "{names}")'
     labelled = f'label_replace({labelled}, "to", "{node}", "node", "(.+)")'
     # For an alert of a run, the run says more than the node where it was read.
-    of_run = f'label_join({labelled}, "at", "/", "{name}", "run")'
-    labelled = f'label_replace({of_run}, "to", "{run}", "at", "{_OF_RUNS}/(.+)")'
-    for label, there in (("node", node), ("run", run)):
-        same = f'label_replace({labelled}, "to_{label}", "$1", "to", "(.+)")'
-        labelled = f'label_replace({same}, "to_{label}", "{there}", "{label}", "(.+)")'
+    of_run = f'label_join({labelled}, "at", "/", "{name}", "of")'
+    labelled = f'label_replace({of_run}, "to", "{run}", "at", "{_OF_RUNS}/([^&].*)")'
+    for to, there, label in (("to_node", node, "node"), ("to_run", run, "of")):
+        same = f'label_replace({labelled}, "{to}", "$1", "to", "(.+)")'
+        labelled = f'label_replace({same}, "{to}", "{there}", "{label}", "([^&].*)")'
     return f'label_replace({labelled}, "book", "runbook", "", "")'
 
 
@@ -116,6 +125,44 @@ TARGETS = {"to": "to", "to_node": "to_node", "to_run": "to_run"}
 CLUSTERS = Variable("cluster", "Cluster", 'label_values(up{job="node"}, cluster)')
 ALERTING = Variable("alerting", "Alerting", 'label_values(pyrometer_alerting_page_info{url!=""}, url)', hidden=True)
 RUNS = Variable("run", "Run", 'label_values(run:pyrometer_train_ranks:count{cluster="$cluster"}, run)')
+
+
+def jobs_of_run(run: str, job: str, jobs: str, label: str) -> tuple[Variable, Variable]:
+    """Return the choice of a run's job, the newest of the time range first, and the jobs that it continues (hidden).
+
+    Jobs of one user and name continue each other where none ran beside another (``lineage``, train.rules.yaml).
+
+    Args:
+        run: the variable of the run's name.
+        job: name of the choice.
+        jobs: name of the hidden variable, which queries match.
+        label: of the choice.
+    """
+    begun = "max_over_time(run:pyrometer_train_rank_start:lineage{%s}[$__range])"
+    named = f'{CLUSTER}, run="${run}"'
+    newest = f"max by (job_id, user) ({begun % named} * on (run, job_id) group_left (user) {_OWNER % named})"
+    chosen = begun % f'{named}, job_id="${job}"'
+    continued = f"group by (job_id) ({begun % named} and on (run, lineage) {chosen})"
+    return (
+        Variable(
+            job,
+            label,
+            f'query_result(sort_desc(label_join({newest}, "text", ", ", "user", "job_id")))',
+            regex='/job_id="(?<value>[^"]+)".*text="(?<text>[^"]+)"/',
+            ordered=True,
+        ),
+        Variable(
+            jobs,
+            query=f'query_result({continued} or label_replace(vector(1), "job_id", "${job}", "", ""))',
+            regex='/job_id="([^"]+)"/',
+            every=True,
+            hidden=True,
+        ),
+    )
+
+
+_OWNER = "topk by (run, job_id) (1, 0 * last_over_time(run:pyrometer_train_run_info:user{%s}[$__range]) + 1)"
+RUN_CHOICE = (RUNS, *jobs_of_run("run", "job_id", "jobs", "Job"))
 NODES = Variable("node", "Node", 'label_values(up{job="node", cluster="$cluster"}, node)')
 GPUS = Variable(
     "gpu",
@@ -150,12 +197,12 @@ CRITICAL = Annotation(
 )
 RESTARTS = Annotation(
     "Restarts",
-    'count by (run, attempt) (run:pyrometer_train_run_info:config{cluster="$cluster"}) '
-    'unless on (run, attempt) count by (run, attempt) (run:pyrometer_train_run_info:config{cluster="$cluster"} '
+    'count by (run, job_id, attempt) (run:pyrometer_train_run_info:config{cluster="$cluster"}) unless on (run, job_id, '
+    'attempt) count by (run, job_id, attempt) (run:pyrometer_train_run_info:config{cluster="$cluster"} '
     # Without any data two minutes before, every run would look new.
     'offset 2m) and on () count(run:pyrometer_train_run_info:config{cluster="$cluster"} offset 2m)',
     "{{run}} restarted",
-    "attempt {{attempt}}",
+    "job {{job_id}}, attempt {{attempt}}",
     palette.BAND,
 )
 DEPLOYS = Annotation(
@@ -169,8 +216,8 @@ DEPLOYS = Annotation(
 )
 CHECKPOINTS = Annotation(
     "Saves",
-    'max by (run) (count_over_time(pyrometer_train_batch_tag{cluster="$cluster", tag="checkpoint"}[1m])) > 0',
-    "checkpoint of {{run}}",
+    'max by (run, job_id) (count_over_time(pyrometer_train_batch_tag{cluster="$cluster", tag="checkpoint"}[1m])) > 0',
+    "checkpoint of {{run}} {{job_id}}",
     "",
     "#705da0",
     enabled=False,
@@ -194,9 +241,9 @@ GPU_BOARD_OF_ROW = (
 PARTS_OF_ROW = ("Parts of ${__data.fields.node}", link(NODES_AND_SPARES, node="${__data.fields.node}"))
 JOB_OF_ROW = ("Open job ${__data.fields.job}", link(JOB, job="${__data.fields.job}"))
 RACK_OF_ROW = ("Open rack ${__data.fields.rack}", link(RACKS, rack="${__data.fields.rack}"))
-COLLECTIVES_OF_ROW = ("Collectives of ${__data.fields.run}", link(COLLECTIVES, run="${__data.fields.run}"))
+COLLECTIVES_OF_ROW = ("Collectives of ${__data.fields.run}", link(COLLECTIVES, **_RUN_AND_JOB_OF_ROW))
 SPARES = ("Open nodes and spares", link(NODES_AND_SPARES))
-COMPARE_RUN = ("Compare it with another run", link(COMPARE, run="$run"))
+COMPARE_RUN = ("Compare it with another run", link(COMPARE, run="$run", job_id="$job_id"))
 HOST = ("Open storage and hosts", link(HOSTS, node="$node"))
 # A node that is out of service: its own board, and that of why.
 NODE_OUT_OF_SERVICE = (NODE_OF_ROW, PARTS_OF_ROW)
@@ -222,6 +269,8 @@ def of_column(label: str, columns: Mapping[str, str]) -> Json:
     if label == "gpu" and "node" in columns:
         node = f"${{__data.fields.{columns['node']}}}"
         return leading_to((f"All of {node} GPU {cell}", link(GPU_DETAIL, node=node, index=cell)))
+    if label == "run" and "job_id" in columns:
+        return leading_to(RUN_OF_ROW)
     target = _BOARDS_OF_LABELS.get(label)
     return leading_to((f"Open {target[1]} {cell}", link(target[0], **{target[1]: cell}))) if target else {}
 

@@ -31,14 +31,14 @@ def _incident(alerts: str) -> str:
 
 
 _STATE_OF_RUN = (
-    f"3 * group by (run) (run:pyrometer_train_rank_end:first{{{_RUN}}}) "
-    f"or 2 * group by (run) (run:pyrometer_train_current_part_seconds:stalled{{{_RUN}}}) "
-    f"or 2 * group by (run) ({_incident(STOPPED)}) "
-    f"or 1 * group by (run) ({recently('run:pyrometer_train_batch_mfu_ratio:recent_per_best3h', _RUN)} < 0.85) "
+    f"3 * group by (run, job_id) (run:pyrometer_train_rank_end:first{{{_RUN}}}) "
+    f"or 2 * group by (run, job_id) (run:pyrometer_train_current_part_seconds:stalled{{{_RUN}}}) "
+    f"or 2 * group by (run, job_id) ({_incident(STOPPED)}) "
+    f"or 1 * group by (run, job_id) ({recently('run:pyrometer_train_batch_mfu_ratio:recent_per_best3h', _RUN)} < 0.85) "
     # Who has been slow for hours is at its best: the rank that all wait for, or an incident of its pace, says more.
-    f"or 1 * group by (run) (run:pyrometer_train_straggler:ratio{{{_RUN}}} > 0.1) "
-    f"or 1 * group by (run) ({_incident(SLOW)}) "
-    f"or 0 * group by (run) (run:pyrometer_train_ranks:count{{{_RUN}}})"
+    f"or 1 * group by (run, job_id) (run:pyrometer_train_straggler:ratio{{{_RUN}}} > 0.1) "
+    f"or 1 * group by (run, job_id) ({_incident(SLOW)}) "
+    f"or 0 * group by (run, job_id) (run:pyrometer_train_ranks:count{{{_RUN}}})"
 )
 
 
@@ -46,15 +46,15 @@ def _awaited(run: str) -> tuple[str, str]:
     """Return the rank of each run that fell silent or died first, and the one that costs the others most."""
     silent = f"run:pyrometer_train_rank_end:first{{{run}}} or run:pyrometer_train_last_step:culprit{{{run}}}"
     late = f"rank:pyrometer_train_spare_gap:with_gpu{{{run}}} > 0.02"
-    return f"topk by (run) (1, {silent})", f"topk by (run) (1, {late})"
+    return f"topk by (run, job_id) (1, {silent})", f"topk by (run, job_id) (1, {late})"
 
 
 def _waits_for(run: str) -> str:
     """Return the part that each run waits for, or the one that died first, in the label ``who``."""
     first, slow = _awaited(run)
     return (
-        f'max by (run, who) (label_join(0 * {first} + 1, "who", " rank ", "node", "rank") '
-        f'or on (run) label_join({slow}, "who", " GPU ", "node", "gpu"))'
+        f'max by (run, job_id, who) (label_join(0 * {first} + 1, "who", " rank ", "node", "rank") '
+        f'or on (run, job_id) label_join({slow}, "who", " GPU ", "node", "gpu"))'
     )
 
 
@@ -66,19 +66,22 @@ def _cause(run: str) -> str:
     """
     first, slow = _awaited(run)
     incident = f'pyrometer_incident_start_timestamp_seconds{{{run}, run!=""%s}}'
-    of_part = f"{incident % ''} and on (run, node) {first} or {incident % ''} and on (run, node, gpu) {slow}"
+    of_part = (
+        f"{incident % ''} and on (run, job_id, node) {first} or {incident % ''} and on (run, job_id, node, gpu) {slow}"
+    )
     named = incident % ', part!=""'
     of_others = f'label_join({named}, "cause", ": ", "part", "cause") or {incident % ""} unless {named}'
-    oldest = "topk by (run) (1, time() - (%s))"
-    return f"max by (run, cause) ({oldest % of_part} or on (run) {oldest % of_others})"
+    oldest = "topk by (run, job_id) (1, time() - (%s))"
+    return f"max by (run, job_id, cause) ({oldest % of_part} or on (run, job_id) {oldest % of_others})"
 
 
 def verdict() -> Panel:
     """Return how many runs are in trouble, and the worst of them."""
     state = f"({_STATE_OF_RUN})"
     shown = ", ".join(f"{name}" for name, _ in _STATES[1:])
+    worst = f'label_join(topk(1, {state} == %d), "who", " ", "run", "job_id")'
     named = " or on () ".join(
-        f'label_replace(topk(1, {state} == {at}), "who", "$1 {name}", "run", "(.+)")'
+        f'label_replace({worst % at}, "who", "$1 {name}", "who", "(.+?) ?")'
         for at, (name, _) in reversed([*enumerate(_STATES)][1:])
     )
     return panels.stat(
@@ -90,7 +93,7 @@ def verdict() -> Panel:
             "The table below has a row for each run: whom it waits for, since when, and why.",
             "TrainMfuDropped",
         ),
-        f"count({state} > 0) * on () group_left (who, run) group by (who, run) ({named}) "
+        f"count({state} > 0) * on () group_left (who, run, job_id) group by (who, run, job_id) ({named}) "
         f'or on () label_replace(0 * max({state}), "who", "all runs are at their pace", "", "")',
         unit="locale",
         steps=[(None, palette.QUIET), (1, palette.WORST)],
@@ -120,17 +123,18 @@ def runs(*, span: int = 24) -> Panel:
             "TrainMfuDropped",
         ),
         [
-            f"max by (run) ({_STATE_OF_RUN})",
-            f"max by (run) ({recently('run:pyrometer_train_batch_mfu_ratio:recent', _RUN)})",
-            f"min by (run) ({run_panels.pace(_RUN)})",
+            f"max by (run, job_id) ({_STATE_OF_RUN})",
+            f"max by (run, job_id) ({recently('run:pyrometer_train_batch_mfu_ratio:recent', _RUN)})",
+            f"min by (run, job_id) ({run_panels.pace(_RUN)})",
             _waits_for(_RUN),
             _cause(_RUN),
-            f"max by (run) (time() - run:pyrometer_train_last_step:timestamp_seconds{{{_RUN}}})",
-            f'max by (run) (pyrometer_run_estimated_end_timestamp_seconds{{{_RUN}, basis="elapsed"}} - time())',
-            f'group by (run, user) (pyrometer_slurm_run_job_info{{{_RUN}, state="RUNNING"}})',
+            f"max by (run, job_id) (time() - run:pyrometer_train_last_step:timestamp_seconds{{{_RUN}}})",
+            f'max by (run, job_id) (pyrometer_run_estimated_end_timestamp_seconds{{{_RUN}, basis="elapsed"}} - time())',
+            f"group by (run, job_id, user) (run:pyrometer_train_run_info:user{{{_RUN}}})",
         ],
         {
             "run": "run",
+            "job_id": "job",
             "Value #A": "state",
             "Value #B": "MFU",
             "Value #C": "pace",
@@ -149,6 +153,7 @@ def runs(*, span: int = 24) -> Panel:
         link=RUN_OF_ROW,
         fields={
             "run": {"custom.width": 120},
+            "job": {"custom.width": 76},
             "state": panels.coloured()
             | {
                 "custom.width": 72,

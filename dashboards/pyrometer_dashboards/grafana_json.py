@@ -277,7 +277,7 @@ def _variable(variable: Variable) -> Json:
         "query": {"qryType": form, "query": variable.query, "refId": variable.name},
         "regex": variable.regex,
         "refresh": core.REFRESH_ON_TIME_RANGE_CHANGE,
-        "sort": 0 if variable.hidden else 3 if variable.numeric else 1,
+        "sort": 0 if variable.hidden or variable.ordered else 3 if variable.numeric else 1,
         "options": [],
         "includeAll": several,
     }

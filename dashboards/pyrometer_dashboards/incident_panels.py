@@ -95,6 +95,7 @@ def _open(
             "urgency": "severity",
             **{name: name for name in own or {}},
             "run": "run",
+            "job_id": "job",
             "part": "part",
             "cause": "likely cause",
             "confidence": "sure",
@@ -144,7 +145,7 @@ def cost() -> Panel:
         ),
         # The cause of an incident may change; what it lost only grows: the highest is the last.
         f"topk(20, topk by (id) (1, {lost}))",
-        {"run": "run", "part": "part", "cause": "likely cause", "Value": "GPU-hours"},
+        {"run": "run", "job_id": "job", "part": "part", "cause": "likely cause", "Value": "GPU-hours"},
         unit="locale",
         decimals=1,
         sort="GPU-hours",

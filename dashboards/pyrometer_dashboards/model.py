@@ -107,7 +107,7 @@ class Variable:
     """A choice at the top of a board: from a Prometheus query, or a fixed list in ``values``.
 
     ``all_value`` makes it a choice of several with *All* first, and is the value of All. With ``every``, All is each of
-    the choices by name.
+    the choices by name. ``ordered`` keeps the order of the answer.
     """
 
     name: str
@@ -119,6 +119,7 @@ class Variable:
     hidden: bool = False
     regex: str = ""
     numeric: bool = False
+    ordered: bool = False
 
 
 @dataclass(frozen=True)

@@ -51,8 +51,8 @@ def of_best(run: str) -> str:
     A run that has waited for a rank since it began is at its best: there it is the share of its pace without that rank.
     """
     best = recently("run:pyrometer_train_batch_mfu_ratio:recent_per_best3h", run)
-    waits = f"1 - max by (cluster, run) (run:pyrometer_train_straggler:ratio{{{run}}} > 0.1)"
-    return f"({waits}) and on (cluster, run) {best} >= 0.85 or on (cluster, run) {best}"
+    waits = f"1 - max by (cluster, run, job_id) (run:pyrometer_train_straggler:ratio{{{run}}} > 0.1)"
+    return f"({waits}) and on (cluster, run, job_id) {best} >= 0.85 or on (cluster, run, job_id) {best}"
 
 
 def _at(expr: str) -> str:

@@ -146,7 +146,7 @@ def test_boards_show_of_victoriametrics_what_they_show_of_prometheus(running: Si
 def queries() -> Iterator[tuple[str, str, bool]]:
     values = {
         **builtin_variables(600), "__rate_interval": "20s", "cluster": CLUSTER, "node": NODES[2], "gpu": ".+",
-        "run": RUN,
+        "run": RUN, "jobs": ".*",
         "points": "600", "mfu": "pyrometer_train_batch_mfu_ratio", "steps": "pyrometer_train_batch_step",
         "what": "temperature", "arrange": "number",
     }  # fmt: skip

@@ -43,6 +43,7 @@ def expression(board: str, title: str, query: int = 0, **variables: str) -> str:
     values = {
         "cluster": "c1",
         "clusters": ".+",
+        "jobs": ".*",
         "node": "gpu-042",
         **builtin_variables(600),
         "slowed": ".+",
@@ -80,7 +81,7 @@ class Shown:
 
 
 # The labels that only links use.
-UNLINKED = "max without (at, to, to_node, to_run, book) (%s)"
+UNLINKED = "max without (at, of, to, to_node, to_run, book) (%s)"
 
 
 def where(node: str) -> str:
@@ -98,7 +99,7 @@ def healthy() -> Series:
                 f'{where(node)}, gpu="{gpu}", uuid="u-{node}-{gpu}"',
                 f'{where(node)}, gpu="{gpu}", UUID="u-{node}-{gpu}"',
             )
-            rank = f'{where(node)}, run="r", attempt="1", rank="{NODES.index(node) * 2 + int(gpu) - 2}"'
+            rank = f'{where(node)}, run="r", job_id="7", attempt="1", rank="{NODES.index(node) * 2 + int(gpu) - 2}"'
             found[f"pyrometer_gpu_up{{{own}}}"] = "1x120"
             found[f'pyrometer_gpu_job_info{{{own}, job_id="7"}}'] = "1x120"
             found[f"DCGM_FI_DEV_GPU_TEMP{{{dcgm}}}"] = "58x120"
@@ -118,9 +119,9 @@ def healthy() -> Series:
             found[f"pyrometer_nic_expected_up{{{port}}}"] = "1x120"
             found[f"pyrometer_nic_link_down_events_total{{{port}}}"] = "0x120"
             found[f"pyrometer_nic_port_transmit_wait_total{{{port}}}"] = "0+100x120"
-    batch = f'{where(NODES[0])}, run="r", attempt="1"'
+    batch = f'{where(NODES[0])}, run="r", job_id="7", attempt="1"'
     found[f"pyrometer_train_batch_step{{{batch}}}"] = "1+1x120"
-    found[f'pyrometer_train_steps_total{{{where(NODES[0])}, run="r", attempt="1", rank="0"}}'] = "0+1x120"
+    found[f'pyrometer_train_steps_total{{{where(NODES[0])}, run="r", job_id="7", attempt="1", rank="0"}}'] = "0+1x120"
     return found
 
 
@@ -128,7 +129,7 @@ WHERE = where("gpu-042")
 GPU = f'{WHERE}, gpu="3"'
 UUID = f'{GPU}, uuid="u-gpu-042-3"'
 PORT = f'{WHERE}, device="mlx5_3", port="1"'
-RANK = f'{WHERE}, run="r", attempt="1", rank="3"'
+RANK = f'{WHERE}, run="r", job_id="7", attempt="1", rank="3"'
 INCIDENTS: dict[str, Series] = {
     "a throttled GPU": {
         f'DCGM_FI_DEV_GPU_TEMP{{{GPU}, UUID="u-gpu-042-3"}}': "91x120",
@@ -154,7 +155,7 @@ INCIDENTS: dict[str, Series] = {
         f'pyrometer_gpus_present{{{WHERE}, source="nvml"}}': "2x120",
     },
     "a lost batch": {
-        f'pyrometer_train_batch_step{{{where("gpu-041")}, run="r", attempt="1"}}': "1+1x70 _ 73+1x48",
+        f'pyrometer_train_batch_step{{{where("gpu-041")}, run="r", job_id="7", attempt="1"}}': "1+1x70 _ 73+1x48",
     },
 }
 

@@ -14,11 +14,13 @@ from pyrometer_simulator.stack.promtool import objections
 RANKS = [(node, gpu) for node in NODES for gpu in ("0", "1")]
 
 
+OF_RUN = 'run="r", job_id="7", attempt="1"'
+BATCH = f"{where('gpu-041')}, {OF_RUN}"
 # A run that fell to three quarters of its MFU, and has been slow for longer than it was quick.
 FALLEN = {
-    f'pyrometer_train_batch_mfu_ratio{{{where("gpu-041")}, run="r", attempt="1"}}': "0.4x50 0.3x70",
-    f'pyrometer_train_batch_step_seconds{{{where("gpu-041")}, run="r", attempt="1"}}': "15x120",
-    f'pyrometer_train_run_info{{{where("gpu-041")}, run="r", attempt="1", model="m", world_size="6"}}': "1x120",
+    f"pyrometer_train_batch_mfu_ratio{{{BATCH}}}": "0.4x50 0.3x70",
+    f"pyrometer_train_batch_step_seconds{{{BATCH}}}": "15x120",
+    f'pyrometer_train_run_info{{{BATCH}, model="m", world_size="6"}}': "1x120",
 }
 
 
@@ -26,7 +28,7 @@ def standing(gone: int) -> Series:
     """Six ranks, of which one's process is gone after ten minutes, and the others wait for it."""
     found: Series = {}
     for rank, (node, _) in enumerate(RANKS):
-        own = f'{where(node)}, run="r", attempt="1", rank="{rank}"'
+        own = f'{where(node)}, {OF_RUN}, rank="{rank}"'
         steps = "0+15x40 600x80"
         found[f"pyrometer_train_steps_total{{{own}}}"] = steps
         found[f"pyrometer_train_step_seconds_total{{{own}}}"] = steps
@@ -49,7 +51,7 @@ def died(first: int) -> dict[str, str]:
     """Return a run all of whose ranks die within eight seconds: one of an exception, the others of the launcher."""
     found = {}
     for rank, (node, _) in enumerate(RANKS):
-        own = f'{where(node)}, run="r", attempt="1", rank="{rank}"'
+        own = f'{where(node)}, {OF_RUN}, rank="{rank}"'
         found[f"pyrometer_train_rank_up{{{own}}}"] = "1x40 0x79"
         found[f"pyrometer_train_rank_start_timestamp_seconds{{{own}}}"] = "-900x119"
         found[f"pyrometer_train_rank_end_timestamp_seconds{{{own}}}"] = f"_x41 {602 if rank == first else 610}x78"
@@ -66,7 +68,7 @@ def test_a_run_that_died_names_who_died_first(board: str, title: str, tmp_path: 
 
 def test_the_rank_that_died_first_is_in_the_table_of_ranks(tmp_path: Path) -> None:
     asked = expression("training-run", "Where the ranks are now", run="r")
-    labels = '{cluster="c1", node="gpu-043", run="r", rank="5", part="died first"}'
+    labels = '{cluster="c1", node="gpu-043", run="r", job_id="7", rank="5", part="died first"}'
     assert answer(tmp_path, died(first=5), [gives(asked, (labels, 1200 - 602))]) == ""
 
 
@@ -75,7 +77,7 @@ def test_in_a_hang_the_rank_whose_process_is_gone_is_first_among_those_that_wait
     tests = [
         gives(
             f'({asked}) and on (part) label_replace(vector(1), "part", "gone", "", "")',
-            ('{cluster="c1", node="gpu-043", run="r", rank="5", part="gone"}', 585),
+            ('{cluster="c1", node="gpu-043", run="r", job_id="7", rank="5", part="gone"}', 585),
         ),
         gives(f"count({asked})", ("{}", 6)),
         gives(f"max({asked})", ("{}", 585)),
@@ -89,12 +91,12 @@ def test_steps_are_those_of_the_run_that_fell_and_not_of_the_slower_one(tmp_path
     series = {
         f"pyrometer_train_steps_total{{{other}}}": "0+1.5x120",
         **{
-            f'pyrometer_train_steps_total{{{where(node)}, run="r", attempt="1", rank="{rank}"}}': "0+15x60 900+7.5x60"
+            f'pyrometer_train_steps_total{{{where(node)}, {OF_RUN}, rank="{rank}"}}': "0+15x60 900+7.5x60"
             for rank, (node, _) in enumerate(RANKS)
         },
     }
     asked = expression("overview", "Steps", run=".+")
-    labels = 'run:pyrometer_train_steps:rate1m{cluster="c1", run="r"}'
+    labels = 'run:pyrometer_train_steps:rate1m{cluster="c1", run="r", job_id="7"}'
     assert answer(tmp_path, series, [gives(asked, (labels, 0.5))]) == ""
 
 
@@ -105,7 +107,7 @@ def test_mfu_is_compared_with_the_best_of_hours_where_the_week_knows_nothing_bet
 
 @pytest.mark.parametrize(("title", "value"), [("MFU now", 0.3), ("Of its best", 0.75)])
 def test_a_checkpoint_does_not_make_the_mfu_unknown(title: str, value: float, tmp_path: Path) -> None:
-    tagged = {f'pyrometer_train_batch_tag{{{where("gpu-041")}, run="r", attempt="1", tag="checkpoint"}}': "_x112 1x8"}
+    tagged = {f'pyrometer_train_batch_tag{{{BATCH}, tag="checkpoint"}}': "_x112 1x8"}
     asked = f"round({expression('training-run', title, run='r')}, 0.01)"
     assert answer(tmp_path, FALLEN | tagged, [gives(asked, ("{}", value), at="29m")]) == ""
 
@@ -193,13 +195,13 @@ def test_a_node_with_ranks_that_take_no_step_yet_is_not_without_training(tmp_pat
 def cause(part: str, why: str, since: int) -> Series:
     """Return the series of an open incident of the run that blames a part, such as ``gpu-042 GPU 3``."""
     node, _, gpu = part.partition(" GPU ")
-    named = f'id="{part}", alert="TrainStraggler", run="r", part="{part}", node="{node}", gpu="{gpu}", cause="{why}"'
-    return {f'pyrometer_incident_start_timestamp_seconds{{cluster="c1", {named}}}': f"{since}x120"}
+    named = f'id="{part}", alert="TrainStraggler", run="r", job_id="7", part="{part}", node="{node}", gpu="{gpu}"'
+    return {f'pyrometer_incident_start_timestamp_seconds{{cluster="c1", {named}, cause="{why}"}}': f"{since}x120"}
 
 
 HOT = cause("gpu-041 GPU 2", "throttled by heat", 0)
 SLOWER = cause("gpu-042 GPU 3", "slower than its stage", 600)
-RANK = f'{where("gpu-042")}, run="r", attempt="1", rank="3"'
+RANK = f'{where("gpu-042")}, {OF_RUN}, rank="3"'
 LATE = {f'pyrometer_train_step_part_seconds_total{{{RANK}, part="wait"}}': "0x120"}
 
 
@@ -218,22 +220,22 @@ def test_the_cause_beside_the_awaited_part_is_its_own_or_names_its_part(
     series: Series, told: str, seconds: int, tmp_path: Path
 ) -> None:
     asked = expression("overview", "Runs: who waits for whom, and why", 4, run="r")
-    assert answer(tmp_path, series, [gives(asked, (f'{{run="r", cause="{told}"}}', seconds))]) == ""
+    assert answer(tmp_path, series, [gives(asked, (f'{{run="r", job_id="7", cause="{told}"}}', seconds))]) == ""
 
 
 STEADY = {
-    f'pyrometer_train_batch_mfu_ratio{{{where("gpu-041")}, run="r", attempt="1"}}': "0.3x120",
-    f'pyrometer_train_batch_step_seconds{{{where("gpu-041")}, run="r", attempt="1"}}': "15x120",
-    f'pyrometer_train_run_info{{{where("gpu-041")}, run="r", attempt="1", model="m", world_size="6"}}': "1x120",
+    f"pyrometer_train_batch_mfu_ratio{{{BATCH}}}": "0.3x120",
+    f"pyrometer_train_batch_step_seconds{{{BATCH}}}": "15x120",
+    f'pyrometer_train_run_info{{{BATCH}, model="m", world_size="6"}}': "1x120",
 }
 
 
 def test_a_run_below_what_its_job_expects_is_not_at_its_best(tmp_path: Path) -> None:
-    hoped = {f'pyrometer_train_expected_mfu_ratio{{{where("gpu-041")}, run="r", attempt="1"}}': "0.4x120"}
+    hoped = {f"pyrometer_train_expected_mfu_ratio{{{BATCH}}}": "0.4x120"}
     row = expression("overview", "Runs: who waits for whom, and why", 2, run="r")
     tests = [
         gives(f"round({asked}, 0.01)", (labels, share), at="29m")
-        for asked, labels, share in ((row, '{run="r"}', 0.75), (expression("alerts", "Harm"), "{}", 0.25))
+        for asked, labels, share in ((row, '{run="r", job_id="7"}', 0.75), (expression("alerts", "Harm"), "{}", 0.25))
     ]
     assert answer(tmp_path, STEADY | hoped, tests) == ""
 
@@ -254,7 +256,7 @@ def test_a_run_that_has_waited_since_it_began_is_not_at_its_best(series: Series,
     tests = [
         gives(f"round({asked}, 0.01)", (labels, share), at="29m")
         for asked, labels in (
-            (row, '{run="r"}'),
+            (row, '{run="r", job_id="7"}'),
             (expression("training-run", "Of its best", run="r"), "{}"),
             (f"max by (run) ({tile})", '{run="r"}'),
             (f"1 - ({harm})", "{}"),

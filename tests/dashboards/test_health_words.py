@@ -28,7 +28,8 @@ from pyrometer_simulator.stack.promtool import objections
 RULES = Path(__file__).parents[2] / "alert_rules"
 VARIABLES = {
     "node": "gpu-042", "gpu": ".+", "index": "2", "run": "r",
-    "job": "7", "rack": "r1", "switch": ".+", "other": "r", "arrange": "number", "slowed": ".+",
+    "job": "7", "rack": "r1", "switch": ".+", "other": "r", "jobs": ".*", "other_jobs": ".*",
+    "arrange": "number", "slowed": ".+",
     "points": "600", "mfu": "pyrometer_train_batch_mfu_ratio", "steps": "pyrometer_train_batch_step",
     **builtin_variables(600),
 }  # fmt: skip

@@ -26,7 +26,7 @@ from tools.board_lint.interpolation import interpolate
 
 from pyrometer_dashboards.main import rendered
 
-GAP = '{cluster="c1", node="gpu-042", run="r", attempt="1", rank="3", stage="0", gpu="3"%s}'
+GAP = '{cluster="c1", node="gpu-042", run="r", job_id="7", attempt="1", rank="3", stage="0", gpu="3"%s}'
 STRAGGLING = "rank:pyrometer_train_spare_gap:with_gpu" + GAP % ""
 NAMED = "rank:pyrometer_train_spare_gap:with_gpu" + GAP % ', at="gpu-042/3/3", who="gpu-042 GPU 3 rank 3"'
 HERE = "rank:pyrometer_train_spare_gap:with_gpu" + GAP % ', at="3/3", who="rank 3, GPU 3"'
@@ -190,7 +190,7 @@ CULPRITS: dict[str, tuple[Series, list[Shown]]] = {
             Shown("training-run", "Ranks that the others wait for", STRAGGLING, 0.2, "> 0.05", {"run": "r"}),
             Shown("node", "What the node's ranks cost the others", STRAGGLING, 0.2, "> 0.05"),
             Shown("node", "The others wait for", HERE, 0.2),
-            fires("TrainStraggler", "warning", "train", 'node="gpu-042", run="r", rank="3"'),
+            fires("TrainStraggler", "warning", "train", 'node="gpu-042", run="r", job_id="7", rank="3"'),
         ],
     ),
     "a dead exporter": (
@@ -270,7 +270,7 @@ CULPRITS: dict[str, tuple[Series, list[Shown]]] = {
             Shown(
                 "training-run",
                 "Batches seen, of those trained",
-                'run:pyrometer_train_batch_points:seen_ratio10m{cluster="c1", run="r"}',
+                'run:pyrometer_train_batch_points:seen_ratio10m{cluster="c1", run="r", job_id="7"}',
                 1 - 1 / 40,
                 variables={"run": "r"},
             ),
@@ -317,7 +317,7 @@ def test_a_lost_batch_is_marked_at_its_own_moment_only(at: str, tmp_path: Path) 
 
 def test_points_of_a_followed_log_say_of_how_many_steps_they_are(tmp_path: Path) -> None:
     asked = expression("training-run", "MFU of every batch", 7, run="r")
-    log = {f'pyrometer_train_batch_steps{{{where(NODES[0])}, run="r", attempt="1"}}': "10x120"}
+    log = {f'pyrometer_train_batch_steps{{{where(NODES[0])}, run="r", job_id="7", attempt="1"}}': "10x120"}
     assert answer(tmp_path, log, [gives(asked, ('{steps="10"}', 1))]) == ""
     assert answer(tmp_path, dict.fromkeys(log, "1x120"), [gives(asked)]) == ""
 

@@ -176,7 +176,7 @@ def _queries() -> Iterator[tuple[str, str, str, str, bool]]:
                         **builtin_variables(600), "__rate_interval": "10s", "cluster": "atlas", "clusters": ".+",
                         "node": node, "gpu": ".+", "index": str(index), "job": "4711",
                         "serial": f"16549{int(node[-3:]) - 1:05d}{index:02d}", "rack": "r001",
-                        "switch": ".+", "other": "llama3-70b",
+                        "switch": ".+", "other": "llama3-70b", "jobs": ".*", "other_jobs": ".*",
                         "run": ".+" if "$run" in text and name == "overview.json" else run,
                         "points": "600", "mfu": "pyrometer_train_batch_mfu_ratio",
                         "steps": "pyrometer_train_batch_step", "what": "temperature",
@@ -201,6 +201,10 @@ def _besides() -> Iterator[tuple[str, str, str, str, bool]]:
         "index": str(faults.hot[1]),
         "run": "llama3-70b",
         "job": "4711",
+        "job_id": "4711",
+        "other": "llama3-70b",
+        "other_job": "4711",
+        "jobs": ".*",
     }
     for name, text in rendered().items():
         board = json.loads(text)
@@ -300,7 +304,7 @@ def test_no_panel_says_that_all_is_well_of_a_cluster_that_victoriametrics_does_n
     found = set()
     for panel in (panel for text in rendered().values() for panel in finding.panels(json.loads(text))):
         values = {**builtin_variables(600), "cluster": "nowhere", "clusters": "nowhere", "node": "gpu-999",
-                  "run": "none", "gpu": ".+",
+                  "run": "none", "gpu": ".+", "jobs": ".*", "other_jobs": ".*",
                   "points": "600", "mfu": "pyrometer_train_batch_mfu_ratio", "steps": "pyrometer_train_batch_step",
                   "what": "temperature", "arrange": "number", "slowed": "gpu-999"}  # fmt: skip
         answers = []

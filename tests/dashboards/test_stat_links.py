@@ -15,8 +15,8 @@ from pyrometer_dashboards.main import rendered
 
 RULES = Path(__file__).parents[2] / "alert_rules"
 GPU = f'{where("gpu-042")}, gpu="3"'
-RANK = f'{where("gpu-042")}, run="r", attempt="1", rank="3"'
-RUN = f'{where("gpu-041")}, run="r", attempt="1"'
+RANK = f'{where("gpu-042")}, run="r", job_id="7", attempt="1", rank="3"'
+RUN = f'{where("gpu-041")}, run="r", job_id="7", attempt="1"'
 PORT = f'{where("gpu-042")}, device="mlx5_3", port="1"'
 # One GPU is hot, its port flaps, and its rank is the one that all wait for.
 TROUBLE: Series = {
@@ -27,7 +27,7 @@ TROUBLE: Series = {
     f"pyrometer_train_batch_mfu_ratio{{{RUN}}}": "0.4x120",
     f"pyrometer_train_batch_step_seconds{{{RUN}}}": "15x120",
     f"pyrometer_train_last_step_timestamp_seconds{{{RANK}}}": "0+15x120",
-    f'pyrometer_train_run_info{{{RUN}, model="m", world_size="6", job_id="7"}}': "1x120",
+    f'pyrometer_train_run_info{{{RUN}, model="m", world_size="6"}}': "1x120",
     f"node_memory_MemTotal_bytes{{{where('gpu-042')}}}": "100x120",
     f"node_memory_MemAvailable_bytes{{{where('gpu-042')}}}": "4x120",
     f"node_pressure_io_stalled_seconds_total{{{where('gpu-042')}}}": "0+6x120",
@@ -35,7 +35,7 @@ TROUBLE: Series = {
     f'node_filesystem_size_bytes{{{where("gpu-042")}, mountpoint="/", fstype="xfs"}}': "1e12x120",
 }
 CHOSEN = {"run": "r", "other": "r", "job": "7", "gpu": ".+", "index": "3"}
-AT_FAULT = {"node": "gpu-042", "run": "r"}
+AT_FAULT = {"node": "gpu-042", "run": "r", "job_id": "7"}
 
 
 def tiles() -> list[tuple[str, str, str]]:
@@ -50,7 +50,9 @@ def tiles() -> list[tuple[str, str, str]]:
 
 
 def incident(alert: str) -> Series:
-    return {f'pyrometer_incident_start_timestamp_seconds{{cluster="c1", run="r", alert="{alert}"}}': "0x120"}
+    return {
+        f'pyrometer_incident_start_timestamp_seconds{{cluster="c1", run="r", job_id="7", alert="{alert}"}}': "0x120"
+    }
 
 
 def test_the_label_that_a_link_names_is_in_the_answer(tmp_path: Path) -> None:
@@ -66,7 +68,7 @@ def test_the_label_that_a_link_names_is_in_the_answer(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("alert", "state"), [("TrainBatchPointsLost", 0), ("TrainStraggler", 1), ("NcclHang", 2)])
 def test_an_incident_is_a_state_of_its_run_only_where_it_is_of_its_pace(alert: str, state: int, tmp_path: Path) -> None:
     asked = expression("overview", "Runs: who waits for whom, and why", run="r")
-    assert answer(tmp_path, incident(alert), [gives(asked, ('{run="r"}', state))]) == ""
+    assert answer(tmp_path, incident(alert), [gives(asked, ('{run="r", job_id="7"}', state))]) == ""
 
 
 def test_the_alerts_of_a_runs_state_exist() -> None:

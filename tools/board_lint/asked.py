@@ -12,7 +12,8 @@ from pyrometer_dashboards.main import rendered
 
 # Everything of everybody; a caller names what its cluster has.
 WHOLE = {
-    "clusters": ".+", "gpu": ".+", "switch": ".+", "slowed": ".+", "index": "0", "what": "temperature",
+    "clusters": ".+", "jobs": ".*", "other_jobs": ".*",
+    "gpu": ".+", "switch": ".+", "slowed": ".+", "index": "0", "what": "temperature",
     "arrange": "number", "points": "600", "mfu": "pyrometer_train_batch_mfu_ratio",
     "steps": "pyrometer_train_batch_step",
 }  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from tools.board_lint import runs
 from tools.board_lint.clusters import LABEL, mixing, unchosen
 from tools.board_lint.finding import Finding, Json, LintContext, panels, targets, title, visible
 
@@ -51,6 +52,7 @@ def check(name: str, board: Json, context: LintContext) -> Iterator[Finding]:
             yield from (Finding(name, title(panel), *each) for each in _names(tree, context))
             yield from (Finding(name, title(panel), *each) for each in _variables(tree, variables))
             yield from (Finding(name, title(panel), *each) for each in _clusters(tree, variables))
+            yield from (Finding(name, title(panel), *each) for each in _runs(tree))
     for where, expr in (*_marks(board), *_choices(board)):
         yield from (Finding(name, where, *each) for each in _besides(expr, where, variables, context))
 
@@ -89,6 +91,7 @@ def _besides(expr: str, where: str, variables: dict[str, Json], context: LintCon
     yield from _variables(tree, variables)
     if not where.startswith("$"):
         yield from _clusters(tree, variables)
+        yield from _runs(tree)
 
 
 def _clusters(tree: Expression, variables: dict[str, Json]) -> Iterator[tuple[str, str]]:
@@ -104,6 +107,14 @@ def _clusters(tree: Expression, variables: dict[str, Json]) -> Iterator[tuple[st
         }
         for mixed in mixing(tree, apart):
             yield f"{mixed} makes one of several clusters", "Keep the label: by (cluster, ...), on (cluster, ...)."
+
+
+def _runs(tree: Expression) -> Iterator[tuple[str, str]]:
+    """Yield what takes runs of one name for one."""
+    for mixed in runs.confusing(tree):
+        yield f"{mixed} makes one of several runs of a name", "Keep the job: by (run, job_id, ...)."
+    for name in runs.unchosen(tree):
+        yield f"{name} of all runs of a name, on a board of one", 'Choose its job, too: job_id=~"$jobs|".'
 
 
 def _problems(tree: Expression, target: Json, seen: bool) -> Iterator[tuple[str, str]]:

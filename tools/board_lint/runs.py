@@ -23,6 +23,15 @@ def confusing(tree: Expression) -> Iterator[str]:
                     yield f"{node.name} {word} ({given})"
 
 
+def unchosen(tree: Expression) -> Iterator[str]:
+    """Yield the series that a variable chooses by the name of one run alone."""
+    for node, _ in tree.walk():
+        chosen = {label: (operator, value) for label, operator, value in node.matchers}
+        operator, value = chosen.get(NAME, ("", ""))
+        if operator == "=" and value.startswith("$") and JOB not in chosen:
+            yield node.name
+
+
 def _confuses(dropped: bool, labels: list[str] | tuple[str, ...]) -> bool:
     names = {label.strip() for label in labels}
     if dropped:

@@ -105,6 +105,7 @@ def _labels(incident: Incident, external_url: str) -> Mapping[str, str]:
         "alert": incident.alertname,
         "severity": incident.severity,
         "run": incident.run,
+        "job_id": incident.job_id,
         "node": at.get("node", ""),
         "gpu": at.get("gpu", ""),
         "part": parts[0] if parts else "unknown",

@@ -75,13 +75,13 @@ INCIDENT = _gauge(
     "pyrometer_incident_start_timestamp_seconds",
     "When the trouble of an incident that is open now began: the culprit, its cause and how sure the diagnosis is,"
     " who acknowledged it, and the address of its message on the service's page. At most 50, the worst and newest.",
-    *("cluster", "id", "alert", "severity", "run", "node", "gpu", "part", "cause", "confidence"),
+    *("cluster", "id", "alert", "severity", "run", "job_id", "node", "gpu", "part", "cause", "confidence"),
     *("acknowledged", "link"),
 )
 INCIDENT_LOST = _gauge(
     "pyrometer_incident_lost_gpu_hours",
     "GPU-hours that the run has lost to an open incident so far, relative to its expected MFU; absent while unknown.",
-    *("cluster", "id", "alert", "run", "part", "cause"),
+    *("cluster", "id", "alert", "run", "job_id", "part", "cause"),
 )
 PAGE = _gauge(
     "pyrometer_alerting_page_info",

@@ -51,8 +51,10 @@ def board_links(incident: Incident, grafana_url: str) -> list[tuple[str, str]]:
     if not is_web_url(grafana_url):
         return []
     labels = incident.newest().labels
+    # Without its job the board would show the newest run of that name.
+    run = {"cluster": incident.cluster, "run": incident.run} | ({"job_id": incident.job_id} if incident.job_id else {})
     boards = [
-        ("Run", "pyrometer-training-run", {"cluster": incident.cluster, "run": incident.run}, bool(incident.run)),
+        ("Run", "pyrometer-training-run", run, bool(incident.run)),
         ("Node", "pyrometer-node", {"cluster": incident.cluster, "node": labels.get("node", "")}, "node" in labels),
         ("Fabric", "pyrometer-fabric", {"cluster": incident.cluster}, _is_fabric(incident)),
     ]

@@ -12,9 +12,9 @@ from pyrometer_dashboards.common import (
     CRITICAL,
     NODE_OF_ROW,
     RESTARTS,
+    RUN_CHOICE,
     RUN_IS,
     RUN_OF_ROW,
-    RUNS,
     leading_to,
 )
 from pyrometer_dashboards.model import Board, Panel, Query, Reading, Row
@@ -33,7 +33,7 @@ def board() -> Board:
         tags=["training"],
         time_from="now-3h",
         refresh="30s",
-        variables=[CLUSTERS, RUNS],
+        variables=[CLUSTERS, *RUN_CHOICE],
         annotations=[CRITICAL, RESTARTS],
         rows=[
             Row(panels.tiles(_jobs(), _longest(), _lowest(), _not_ready()), height=3),
@@ -72,7 +72,9 @@ def _longest() -> Panel:
             "The tables below have the job, and the rank that it waits for.",
             "NcclHang",
         ),
-        panels.worst(f"max by (run) (pyrometer_nccl_standstill_seconds{{{CLUSTER}}})", 30, "$1", "run"),
+        panels.worst(
+            f"max by (run, job_id) (pyrometer_nccl_standstill_seconds{{{CLUSTER}}})", 30, "$1 $2", "run", "job_id"
+        ),
         unit="s",
         decimals=0,
         steps=[(None, palette.QUIET), (60, palette.WATCH), (480, palette.WORST)],
@@ -126,8 +128,8 @@ def _late() -> Panel:
             "Open the node: is the GPU throttled, the host short of memory, the data slow?",
             "NcclStraggler",
         ),
-        f"max by (run, node, gpu, rank) ({culprit}{{{CLUSTER}}})",
-        {"run": "run", "node": "node", "gpu": "gpu", "rank": "rank", "Value": "late by"},
+        f"max by (run, job_id, node, gpu, rank) ({culprit}{{{CLUSTER}}})",
+        {"run": "run", "job_id": "job", "node": "node", "gpu": "gpu", "rank": "rank", "Value": "late by"},
         unit="s",
         steps=[(None, palette.BAD)],
         sort="late by",
@@ -140,7 +142,7 @@ def _late() -> Panel:
 
 def _alerts() -> Panel:
     return alert_panels.firing(
-        "Alerts of collectives", "Nccl.*", {"run": "run", "node": "node"}, runbook="NcclHang", span=14
+        "Alerts of collectives", "Nccl.*", {"run": "run", "job_id": "job", "node": "node"}, runbook="NcclHang", span=14
     )
 
 

@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 from pyrometer_dashboards import palette, panels
-from pyrometer_dashboards.common import CLUSTER, CLUSTERS, COMPARE, RESTARTS, RUN_IS, RUN_OF_ROW, RUN_OF_SERIES, RUNS
+from pyrometer_dashboards.common import (
+    CLUSTER,
+    CLUSTERS,
+    COMPARE,
+    RESTARTS,
+    RUN_CHOICE,
+    RUN_IS,
+    RUNS,
+    TRAINING_RUN,
+    jobs_of_run,
+    leading_to,
+    link,
+)
 from pyrometer_dashboards.grafana_defaults import NO_DATA_MAPPING
 from pyrometer_dashboards.model import Board, Json, Override, Panel, Query, Reading, Row, Variable
 
-_OTHER_IS = f'{CLUSTER}, run="$other"'
-_OTHER = Variable("other", "Against", RUNS.query)
+_OTHER_IS = f'{CLUSTER}, run="$other", job_id=~"$other_jobs|"'
+_OTHER = (Variable("other", "Against", RUNS.query), *jobs_of_run("other", "other_job", "other_jobs", "Its job"))
 _TWO = ((RUN_IS, palette.BAND), (_OTHER_IS, palette.PARTS["wait"]))
 _NAMES = ("the run", "the other")
+# How each is called: two runs may have one name.
+_CALLED = ("$run $job_id", "$other $other_job")
+_OPEN = (
+    ("Open the run", link(TRAINING_RUN, run="$run", job_id="$job_id")),
+    ("Open the other", link(TRAINING_RUN, run="$other", job_id="$other_job")),
+)
 
 
 def board() -> Board:
@@ -23,7 +41,7 @@ def board() -> Board:
         tags=["training"],
         time_from="now-6h",
         refresh="5m",
-        variables=[CLUSTERS, RUNS, _OTHER],
+        variables=[CLUSTERS, *RUN_CHOICE, *_OTHER],
         annotations=[RESTARTS],
         rows=[
             Row(panels.tiles(_mfu(0), _mfu(1), _ratio(), _tokens()), height=3),
@@ -35,8 +53,11 @@ def board() -> Board:
 
 
 def _both(series: str, around: str = "%s") -> str:
-    """Return the series of both runs, each in ``around``."""
-    return " or ".join(around % f"{series}{{{run_is}}}" for run_is, _ in _TWO)
+    """Return the series of both runs, each in ``around``, with what each is called in the label ``which``."""
+    return " or ".join(
+        f'label_replace({around % f"{series}{{{run_is}}}"}, "which", "{called}", "", "")'
+        for (run_is, _), called in zip(_TWO, _CALLED, strict=True)
+    )
 
 
 def _median(run_is: str) -> str:
@@ -53,11 +74,11 @@ def _mfu(which: int) -> Panel:
             "Open the run: its board says where the time goes.",
             "TrainMfuLow",
         ),
-        f"max by (run) ({_median(run_is)})",
+        f"max({_median(run_is)})",
         unit="percentunit",
         decimals=1,
-        name="{{run}}",
-        link=RUN_OF_SERIES,
+        name=_CALLED[which],
+        link=_OPEN[which],
         no_value="no MFU in the range",
     )
 
@@ -97,7 +118,7 @@ def _tokens() -> Panel:
 
 
 def _parts() -> Panel:
-    mean = _both("run:pyrometer_train_step_part_seconds:ratio", "avg_over_time(%s[$__range])")
+    mean = _both("run:pyrometer_train_step_part_seconds:ratio", "max by (part) (avg_over_time(%s[$__range]))")
     return Panel(
         "Parts of the step, side by side",
         "table",
@@ -107,13 +128,13 @@ def _parts() -> Panel:
             "wait: a slow rank. data: the loader. checkpoint: the file system. gc: Python.",
             "TrainStraggler",
         ),
-        [Query(f"max by (part, run) ({mean})", instant=True, table=True)],
+        [Query(f"max by (part, which) ({mean})", instant=True, table=True)],
         unit="percentunit",
         decimals=1,
         steps=[(None, palette.QUIET)],
         mappings=[NO_DATA_MAPPING],
         custom={"align": "right", "minWidth": 50},
-        transformations=panels.matrix("part", "run", renamed={"part\\run": "part"}),
+        transformations=panels.matrix("part", "which", renamed={"part\\which": "part"}),
         links=[],
         span=10,
     )
@@ -177,8 +198,8 @@ def _series(name: str) -> Json:
 
 
 def _configuration() -> Panel:
-    labels = "run, model, gpu_model, dtype, world_size, global_batch_size, micro_batch_size, sequence_length, recompute"
-    seen = _both("run:pyrometer_train_run_info:config", "last_over_time(%s[$__range])")
+    labels = "model, gpu_model, dtype, world_size, global_batch_size, micro_batch_size, sequence_length, recompute"
+    seen = _both("run:pyrometer_train_run_info:config", f"group by ({labels}) (last_over_time(%s[$__range]))")
     return panels.table(
         "Are they the same work?",
         Reading(
@@ -188,9 +209,9 @@ def _configuration() -> Panel:
             "What differs is the first suspect.",
             "TrainMfuLow",
         ),
-        f"group by ({labels}) ({seen})",
+        seen,
         {
-            "run": "run",
+            "which": "run",
             "model": "model",
             "gpu_model": "GPU",
             "dtype": "dtype",
@@ -200,9 +221,8 @@ def _configuration() -> Panel:
             "sequence_length": "sequence",
             "recompute": "recompute",
         },
-        link=RUN_OF_ROW,
         fields={
-            "run": {"custom.width": 120},
+            "run": leading_to(*_OPEN, **{"custom.width": 120}),
             "model": {"custom.width": 120},
             "GPU": {"custom.width": 185},
             "dtype": {"custom.width": 70},
@@ -217,11 +237,11 @@ def _by_time(title: str, reading: Reading, series: str, unit: str) -> Panel:
     return panels.lines(
         title,
         reading,
-        Query(f"max by (run) ({_both(series)})", "{{run}}"),
+        Query(_both(series, "max(%s)"), "{{which}}"),
         unit=unit,
         limits=(0, None),
         overrides=panels.named(),
-        links=[RUN_OF_SERIES],
+        links=_OPEN,
     )
 
 

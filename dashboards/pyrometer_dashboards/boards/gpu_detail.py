@@ -132,8 +132,13 @@ def _furthest() -> Panel:
     )
 
 
+_RUN = "${__data.fields.run}"
+
+
 def _users() -> Panel:
-    rank = f"max by (run, rank, gpu) (pyrometer_train_rank_info{{{GPU_IS}}})"
+    ranks = f"max by (run, job_id, rank, gpu) (pyrometer_train_rank_info{{{GPU_IS}}})"
+    # The job of the GPU's processes may have another id than the run's.
+    rank = f'label_replace({ranks}, "of", "$1", "job_id", "(.*)")'
     return panels.table(
         "Who works on it",
         Reading(
@@ -141,14 +146,15 @@ def _users() -> Panel:
             "one job.",
             "Ask the job's owner before a reset. Nobody: it is idle, or its processes are in no job.",
         ),
-        f"group by (job_id, user, run, rank) ({rank} * on (gpu) group_left (job_id, user) "
+        f"group by (job_id, user, run, rank, of) ({rank} * on (gpu) group_left (job_id, user) "
         f"max by (gpu, job_id, user) (topk(1, pyrometer_gpu_job_info{{{GPU_IS}}})) "
         f"or on () pyrometer_gpu_job_info{{{GPU_IS}}} or on () {rank})",
-        {"job_id": "job", "user": "user", "run": "run", "rank": "rank"},
+        {"job_id": "job", "user": "user", "run": "run", "rank": "rank", "of": "of"},
         fields={
             "job": leading_to(JOB_OF_ROW),
-            "run": leading_to(("Open run ${__data.fields.run}", link(TRAINING_RUN, run="${__data.fields.run}"))),
+            "run": leading_to((f"Open run {_RUN}", link(TRAINING_RUN, run=_RUN, job_id="${__data.fields.of}"))),
             "rank": {"custom.width": 60},
+            "of": panels.HIDDEN,
         },
         no_value="no job is known here",
         span=12,

@@ -21,6 +21,14 @@ _JOB_IS = f'{CLUSTER}, job_id="$job"'
 _MEMBER = f"gpu:pyrometer_gpu_job:member{{{_JOB_IS}}}"
 _UNUSED = f"gpu:pyrometer_gpu_job:unused{{{_JOB_IS}}}"
 _RUN = f"run:pyrometer_train_run:job{{{_JOB_IS}}}"
+_MFU = "run:pyrometer_train_batch_mfu_ratio:recent"
+_MFU = "run:pyrometer_train_batch_mfu_ratio:recent"
+# Series of exporters until 0.2.0 have no job: those of the job's run.
+_JOBLESS = f'{CLUSTER}, job_id=""'
+_RECENT = (
+    f"{recently(_MFU, _JOB_IS)} or "
+    f'label_replace({recently(_MFU, _JOBLESS)}, "job_id", "$job", "", "") and on (run, job_id) {_RUN}'
+)
 _OF_JOB = f"on (node, gpu) {_MEMBER}"
 _JOBS = Variable("job", "Job", 'label_values(job:pyrometer_gpu_job:gpus{cluster="$cluster"}, job_id)', numeric=True)
 
@@ -99,7 +107,7 @@ def _mfu() -> Panel:
             "Open the run: its board says where the time goes.",
             "TrainMfuDropped",
         ),
-        f"max by (run) ({recently('run:pyrometer_train_batch_mfu_ratio:recent', CLUSTER)} and on (run) {_RUN})",
+        f"max by (run, job_id) ({_RECENT})",
         unit="percentunit",
         decimals=1,
         name="{{run}}",
@@ -114,7 +122,7 @@ def _alerts() -> Panel:
         ".+",
         {"node": "node", "gpu": "gpu", "run": "run"},
         runbook="TrainStalled",
-        only=f"and on (node) {_MEMBER} or ALERTS_FOR_STATE{{{CLUSTER}}} and on (run) {_RUN} "
+        only=f"and on (node) {_MEMBER} or ALERTS_FOR_STATE{{{CLUSTER}}} and on (run, job_id) {_RUN} "
         f'and ignoring (alertstate) ALERTS{{alertstate="firing", {CLUSTER}}}',
         span=16,
     )
@@ -174,7 +182,7 @@ def _runs() -> Panel:
             f"count by (job_id, user) ({_MEMBER})",
             f"group by (job_id, run) ({_RUN})",
         ],
-        {"user": "user", "run": "run", "Value #A": "GPUs", "Value #B": "runs"},
+        {"job_id": "job", "user": "user", "run": "run", "Value #A": "GPUs", "Value #B": "runs"},
         unit="locale",
         link=RUN_OF_ROW,
         fields={"GPUs": {"custom.width": 75}, "runs": {"custom.width": 60}},
@@ -222,7 +230,7 @@ def _mfu_over_time() -> Panel:
             "TrainMfuDropped",
         ),
         Query(
-            f"max by (run) (run:pyrometer_train_batch_mfu_ratio:recent{{{CLUSTER}}} and on (run) {_RUN})",
+            f"max by (run, job_id) ({_RECENT})",
             "{{run}}",
         ),
         unit="percentunit",

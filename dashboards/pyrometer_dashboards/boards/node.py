@@ -124,7 +124,7 @@ def _straggler() -> Panel:
     # The node that fell silent first in a run that is stopped, or where a run died first.
     stuck = f'label_replace(run:pyrometer_train_last_step:culprit{{{NODE_IS}}}, "who", "$1 is stopped", "run", "(.+)")'
     died = f'label_replace(run:pyrometer_train_rank_end:first{{{NODE_IS}}}, "who", "$1 died here", "run", "(.+)")'
-    whole = f"0 * topk(1, {died} or on (run) {stuck}) + 1"
+    whole = f"0 * topk(1, {died} or on (run, job_id) {stuck}) + 1"
     # A node that is gone has no data about its ranks.
     idle = f'label_replace(0 * max(up{{job="node", {NODE_IS}}} == 1) - 1, "who", "no training here", "", "")'
     paused = f'label_replace(0 * max(node:pyrometer_train_run:member{{{NODE_IS}}}) - 1, "who", "no step now", "", "")'

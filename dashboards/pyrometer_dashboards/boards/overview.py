@@ -24,6 +24,7 @@ from pyrometer_dashboards.common import (
     NODE_OF_ROW,
     OVERVIEW,
     RELIABILITY,
+    RUN_NAME,
     RUN_OF_SERIES,
     SPARES,
     STACK_HEALTH,
@@ -93,7 +94,7 @@ def _last_step() -> Panel:
         f"topk(1, time() - run:pyrometer_train_last_step:timestamp_seconds{{{_RUN}}})",
         unit="s",
         steps=[(None, palette.QUIET), (60, palette.WATCH), (300, palette.WORST)],
-        name="{{run}}",
+        name=RUN_NAME,
         link=RUN_OF_SERIES,
         span=5,
     )
@@ -114,7 +115,7 @@ def _step_rate() -> Panel:
         unit="suffix:/s",
         decimals=2,
         steps=[(None, palette.WORST), (0.0001, palette.QUIET)],
-        name="{{run}}",
+        name=RUN_NAME,
         link=RUN_OF_SERIES,
         span=5,
     )
@@ -133,7 +134,7 @@ def _goodput() -> Panel:
         unit="percentunit",
         decimals=0,
         steps=[(None, palette.WORST), (0.7, palette.BAD), (0.9, palette.QUIET)],
-        name="{{run}}, 24 h",
+        name=f"{RUN_NAME}, 24 h",
         link=("Open reliability", link(RELIABILITY)),
         span=5,
     )
@@ -157,8 +158,9 @@ def _spares() -> Panel:
 
 
 def _mfu() -> Panel:
-    now = f"max by (run) ({_MEDIAN})"
-    pace = f"max by (run) ({run_panels.pace(_RUN)})"
+    now = f"max by (run, job_id) ({_MEDIAN})"
+    of_week = f"max by (run, job_id) (quantile_over_time(0.5, {_MEDIAN}[7d]))"
+    pace = f"max by (run, job_id) ({run_panels.pace(_RUN)})"
     return panels.stat(
         "MFU, 7 days",
         Reading(
@@ -169,12 +171,12 @@ def _mfu() -> Panel:
             "Open the run: the loss budget says where the rest went; the table below says who.",
             "TrainMfuDropped",
         ),
-        f"bottomk(1, min by (run) ({now} / on (run) max by (run) (quantile_over_time(0.5, {_MEDIAN}[7d])) "
+        f"bottomk(1, min by (run, job_id) ({now} / on (run, job_id) {of_week} "
         f'or label_replace({pace}, "of", "pace", "", "")))',
         unit="percentunit",
         decimals=1,
         steps=panels.KEPT,
-        name="{{run}}",
+        name=RUN_NAME,
         link=RUN_OF_SERIES,
         span=5,
     )
@@ -245,10 +247,10 @@ def _mfu_over_time() -> Panel:
             "TrainMfuDropped",
         ),
         [
-            Query(f"{_MEDIAN} offset -1m", "{{run}}", step="1m"),
+            Query(f"{_MEDIAN} offset -1m", RUN_NAME, step="1m"),
             Query(
                 f'run:pyrometer_train_batch_mfu_ratio:window1m{{{_RUN}, stat="p05"}} offset -1m',
-                "{{run}} p5",
+                f"{RUN_NAME} p5",
                 step="1m",
             ),
         ],
@@ -281,7 +283,7 @@ def _steps() -> Panel:
             "constant; it falls together with MFU unless the batch was changed.",
             "Compare with MFU: steps down and MFU steady means the configuration changed.",
         ),
-        Query(f"run:pyrometer_train_steps:rate1m{{{_RUN}}}", "{{run}}"),
+        Query(f"run:pyrometer_train_steps:rate1m{{{_RUN}}}", RUN_NAME),
         unit="none",
         limits=(0, None),
         links=[RUN_OF_SERIES],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pyrometer_dashboards import failure_panels, palette, panels, proof
-from pyrometer_dashboards.common import CLUSTER, CLUSTERS, DEPLOYS, GPU_OF_ROW, NODE_OF_ROW, RELIABILITY, RUN_OF_ROW
+from pyrometer_dashboards.common import CLUSTER, CLUSTERS, DEPLOYS, GPU_OF_ROW, NODE_OF_ROW, RELIABILITY
 from pyrometer_dashboards.failure_panels import CRITICAL, ECC, FAILED_NOW, FLAPS, KNOWN, LOST, XIDS, xids_by_code
 from pyrometer_dashboards.grafana_defaults import absent_mapping
 from pyrometer_dashboards.model import Board, Panel, Query, Reading, Row
@@ -181,19 +181,23 @@ def _ledger_by_day() -> Panel:
 
 
 def _runs() -> Panel:
+    attempts = (
+        f"group by (run, job_id, attempt) (last_over_time(run:pyrometer_train_run_info:config{{{CLUSTER}}}[$__range]))"
+    )
+    lineages = f"last_over_time(run:pyrometer_train_rank_start:lineage{{{CLUSTER}}}[$__range])"
+    of_lineage = f"{attempts} * on (run, job_id) group_left (lineage) topk by (run, job_id) (1, 0 * {lineages} + 1)"
     return panels.table(
         "Interruptions of runs",
         Reading(
-            "How often each run began again in the time range (attempts less the first).",
+            "How often each run began again in the time range: its attempts less the first, in one job or in those of "
+            "one user that follow each other. Of two that ran at a time each has its own row.",
             "few; each costs the time since the last checkpoint and the start.",
             "See what fired before it in Alerts.",
         ),
-        "count by (run) (count by (run, attempt) (last_over_time("
-        f"run:pyrometer_train_run_info:config{{{CLUSTER}}}[$__range]))) - 1",
-        {"run": "run", "Value": "restarts"},
+        f"count by (run, lineage) ({of_lineage} or {attempts} unless on (run, job_id) {lineages}) - 1",
+        {"run": "run", "lineage": "whose", "Value": "restarts"},
         unit="locale",
         sort="restarts",
-        link=RUN_OF_ROW,
         no_value="no run in the range",
         span=6,
     )

@@ -10,8 +10,8 @@ from pyrometer_dashboards.common import (
     MARKS,
     NODE_OF_ROW,
     NODE_OF_SERIES,
+    RUN_CHOICE,
     RUN_IS,
-    RUNS,
     TRAINING_RUN,
     recently,
 )
@@ -35,7 +35,7 @@ def board() -> Board:
         needs="a job that reports its steps",
         tags=["training"],
         refresh="30s",
-        variables=[CLUSTERS, RUNS, batch_panels.POINTS, batch_panels.SOURCE, batch_panels.STEPS],
+        variables=[CLUSTERS, *RUN_CHOICE, batch_panels.POINTS, batch_panels.SOURCE, batch_panels.STEPS],
         annotations=[*MARKS, CHECKPOINTS],
         rows=[
             Row(
@@ -133,7 +133,7 @@ def _silent() -> Panel:
             "below three step times; a checkpoint may take minutes.",
             "'Where the ranks are now' says in which part they stand, and which rank went silent first.",
         ),
-        f"time() - run:pyrometer_train_last_step:timestamp_seconds{{{RUN_IS}}}",
+        f"time() - max(run:pyrometer_train_last_step:timestamp_seconds{{{RUN_IS}}})",
         unit="s",
         decimals=0,
         steps=[(None, palette.QUIET), (60, palette.WATCH), (300, palette.WORST)],
@@ -158,8 +158,8 @@ def _lost_batches() -> Panel:
 
 def _loss_budget() -> Panel:
     parts = "run:pyrometer_train_step_part_seconds:ratio"
-    mfu = f"max by (run) ({_MEDIAN})"
-    compute = f'sum by (run) ({parts}{{{RUN_IS}, part=~"forward|backward|optimizer"}})'
+    mfu = f"max by (run, job_id) ({_MEDIAN})"
+    compute = f'sum by (run, job_id) ({parts}{{{RUN_IS}, part=~"forward|backward|optimizer"}})'
     return panels.stacked(
         "Loss budget: where the FLOPs went",
         Reading(
@@ -171,7 +171,7 @@ def _loss_budget() -> Panel:
         ),
         [
             Query(mfu, "MFU"),
-            Query(f"clamp_min({compute} - on (run) {mfu}, 0)", "kernels below peak"),
+            Query(f"clamp_min({compute} - on (run, job_id) {mfu}, 0)", "kernels below peak"),
             Query(f'max by (part) ({parts}{{{RUN_IS}, part!~"forward|backward|optimizer"}})', "{{part}}"),
         ],
         unit="percentunit",
@@ -226,8 +226,9 @@ def _slow_ranks() -> Panel:
 _LONGEST = f"rank:pyrometer_train_current_part_seconds:longest{{{RUN_IS}}}"
 # The start is unknown: as long as the rank that has waited longest.
 _GONE = (
-    f'label_replace(0 * max by (cluster, node, run, rank) (rank:pyrometer_train_rank_up:gone{{{RUN_IS}}}), "part", '
-    f'"gone", "", "") + on (cluster, run) group_left () max by (cluster, run) ({_LONGEST})'
+    "label_replace(0 * max by (cluster, node, run, job_id, rank) "
+    f'(rank:pyrometer_train_rank_up:gone{{{RUN_IS}}}), "part", "gone", "", "") '
+    f"+ on (cluster, run, job_id) group_left () max by (cluster, run, job_id) ({_LONGEST})"
 )
 
 # For an hour, or until the run is back.
@@ -358,7 +359,7 @@ def _pauses() -> Panel:
 
 
 def _configuration() -> Panel:
-    keep = ("attempt", "model", "convention", "dtype", "gpu_model", "world_size", "global_batch_size")
+    keep = ("job_id", "attempt", "model", "convention", "dtype", "gpu_model", "world_size", "global_batch_size")
     more = ("micro_batch_size", "sequence_length", "recompute")
     return panels.table(
         "Configuration of the run",
@@ -368,6 +369,6 @@ def _configuration() -> Panel:
             "A changed row explains a changed MFU: nothing is compared across it.",
         ),
         f"last_over_time(run:pyrometer_train_run_info:config{{{RUN_IS}}}[$__range])",
-        {name: name.replace("_", " ") for name in (*keep, *more)},
+        {name: name.replace("_", " ") for name in (*keep, *more)} | {"job_id": "job"},
         span=16,
     )

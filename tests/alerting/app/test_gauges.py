@@ -29,6 +29,7 @@ def test_a_diagnosed_incident_has_its_culprit_cause_and_onset() -> None:
     assert since == START - 30
     assert labels == {
         "cluster": "c1", "id": "incident-1", "alert": "TrainMfuDropped", "severity": "critical", "run": "llama-70b",
+        "job_id": "",
         "node": "gpu-042", "gpu": "3", "part": "gpu-042 GPU 3", "cause": "throttled by heat", "confidence": "high",
         "acknowledged": "ada", "link": "https://alerts.example/#incident-1",
     }  # fmt: skip

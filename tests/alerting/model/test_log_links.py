@@ -13,7 +13,7 @@ from alerting_fakes import START, alert, training_incident
 from pyrometer_alerting.channel.blocks import Style
 from pyrometer_alerting.channel.evidence import build_evidence
 from pyrometer_alerting.model.incident import Cause, Diagnosis, Incident
-from pyrometer_alerting.model.links import AFTER_SECONDS, LOGS_BEFORE_SECONDS, log_links
+from pyrometer_alerting.model.links import AFTER_SECONDS, LOGS_BEFORE_SECONDS, board_links, log_links
 
 GRAFANA = "https://grafana.example/"
 
@@ -60,3 +60,11 @@ def test_no_name_ends_the_query_or_the_link() -> None:
     (_, url), _ = log_links(incident_of('a"} |= "<!here>'), GRAFANA, "loki")
     assert not set('<>|"') & set(url)
     assert pane(url)["queries"][0]["expr"].count('\\"') == 2
+
+
+def test_the_board_of_a_run_is_that_of_its_job() -> None:
+    of_job = training_incident(members=(alert(labels={"run": training_incident().run, "job_id": "47 11"}),))
+    (_, url), *_ = board_links(of_job, GRAFANA)
+    assert f"var-run={of_job.run}&amp;var-job_id=47%2011&amp;" in url
+    (_, url), *_ = board_links(training_incident(), GRAFANA)
+    assert "job_id" not in url

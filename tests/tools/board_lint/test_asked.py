@@ -8,6 +8,7 @@ from tools.board_lint.asked import asked
 
 VARIABLES = {
     "cluster": "c", "node": "n", "rack": "r", "run": "x", "other": "y", "job": "1", "serial": "2",
+    "job_id": "1", "other_job": "1",
 }  # fmt: skip
 
 
