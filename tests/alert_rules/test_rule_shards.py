@@ -20,6 +20,7 @@ from pyrometer_dashboards.rule_shards import Shards, by_patterns, groups_of, spl
 from pyrometer_dashboards.rule_stages import NotSplitError
 from pyrometer_simulator.stack import Stack
 from pyrometer_simulator.stack.promtool import objections, one_by_one
+from pyrometer_simulator.yaml_loader import TEXTS
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "alert_rules"
@@ -29,7 +30,6 @@ WAYS = {
     "node": by_patterns("node", [".*[13579]", ".*[024a-f]"]),
     "run": by_patterns("run", ["[a-l].*", ".*[0-9b]"]),
 }
-LOADER = getattr(yaml, "CBaseLoader", yaml.BaseLoader)  # not every PyYAML has libyaml's
 QUICK = [("gpu_memory", "node"), ("train_straggler", "run"), ("fleet_nic", "node")]
 # Those that pass 1 s first, as docs/scale.md has it.
 SLOW = {
@@ -67,7 +67,7 @@ def test_the_groups_that_pass_a_second_first_can_be_split() -> None:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.load(path.read_text(encoding="utf-8"), LOADER)  # noqa: S506 - texts alone
+    found: dict[str, Any] = yaml.load(path.read_text(encoding="utf-8"), TEXTS)  # noqa: S506 - texts alone
     if "fuzzy_compare" in found:  # promtool wants no text here
         found["fuzzy_compare"] = found["fuzzy_compare"] == "true"
     return found

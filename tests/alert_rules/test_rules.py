@@ -12,6 +12,7 @@ from tests.families import labels_by_metric
 
 from pyrometer_simulator.incidents.rules import seconds
 from pyrometer_simulator.stack.promtool import evaluation_order, groups_of, one_by_one, rules_of, that_answer
+from pyrometer_simulator.yaml_loader import LOADER
 
 ROOT = Path(__file__).resolve().parents[2]
 RULE_FILES = sorted((ROOT / "alert_rules").glob("*.rules.yaml"))
@@ -53,7 +54,7 @@ def _checks() -> tuple[tuple[str, str, list[Any]], ...]:
 
 def _read_checks() -> Iterator[tuple[str, str, list[Any]]]:
     for path in TEST_FILES:
-        for test in yaml.safe_load(path.read_text(encoding="utf-8"))["tests"]:
+        for test in yaml.load(path.read_text(encoding="utf-8"), LOADER)["tests"]:  # noqa: S506  a safe one
             for check in test.get("alert_rule_test", []):
                 yield test["name"], check["alertname"], check["exp_alerts"]
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from tests.dashboards.planted import answer, expression, gives
 from tools.board_lint import finding, links
 from tools.board_lint.finding import LintContext
 
 from pyrometer_dashboards import common
 from pyrometer_dashboards.main import all_boards, rendered
+from pyrometer_simulator.stack.promtool import rules_of
 
 RULES = Path(__file__).parents[2] / "alert_rules"
 FIRING = "Firing now, with the part that is meant"
@@ -30,9 +30,7 @@ LED = {
 
 
 def _alerts() -> set[str]:
-    texts = [path.read_text() for path in RULES.glob("*.rules.yaml")]
-    groups = [group for text in texts for group in yaml.safe_load(text)["groups"]]
-    return {rule["alert"] for group in groups for rule in group["rules"] if "alert" in rule}
+    return {rule["alert"] for rule in rules_of(RULES.glob("*.rules.yaml")) if "alert" in rule}
 
 
 def test_every_alert_has_a_board_that_exists() -> None:

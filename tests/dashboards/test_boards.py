@@ -19,6 +19,7 @@ from pyrometer_alerting.incidents.metrics import FAMILIES as OF_ALERTING
 from pyrometer_dashboards import promql
 from pyrometer_dashboards.main import main, rendered
 from pyrometer_simulator.stack import find_stack
+from pyrometer_simulator.stack.promtool import groups_of
 
 PROJECT = Path(__file__).parents[2]
 COMMITTED = PROJECT / "dashboards" / "json"
@@ -84,7 +85,7 @@ def test_the_overview_links_to_every_board_or_the_menu_does(boards: dict[str, di
 def test_every_query_names_metrics_that_are_defined(boards: dict[str, dict[str, Any]]) -> None:
     known = set(labels_by_metric())
     for path in (PROJECT / "alert_rules").glob("*.rules.yaml"):
-        for group in yaml.safe_load(path.read_text())["groups"]:
+        for group in groups_of(path):
             known |= {rule["record"] for rule in group["rules"] if "record" in rule}
     known |= {f"{family.name}{end}" for family in OF_ALERTING for end in ("", "_sum", "_count")}
     named = {

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
+
+from pyrometer_simulator.stack.promtool import rules_of
 
 ROOT = Path(__file__).parents[2]
 LOADING = re.compile(
@@ -62,8 +63,7 @@ def test_the_pattern_finds_a_page_that_loads_from_another_host() -> None:
 
 def test_every_runbook_has_its_place_on_the_page(site: Path) -> None:
     page = (site / "alerts.html").read_text(encoding="utf-8")
-    files = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in (ROOT / "alert_rules").glob("*.rules.yaml")]
-    rules = [rule for file in files for group in file["groups"] for rule in group["rules"] if "alert" in rule]
+    rules = [rule for rule in rules_of((ROOT / "alert_rules").glob("*.rules.yaml")) if "alert" in rule]
     places = {rule["annotations"]["runbook"].partition("#")[2] for rule in rules}
     assert places
     assert {place for place in places if f'id="{place}"' not in page} == set()

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from pyrometer_kit.prometheus import HttpPrometheus, Prometheus, PrometheusError, Series
 from pyrometer_simulator.incidents.remote_write import STALE, Batch, Floats, write
+from pyrometer_simulator.stack.promtool import groups_of
 
 RULES = Path(__file__).parents[3] / "alert_rules"
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
@@ -89,7 +89,7 @@ def seconds(text: str | None, default: float = 0.0) -> float:
 
 
 def _of_file(path: Path, interval: float) -> Iterator[Rule]:
-    for group in yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]:
+    for group in groups_of(path):
         if group["name"].startswith(_NOT_READ):
             continue
         every = seconds(group.get("interval"), interval)

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from pyrometer_simulator.yaml_loader import LOADER
+from pyrometer_simulator.yaml_loader import LOADER, TEXTS
 
 # promtool allocates far more than it keeps and waits for nothing: with fewer garbage collections, on one thread, its
 # tests of rules need 8 % less CPU, and leave the other cores to their neighbours.
@@ -82,10 +82,9 @@ def one_by_one(path: Path, folder: Path) -> Iterator[Path]:
         folder: an empty one.
     """
     text = path.read_text(encoding="utf-8")
-    whole = yaml.safe_load(text)
+    whole = yaml.load(text, LOADER)  # noqa: S506  a safe one
     groups = [group for file in whole["rule_files"] for group in groups_of((path.parent / file).resolve())]
-    # As texts: `0x60` is sixty zeros to promtool, and 96 in YAML 1.1.
-    for number, test in enumerate(yaml.load(text, yaml.BaseLoader)["tests"]):  # noqa: S506  texts alone
+    for number, test in enumerate(yaml.load(text, TEXTS)["tests"]):  # noqa: S506  texts alone
         alerts = [check["alertname"] for check in test.get("alert_rule_test", [])]
         asked = test.get("promql_expr_test", [])
         needed = that_answer(groups, [*alerts, *(check["expr"] for check in asked)])
