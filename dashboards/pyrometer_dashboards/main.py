@@ -20,7 +20,13 @@ from pyrometer_dashboards.prometheus_rules import Wrapping, wrapped
 from pyrometer_dashboards.rule_stages import NotSplitError
 
 # The jobs of compose/prometheus/prometheus.yaml that rules and boards select by name.
-JOBS = {"node": "the node exporters", "cluster": "the cluster exporter"}
+JOBS = {
+    "node": "the node exporters",
+    "batches": "the node exporters' batches",
+    "cluster": "the cluster exporter",
+    "host": "node_exporter",
+    "alerting": "the alerting service",
+}
 # In a rule's text, and in a board's JSON, where quotes are escaped.
 _JOB = re.compile(rf'(\bjob=\\?")({"|".join(JOBS)})(\\?")')
 

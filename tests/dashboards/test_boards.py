@@ -146,14 +146,15 @@ def test_wrong_arguments_end_in_one_line(arguments: list[str], capsys: pytest.Ca
 
 def test_rules_and_boards_are_written_for_other_names_of_jobs(tmp_path: Path) -> None:
     rules = Path(__file__).resolve().parents[2] / "alert_rules"
-    assert main(["rules", str(rules), str(tmp_path / "rules"), "--job-node=gpu-exporters", "--job-cluster=once"]) == 0
-    assert main(["build", str(tmp_path / "boards"), "--job-node=gpu-exporters", "--job-cluster=once"]) == 0
+    others = [f"--job-{job}=once-{job}" for job in ("batches", "cluster", "host", "alerting")]
+    assert main(["rules", str(rules), str(tmp_path / "rules"), "--job-node=gpu-exporters", *others]) == 0
+    assert main(["build", str(tmp_path / "boards"), "--job-node=gpu-exporters", *others]) == 0
     ours = [*rules.glob("*.rules.yaml"), *(rules.parent / "dashboards/json").glob("*.json")]
     theirs = [*(tmp_path / "rules").iterdir(), *(tmp_path / "boards").iterdir()]
     assert {path.name for path in theirs} == {path.name for path in ours}
     before, after = ("".join(path.read_text() for path in sorted(paths, key=_name)) for paths in (ours, theirs))
-    assert after.replace("gpu-exporters", "node").replace('job="once"', 'job="cluster"') == before
-    assert 'job="node"' not in after.replace("\\", "")
+    assert after.replace("gpu-exporters", "node").replace('job="once-', 'job="') == before
+    assert not re.search(r'job="(node|batches|cluster|host|alerting)"', after.replace("\\", ""))
 
 
 def _name(path: Path) -> str:

@@ -99,7 +99,7 @@ def _add_stack(parser: argparse.ArgumentParser) -> None:
         "--grafana.token-file", dest="grafana.token-file", type=Path, metavar="FILE",
         help="with --stack: file with the token of a Grafana service account with role Viewer",
     )  # fmt: skip
-    for job in ("node", "batches"):
+    for job in ("node", "batches", "cluster", "host", "alerting"):
         parser.add_argument(
             f"--job-{job}", dest=f"job-{job}", default=job, metavar="NAME",
             help=f"with --stack: the name that your Prometheus has for our job {job} (default: %(default)s)",
@@ -126,6 +126,7 @@ def _stack(flags: argparse.Namespace) -> int:
             chosen["job-node"],
             chosen["job-batches"],
             chosen["rules.url"],
+            {job: chosen[f"job-{job}"] for job in stack.OTHER_JOBS},
         )
     ):
         findings.append(finding)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from pyrometer_exporters.commands.doctor import stack_alertmanager as routing
@@ -28,6 +28,9 @@ OUR_TAG = "pyrometer"
 VICTORIA = "2.24.0"
 # Mimir and VictoriaMetrics have no such page: 404, 400.
 ELSEWHERE = (400, 404)
+OTHER_JOBS = {"cluster": "cluster", "host": "host", "alerting": "alerting"}
+# Each of them is for this.
+USES = {"cluster": "queue, fabric, goodput", "host": "disks and pressure", "alerting": "incidents on boards"}
 HEARTBEAT = "pyrometer_alerting_watchdog_last_seen_timestamp_seconds"
 
 
@@ -42,6 +45,7 @@ class Stack(NamedTuple):
         grafana_token: of a service account that may view.
         alerting: the alerting service.
         node_job: our exporters' job; ``batches_job`` has the same targets with the path /batches.
+        other_jobs: those that not everybody has, by our names: ``cluster``, ``host``, ``alerting``.
     """
 
     prometheus: str
@@ -52,6 +56,7 @@ class Stack(NamedTuple):
     node_job: str = "node"
     batches_job: str = "batches"
     rules: str = ""
+    other_jobs: Mapping[str, str] = OTHER_JOBS
 
 
 def check(stack: Stack, now: Callable[[], float] = time.time) -> Iterator[Finding]:
@@ -102,6 +107,14 @@ def _prometheus(stack: Stack) -> Iterator[Finding]:
             how = rewrite if use else "scrape the same targets a second time with metrics_path /batches"
             what = f"Prometheus has no target of job {job} (it has {some(filter(None, jobs)) or 'none at all'})"
             yield Finding("missing", what, how)
+    absent = []
+    for job, name in stack.other_jobs.items():
+        if name in jobs:
+            yield from down(stack.prometheus, name, int(jobs[name]), () if job == "alerting" else ("cluster",))
+        else:
+            absent.append(f"{name}: {USES[job]}")
+    if absent:
+        yield Finding("note", f"jobs without a target, and what is absent without them: {'; '.join(absent)}", SETUP)
     yield from batches(stack.prometheus)
     yield from _rules(stack, scraped, victoria=victoria)
     if stack.rules:

@@ -84,16 +84,16 @@ def _deduplication(url: str) -> str:
     return chosen[1] if chosen and not re.fullmatch(r"0s?|1ms", chosen[1]) else ""
 
 
-def down(url: str, job: str, count: int) -> Iterator[Finding]:
+def down(url: str, job: str, count: int, labels: tuple[str, ...] = ("cluster", "node")) -> Iterator[Finding]:
     """Yield whether all targets of a job answer, and have the labels that rules and boards need."""
-    silent = [labels.get("instance", "?") for labels, _ in values(url, f'up{{job="{job}"}} == 0')]
+    silent = [target.get("instance", "?") for target, _ in values(url, f'up{{job="{job}"}} == 0')]
     if silent:
         what = f"job {job}: {len(silent)} of {count} targets are down ({some(silent)})"
         yield Finding("missing", what, "Prometheus' page Status > Targets has the error of each target")
     else:
         yield Finding("ok", f"job {job}: {count} targets answer")
-    for label in ("cluster", "node"):
-        without = [labels.get("instance", "?") for labels, _ in values(url, f'up{{job="{job}", {label}=""}}')]
+    for label in labels:
+        without = [target.get("instance", "?") for target, _ in values(url, f'up{{job="{job}", {label}=""}}')]
         if without:
             what = f"job {job}: {len(without)} of {count} targets have no label {label} ({some(without)})"
             yield Finding(

@@ -24,6 +24,9 @@ HEALTHY_UP = [
     {"job": job, "instance": f"gpu-{number}:9935", "cluster": "c1", "node": f"gpu-{number}", "value": "1"}
     for job in ("node", "batches")
     for number in (1, 2)
+] + [
+    {"job": job, "instance": f"mon:{port}", "cluster": "c1", "value": "1"}
+    for job, port in (("cluster", 9936), ("host", 9100), ("alerting", 9937))
 ]
 
 
@@ -178,6 +181,7 @@ def test_a_whole_stack_has_nothing_missing(fake: tuple[FakeStack, stack.Stack]) 
         "ok       job node is scraped each 15 s",
         "ok       job batches: 2 targets answer",
         "ok       job batches is scraped each 15 s",
+        *(f"ok       job {job}: 1 targets answer" for job in ("cluster", "host", "alerting")),
         "ok       all batches of the last 5 minutes are kept (300)",
         "ok       2 rules in 2 groups are evaluated",
         "ok       groups with alerts: 1 each 15 s, so a fault is an alert after at most 30 s in most groups",
@@ -196,7 +200,7 @@ def test_another_name_of_the_job_is_named_with_those_that_there_are(fake: tuple[
         each["job"] = each["job"].replace("node", "gpu-nodes")
     (line,) = missing(chosen)
     assert line.startswith(
-        "Prometheus has no target of job node (it has batches, gpu-nodes): rename yours, or write rules"
+        "Prometheus has no target of job node (it has alerting, batches, cluster, gpu-nodes, host): rename yours, or"
     )
     assert missing(chosen._replace(node_job="gpu-nodes")) == []
 
@@ -250,6 +254,18 @@ def test_what_is_lacking_is_named_with_the_next_step(
     vars(fake[0]).update(changed)
     (line,) = missing(fake[1])
     assert re.match(lacking, line)
+
+
+def test_jobs_that_not_everybody_has_are_a_note_with_their_use(fake: tuple[FakeStack, stack.Stack]) -> None:
+    answers, chosen = fake
+    answers.up[-2]["job"] = "node-exporter"
+    del answers.up[-1]
+    note = (
+        "note     jobs without a target, and what is absent without them: host: disks and pressure; alerting: incidents"
+    )
+    assert [line for line in said(chosen) if line.startswith(note)]
+    renamed = said(chosen._replace(other_jobs={**stack.OTHER_JOBS, "host": "node-exporter"}))
+    assert "ok       job node-exporter: 1 targets answer" in renamed
 
 
 THERMAL = {
