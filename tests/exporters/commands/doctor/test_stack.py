@@ -55,19 +55,8 @@ NULL_FIRST = CONFIGURATION.replace(
 # kube-prometheus-stack's, of its values.yaml.
 INHIBITIONS = """
 inhibit_rules:
-- source_matchers:
-  - severity="critical"
-  target_matchers:
-  - severity=~"warning|info"
-  equal:
-  - namespace
-  - alertname
-- source_matchers:
-  - alertname="InfoInhibitor"
-  target_matchers:
-  - severity="info"
-  equal:
-  - namespace
+- {source_matchers: [severity="critical"], target_matchers: ['severity=~"warning|info"'], equal: [namespace, alertname]}
+- {source_matchers: [alertname="InfoInhibitor"], target_matchers: [severity="info"], equal: [namespace]}
 """
 
 
