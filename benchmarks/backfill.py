@@ -128,7 +128,7 @@ def _further(one: Reach, other: Reach) -> Reach:
 def _intervals() -> Iterator[tuple[str, int]]:
     """Yield recorded names with their recording interval in seconds."""
     for group in _groups():
-        step = _seconds(group.get("interval", f"{SCRAPE}s"))
+        step = max(SCRAPE, _seconds(group["interval"]))
         yield from ((rule["record"], step) for rule in group["rules"] if "record" in rule)
 
 

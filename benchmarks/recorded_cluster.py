@@ -11,7 +11,6 @@ import asyncio
 import gzip
 import json
 import re
-import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from pathlib import Path
 from harness import node_exporter
 
 import pyrometer
+from pyrometer_dashboards.rule_groups import slower
 from pyrometer_kit.http_client import get
 from pyrometer_simulator.demo.hardware import Node
 from pyrometer_simulator.fleet.openmetrics import scrape
@@ -201,7 +201,9 @@ def lay_out(folder: Path, nodes: int, interval: int, port: int) -> None:
         text = text.replace("interval: 5s", f"interval: {interval}s")
         text = text.replace("timeout: 4s", f"timeout: {min(14, interval)}s")
         (folder / Path(name).name).write_text(text)
-    shutil.copytree(ROOT / "alert_rules", folder / "rules")
+    (folder / "rules").mkdir()
+    for path in (ROOT / "alert_rules").glob("*.rules.yaml"):
+        (folder / "rules" / path.name).write_text(slower(path.read_text(), interval))
     (folder / "targets").mkdir()
     at = [f"127.0.0.1:{port}"]
     groups = [

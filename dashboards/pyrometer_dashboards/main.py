@@ -14,9 +14,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NoReturn
 
-from pyrometer_dashboards import boards, grafana_json, rule_shards
+from pyrometer_dashboards import boards, grafana_json, rule_groups, rule_shards
 from pyrometer_dashboards.model import Board
-from pyrometer_dashboards.prometheus_rules import Wrapping, wrapped
+from pyrometer_dashboards.prometheus_rules import PROMETHEUS, VICTORIA, Wrapping, wrapped
 from pyrometer_dashboards.rule_stages import NotSplitError
 
 # The jobs of compose/prometheus/prometheus.yaml that rules and boards select by name.
@@ -62,6 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     rules.add_argument("source", type=Path, help="the folder alert_rules of this project")
     rules.add_argument("folder", type=Path)
     _add_prometheus_rules(rules)
+    _add_limits(rules)
     _add_shards(rules)
     for command in (build, rules):
         _add_jobs(command)
@@ -94,31 +95,61 @@ def with_jobs(text: str, jobs: Mapping[str, str]) -> str:
 
 
 def _add_prometheus_rules(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
+    kind = command.add_mutually_exclusive_group()
+    kind.add_argument(
         "--prometheus-rules",
-        action="store_true",
+        action="store_const",
+        dest="kind",
+        const=PROMETHEUS,
         help="write PrometheusRules of the Prometheus operator, with a kustomization.yaml, instead of rule files",
     )
-    command.add_argument(
-        "--namespace", default="pyrometer", help="namespace of the PrometheusRules (default: %(default)s)"
+    kind.add_argument(
+        "--vm-rules",
+        action="store_const",
+        dest="kind",
+        const=VICTORIA,
+        help="likewise VMRules of VictoriaMetrics' operator",
     )
+    command.add_argument("--namespace", default="pyrometer", help="namespace of these objects (default: %(default)s)")
     command.add_argument(
         "--label",
         action="append",
         metavar="NAME=VALUE",
-        help="label that the operator's Prometheus selects PrometheusRules by; may be repeated (default:"
+        help="label that the operator's Prometheus selects these objects by; may be repeated (default:"
         " release=kube-prometheus-stack)",
     )
 
 
 def _wrapping(flags: argparse.Namespace) -> Wrapping | None:
-    if not flags.prometheus_rules:
+    if not flags.kind:
         return None
     pairs = [text.partition("=") for text in flags.label or ["release=kube-prometheus-stack"]]
     wrong = ["".join(pair) for pair in pairs if not (pair[0] and pair[1])]
     if wrong:
         raise _UsageError(f"--label: {wrong[0]!r} is not NAME=VALUE")
-    return Wrapping(flags.namespace, {name: value for name, _, value in pairs})
+    return Wrapping(flags.namespace, {name: value for name, _, value in pairs}, flags.kind)
+
+
+def _add_limits(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--limits",
+        choices=["mimir"],
+        help="write groups that a ruler of Mimir takes by default, also one that is hosted: at most"
+        f" {rule_groups.MIMIR} rules each, in as few groups as can be",
+    )
+    command.add_argument(
+        "--evaluation-interval",
+        type=_whole_seconds,
+        metavar="SECONDS",
+        help="evaluate no group more often than once in so many seconds, such as 15s (default: 5s for the fastest)",
+    )
+
+
+def _whole_seconds(text: str) -> int:
+    seconds = text.removesuffix("s")
+    if not (seconds.isdigit() and int(seconds)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds, such as 15s")
+    return int(seconds)
 
 
 def _add_shards(command: argparse.ArgumentParser) -> None:
@@ -188,6 +219,10 @@ def _rules(flags: argparse.Namespace) -> int:
         for line in rule_shards.staged_groups(texts, chosen):
             sys.stdout.write(f"{line}\n")
         texts = {name: rule_shards.split(text, chosen) for name, text in texts.items()}
+        if flags.evaluation_interval:
+            texts = {name: rule_groups.slower(text, flags.evaluation_interval) for name, text in texts.items()}
+        if flags.limits:
+            texts = rule_groups.packed(texts)
     except NotSplitError as error:
         raise _UsageError(f"--shard: {error}") from None
     return _write(flags.folder, wrapped(texts, wrapping) if wrapping else texts)

@@ -1,17 +1,17 @@
-"""Write rule files as objects of the Prometheus operator: one PrometheusRule each, and a kustomization of them."""
+"""Write rule files as objects of an operator: one PrometheusRule or VMRule each, and a kustomization of them."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-# A group of our rule files without an interval of its own, which would come before the rules.
-_NO_INTERVAL = re.compile(r"(?m)^(  - name: .*\n(?:    (?!rules:|interval:).*\n)*)(?=    rules:)")
+PROMETHEUS = {"apiVersion": "monitoring.coreos.com/v1", "kind": "PrometheusRule"}
+# VictoriaMetrics' operator also makes one of each PrometheusRule, where its converter is on, as by default.
+VICTORIA = {"apiVersion": "operator.victoriametrics.com/v1beta1", "kind": "VMRule"}
 _HEAD = """\
-apiVersion: monitoring.coreos.com/v1
-kind: PrometheusRule
+apiVersion: {apiVersion}
+kind: {kind}
 metadata:
   name: pyrometer-{name}
   namespace: {namespace}
@@ -22,12 +22,11 @@ spec:
 
 @dataclass(frozen=True)
 class Wrapping:
-    """Where the objects are to be, and what the operator's Prometheus selects them by."""
+    """Where the objects are to be, what the operator selects them by, and of which kind they are."""
 
     namespace: str = "pyrometer"
     labels: Mapping[str, str] | None = None
-    interval: str = "5s"
-    """Of groups that have none: that of compose's Prometheus, where the operator's has 30 s."""
+    kind: Mapping[str, str] = field(default_factory=lambda: PROMETHEUS)
 
 
 def wrapped(texts: Mapping[str, str], wrapping: Wrapping) -> dict[str, str]:
@@ -41,9 +40,9 @@ def wrapped(texts: Mapping[str, str], wrapping: Wrapping) -> dict[str, str]:
 def _wrap(name: str, text: str, wrapping: Wrapping) -> str:
     labels = {"app.kubernetes.io/part-of": "pyrometer", **(wrapping.labels or {})}
     head = _HEAD.format(
+        **wrapping.kind,
         name=name.removesuffix(".rules.yaml").replace("_", "-"),
         namespace=wrapping.namespace,
         labels=json.dumps(labels),
     )
-    body = _NO_INTERVAL.sub(rf"\1    interval: {wrapping.interval}\n", text)
-    return head + "".join(f"  {line}" if line.strip() else line for line in body.splitlines(keepends=True))
+    return head + "".join(f"  {line}" if line.strip() else line for line in text.splitlines(keepends=True))

@@ -188,7 +188,7 @@ def split_group(name: str, group: str, shards: Shards) -> dict[str, str]:
         for named, matcher in {stage_name: ""}.items() if stage[0].why_whole else _shards(stage_name, shards):
             renamed = body.replace(f"  - name: {name}\n", f"  - name: {named}\n", 1)
             restrict = partial(_restricted, label=shards.label, matcher=matcher)
-            texts[named] = _own_anchors(EXPR.sub(restrict, renamed) if matcher else renamed, len(texts) + 1)
+            texts[named] = own_anchors(EXPR.sub(restrict, renamed) if matcher else renamed, len(texts) + 1)
     return texts
 
 
@@ -198,7 +198,7 @@ def _shards(name: str, shards: Shards) -> Iterator[tuple[str, str]]:
         yield f"{name}_{number}_of_{len(shards.matchers)}", matcher
 
 
-def _own_anchors(group: str, number: int) -> str:
+def own_anchors(group: str, number: int) -> str:
     """Return a group whose anchors are its own: a name is an anchor once in a file."""
     anchors = set(ANCHOR.findall(group))
 

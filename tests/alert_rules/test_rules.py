@@ -221,8 +221,8 @@ def test_a_record_of_every_five_minutes_is_read_with_a_window_by_rules_that_come
 
 
 def _interval(group: dict[str, Any]) -> float:
-    """Return the seconds between two evaluations; 15 is Prometheus' own setting in every configuration of ours."""
-    return seconds(group.get("interval"), 15.0)
+    """Return the seconds between two evaluations, which every group states: Prometheus' default is a minute."""
+    return seconds(group["interval"])
 
 
 @pytest.mark.parametrize("name", ALERTS)

@@ -172,7 +172,7 @@ def test_rules_are_written_as_objects_of_the_prometheus_operator(tmp_path: Path)
         assert (found["kind"], found["metadata"]["namespace"]) == ("PrometheusRule", "gpu")
         assert {"release": "mon", "team": "hpc"}.items() <= found["metadata"]["labels"].items()
         wanted = yaml.safe_load((rules / name.replace(".yaml", ".rules.yaml")).read_text())["groups"]
-        assert found["spec"]["groups"] == [{"interval": "5s", **group} for group in wanted]
+        assert found["spec"]["groups"] == wanted
 
 
 def test_a_label_without_a_value_ends_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -69,7 +69,7 @@ def load(interval: float, folder: Path = RULES, needed: Iterable[str] = ()) -> l
     """Return the alerts and all recording rules that they or these names need, in the order of evaluation.
 
     Args:
-        interval: seconds between evaluations of groups that set none.
+        interval: least seconds between evaluations of a group.
         folder: where the rules are.
         needed: text in which further recorded names occur.
     """
@@ -92,7 +92,7 @@ def _of_file(path: Path, interval: float) -> Iterator[Rule]:
     for group in groups_of(path):
         if group["name"].startswith(_NOT_READ):
             continue
-        every = seconds(group.get("interval"), interval)
+        every = max(seconds(group["interval"]), interval)
         for raw in group["rules"]:
             yield Rule(
                 raw.get("record") or raw["alert"],
