@@ -194,7 +194,7 @@ def test_the_version_is_the_changelogs() -> None:
 
 def test_the_readme_stays_short_and_names_the_first_steps() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= 120
+    assert len(text.splitlines()) <= 100
     assert {"make demo", "make test"} <= set(re.findall(r"make [a-z]+", text))
 
 
