@@ -9,7 +9,7 @@ from pyrometer_simulator.stack.versions import OLDEST_ALERTMANAGER, OLDEST_PROME
 
 ROOT = Path(__file__).parents[2]
 README = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
-# What a program of ours may name without being told: this machine, and where somebody who gives a token or key has it.
+# This machine, and the services that somebody who gives a token or a key has it from.
 HOSTS = {"127.0.0.1", "slack.com", "events.pagerduty.com", "api.opsgenie.com"}
 # Documentation, examples in help texts, and names of schemas.
 NOT_ASKED = {

@@ -50,7 +50,9 @@ def concluded(
     # The same part, better explained, or the same trouble, which was everywhere, at its place.
     refined = now.part == first.part and first.family in ("rank", "")
     refined |= first.part == NO_SINGLE_PART and now.family == first.family
-    return replace(told, revision=before.revision if refined else _revision(first, earlier, told.causes[0]))
+    # The first look at another episode takes nothing back: its card said nothing of this one yet.
+    unsaid = refined or (before.onset is None and bool(before.drops))
+    return replace(told, revision=before.revision if unsaid else _revision(first, earlier, told.causes[0]))
 
 
 def _first(before: Diagnosis | None) -> Cause | None:

@@ -95,7 +95,8 @@ def gather(
     gaps = (*evidence.missing, *_silence(evidence.roster), *(note for look in looks for note in look.missing))
     if not evidence.roster.gpus and evidence.complete:
         gaps = (*gaps, "no data on which nodes the run uses")
-    return replace(evidence, facts=merged(known.facts, looks, quiet, catalog, now), missing=gaps)
+    newest = evidence.drops[-1] if len(evidence.drops) > 1 else None
+    return replace(evidence, facts=merged(known.facts, looks, quiet, catalog, now, again=newest), missing=gaps)
 
 
 def _with_roster(questions: Questions) -> Questions:
@@ -164,18 +165,26 @@ def _silence(roster: Roster) -> list[str]:
 
 
 def merged(
-    known: Iterable[Fact], looks: Sequence[Look], silent: Iterable[str], catalog: Catalog, now: float
+    known: Iterable[Fact],
+    looks: Sequence[Look],
+    silent: Iterable[str],
+    catalog: Catalog,
+    now: float,
+    *,
+    again: float | None = None,
 ) -> tuple[Fact, ...]:
     """Merge a look into what is known.
 
-    A fact ends only when a look that was answered shows that it ended, and not on a node that does not report.
+    A fact ends only when a look that was answered shows that it ended, and not on a node that does not report. One
+    that was last seen before the run fell ``again`` has ended where a look after that does not show it.
     """
     facts = {fact.key: fact for fact in known}
     seen = {fact.key: fact for look in looks for fact in look.facts}
     answered = frozenset[str]().union(*(look.kinds for look in looks)) if looks else frozenset[str]()
     quiet = set(silent)
     for key, fact in facts.items():
-        gone = fact.ended is None and now - fact.seen_at > GONE_SECONDS and fact.kind in answered
+        long_ago = now - fact.seen_at > GONE_SECONDS or (again is not None and fact.seen_at < again)
+        gone = fact.ended is None and long_ago and fact.kind in answered
         if key not in seen and gone and fact.labels.get("node") not in quiet:
             facts[key] = replace(fact, ended=fact.seen_at)
     for key, fact in seen.items():

@@ -144,7 +144,9 @@ def _weigh_end(facts: Sequence[Fact], case: Case) -> Weighed:
     ends = [at for at in last if at is not None]
     if not facts or len(ends) < len(last):
         return
-    drop, ended = case.present_drop, max(ends)
+    ended = max(ends)
+    # A cause that was over before the newest drop explains an earlier one at most, however late new evidence is.
+    drop = max(case.drops) if case.drops and max(case.drops) - ended > LATE_SECONDS else case.present_drop
     quiet = 0.0 if drop is None else drop - ended
     if quiet > LATE_SECONDS:
         yield "ended_before_drop", 1.0, f"ended {duration(quiet)} before the drop"

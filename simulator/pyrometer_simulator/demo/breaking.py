@@ -51,8 +51,9 @@ FAULTS = {
         "{node} mlx5_{gpu} loses its link three times, a second each",
     ),
     "kill": Fault(
-        "a rank crashes, the others wait for it, and the job ends; it is back in two minutes", 120.0,
-        "the rank on {node} GPU {gpu} crashes and the others wait for it; after 40 s the job ends, for 100 s",
+        "a rank crashes, and its job ends for two minutes", 90.0,
+        "the rank on {node} GPU {gpu} crashes, and its job ends for two minutes; one that is back within a minute is no "
+        "news",
     ),
     "drain": Fault(
         "Slurm drains a node, or takes it back: nobody is paged for it meanwhile", 20.0,

@@ -28,7 +28,7 @@ from pyrometer_simulator.vocabulary import MODEL as GPU_MODEL
 STEP_SECONDS = 0.25
 # Between a rank's crash and the end of the others, and between the end of a job and its next attempt: one that is back
 # within a minute is told nobody.
-REST_SECONDS, RESTART_SECONDS = 40.0, 100.0
+REST_SECONDS, RESTART_SECONDS = 5.0, 120.0
 # When each part of a step ends, as a share of it; then the gradients are reduced.
 PARTS = (("data", 0.02), ("forward", 0.26), ("backward", 0.76), ("optimizer", 0.8))
 # Llama 3 8B: 7.505 G parameters without embeddings, 32 layers of 4096, as PaLM counts them. 23 sequences on 48 H100 in
