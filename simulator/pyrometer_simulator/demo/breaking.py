@@ -52,8 +52,8 @@ FAULTS = {
     ),
     "kill": Fault(
         "a rank crashes, and its job ends for two minutes", 90.0,
-        "the rank on {node} GPU {gpu} crashes, and its job ends for two minutes; one that is back within a minute is no "
-        "news",
+        "the rank on {node} GPU {gpu} crashes, and its job ends for two minutes; one that is back within a minute is "
+        "no news",
     ),
     "drain": Fault(
         "Slurm drains a node, or takes it back: nobody is paged for it meanwhile", 20.0,
