@@ -14,7 +14,7 @@ from pyrometer_alerting.channel.first_steps import first_step, scheduler_of
 from pyrometer_alerting.model import text
 from pyrometer_alerting.model.alert_names import DEATH, FELL, LOW, NAMED_CAUSES
 from pyrometer_alerting.model.culprits import culprits
-from pyrometer_alerting.model.harm import NAMELESS, urgency
+from pyrometer_alerting.model.harm import NAMELESS, SLOWED_BY, urgency
 from pyrometer_alerting.model.incident import LEAST_GPU_HOURS, SLOWER, Alert, Cause, Incident, part_of
 
 MOST_WORDS = 60
@@ -209,7 +209,10 @@ def _use(incident: Incident) -> str:
     """Return who uses the part: `run llama-70b is on it`; empty where it is not known or over."""
     if not incident.use or not incident.firing:
         return ""
-    return incident.use if incident.use in NAMELESS else f"{text.clean(incident.use)} is on it"
+    if incident.use in NAMELESS:
+        return incident.use
+    user, other, culprit = incident.use.partition(SLOWED_BY)
+    return f"{text.clean(user)} is on it{other}{text.clean(culprit)}"
 
 
 def _first(incident: Incident) -> Cause | None:

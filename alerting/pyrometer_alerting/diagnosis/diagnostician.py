@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import cast
 
 from pyrometer_alerting.diagnosis.death import died_by, is_later
-from pyrometer_alerting.diagnosis.occupancy import use_of
+from pyrometer_alerting.diagnosis.occupancy import held_up_by_another, use_of
 from pyrometer_alerting.incidents.correlation import explained_by
 from pyrometer_alerting.incidents.intake import SETTLE_SECONDS, announce, reply_in_channel
 from pyrometer_alerting.incidents.membership import merge_incidents, split_off, unrelated_keys
@@ -168,6 +168,7 @@ class Diagnostician:
         with self._store.transaction() as tx:
             current = tx.incident(incident.id)
             if current is not None and asks_for_use(current):
+                use = held_up_by_another(current, use, tx.recent_incidents(float("inf")), self.topology())
                 if use != current.use:
                     used = replace(current, use=use)
                     tx.save_incident(used, now)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from pyrometer_alerting.model.harm import IDLE, PROCESS, UNREPORTED
+from pyrometer_alerting.model.harm import IDLE, PROCESS, SLOWDOWNS, SLOWED_BY, UNREPORTED
 from pyrometer_alerting.model.incident import Incident
+from pyrometer_alerting.model.places import Topology, touches
 from pyrometer_kit.prometheus import Prometheus, PrometheusError
 from pyrometer_kit.promql import matching, quoted
 
@@ -51,6 +52,24 @@ def use_of(prometheus: Prometheus, incident: Incident, now: float) -> str:
     if any(series.points[-1][1] > 0 for series in counted):
         return PROCESS
     return IDLE if is_complete else UNREPORTED
+
+
+def held_up_by_another(incident: Incident, use: str, others: Iterable[Incident], topology: Topology) -> str:
+    """Return who uses a part that is only slow, with what is to blame where the run's diagnosis names another part.
+
+    A blame that is not proven, or one of several causes that is this part, says nothing for the part.
+    """
+    if not all(alert.name in SLOWDOWNS for alert in incident.members if alert.firing):
+        return use
+    for other in others:
+        found = other.diagnosis
+        if not other.firing or other.cluster != incident.cluster or f"run {other.run}" != use or found is None:
+            continue
+        first = found.causes[0] if found.names_cause else None
+        parts = [cause.labels for cause in found.causes if cause.labels]
+        if first and first.confidence != "low" and not touches(incident, parts, topology, found.roster):
+            return f"{use}{SLOWED_BY}{first.part if first.labels else first.cause}"
+    return use
 
 
 def _is_of(labels: Mapping[str, str], gpus: Collection[tuple[str, str]]) -> bool:

@@ -11,6 +11,9 @@ from pyrometer_alerting.model.incident import SEVERITIES, Alert, Incident
 # Users of the part, as far as is known; else `run llama-70b` or `job 4711`.
 IDLE, UNREPORTED, PROCESS = "no run is on it", "no reporting run known", "a process is on it"
 NAMELESS = (IDLE, UNREPORTED, PROCESS)
+SLOWED_BY = ", slowed by "  # between the run that uses a part and what is to blame for its slowness
+# A part with these is as slow as they make it, and no slower: where another part holds the run up, they cost nothing.
+SLOWDOWNS = frozenset({"GpuThrottledThermal", "GpuThrottledPowerBrake", "GpuThrottledHardware"})
 # A drop that costs so little is looked at in the morning: a tenth of the speed, or one GPU for an hour.
 MINOR_SHARE, MINOR_GPU_HOURS = 0.10, 1.0
 
@@ -19,7 +22,7 @@ def urgency(incident: Incident) -> str:
     """Return the severity that its harm deserves, never above that of its alerts."""
     if incident.severity != "critical":
         return incident.severity
-    if incident.use in (IDLE, UNREPORTED) and not incident.run:
+    if not incident.run and (incident.use in (IDLE, UNREPORTED) or SLOWED_BY in incident.use):
         return "warning"
     if not incident.wants_diagnosis:
         return incident.severity

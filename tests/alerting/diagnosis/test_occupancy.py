@@ -1,17 +1,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from alerting_fakes import SILENT, START, FakePrometheus, alert
 
 from pyrometer_alerting.diagnosis.death import died_by, restart_note, without_later_facts
 from pyrometer_alerting.diagnosis.look import Look
-from pyrometer_alerting.diagnosis.occupancy import use_of
+from pyrometer_alerting.diagnosis.occupancy import held_up_by_another, use_of
 from pyrometer_alerting.incidents.lifecycle import fold
 from pyrometer_alerting.model.fact import Fact
-from pyrometer_alerting.model.harm import IDLE, PROCESS, UNREPORTED
-from pyrometer_alerting.model.incident import Incident
+from pyrometer_alerting.model.harm import IDLE, PROCESS, UNREPORTED, urgency
+from pyrometer_alerting.model.incident import Cause, Diagnosis, Incident
+from pyrometer_alerting.model.places import Topology
 from pyrometer_kit.prometheus import Series
 
 
@@ -51,6 +53,30 @@ def test_who_uses_a_gpu(ranks: Sequence[Series], jobs: Sequence[Series], counted
     prometheus.on("job_info", list(jobs))
     prometheus.on("gpu_processes", list(counted))
     assert use_of(prometheus, incident(gpu="3"), START) == use
+
+
+@pytest.mark.parametrize(
+    ("alertname", "cause", "slowed_by"),
+    [
+        ("GpuThrottledThermal", Cause("n2", "slow disk", labels={"node": "n2"}, confidence="medium"), "n2"),
+        ("GpuThrottledThermal", Cause("no single part", "garbage collection", confidence="high"), "garbage collection"),
+        ("GpuThrottledThermal", Cause("n2", "slow disk", labels={"node": "n2"}, confidence="low"), ""),
+        ("GpuThrottledThermal", Cause("n1", "slow disk", labels={"node": "n1"}, confidence="high"), ""),
+        ("GpuThrottledThermal", Cause("unknown", "", confidence="high"), ""),
+        ("GpuLost", Cause("n2", "slow disk", labels={"node": "n2"}, confidence="high"), ""),
+    ],
+    ids=["another node", "no part", "not proven", "its own node", "unknown", "a loss"],
+)
+def test_a_throttled_gpu_is_no_emergency_while_something_else_holds_its_run_up(
+    alertname: str, cause: Cause, slowed_by: str
+) -> None:
+    throttled = incident(alertname, gpu="3", severity="critical")
+    slow = replace(incident("TrainMfuDropped", run="llama"), diagnosis=Diagnosis(START, (cause,)))
+    for ended, expected in ((None, slowed_by), (START + 60, "")):
+        other = replace(slow, resolved_at=ended)
+        use = held_up_by_another(throttled, "run llama", [throttled, other], Topology())
+        assert use == ("run llama, slowed by " + expected if expected else "run llama")
+        assert urgency(replace(throttled, use=use)) == ("warning" if expected else "critical")
 
 
 def test_a_port_is_used_by_whoever_is_on_its_node() -> None:
