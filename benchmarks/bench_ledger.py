@@ -9,7 +9,7 @@ import json
 import resource
 import time
 
-from pyrometer_exporters.cluster.ledger.facts import facts_of
+from pyrometer_exporters.cluster.ledger.facts import Jobs, RunJob, facts_of
 from pyrometer_exporters.cluster.ledger.settle import begin, settle
 from pyrometer_kit.prometheus import answer
 
@@ -52,7 +52,7 @@ def main() -> None:
     began, read, book = time.process_time(), 0.0, None
     for index, body in enumerate(answers):
         before = time.process_time()
-        facts = facts_of(answer(body), {"a": 8.0})["a"]
+        facts = facts_of(answer(body), Jobs({RunJob("a", ""): 8.0}))[RunJob("a", "")]
         read += time.process_time() - before
         until = (EPOCH + (index + 1) * STRETCH - 60) * 1000
         book = book or begin(facts, (EPOCH - 3600) * 1000, until)

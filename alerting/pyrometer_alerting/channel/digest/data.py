@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 
@@ -28,11 +28,12 @@ _XIDS = 'pyrometer_gpu_xid_errors_total{class=~"warning|critical"}'
 
 @dataclass(frozen=True)
 class RunTime:
-    """The time of a run, in seconds by state of the ledger."""
+    """The time of a run, in seconds by state of the ledger; ``whose`` are its user and jobs, `ada, 4711 and 2 more`."""
 
     cluster: str
     run: str
     seconds: dict[str, float]
+    whose: str = ""
 
     @property
     def goodput(self) -> float:
@@ -133,6 +134,12 @@ class DigestQueries:
         )
         return self.ask(query, end, what=what)
 
+    def labels(self, by: str, selector: str, start: float, end: float, *, what: str) -> list[Series]:
+        """Return these labels of what was there between two times."""
+        span = round(end - start)
+        step = max(300, span // SUBQUERY_PARTS)
+        return self.ask(f"group by ({by}) (last_over_time({self._of(selector)}[{span}s:{step}s]))", end, what=what)
+
     def _of(self, selector: str) -> str:
         """Return the selector with its clusters: `up{job="node"}` becomes `up{cluster=~"prod-a",job="node"}`."""
         name, _, matchers = selector.removesuffix("}").partition("{")
@@ -222,19 +229,38 @@ def _concerns(incident: Incident, start: float, end: float) -> bool:
 
 
 def run_times(queries: DigestQueries, start: float, end: float) -> tuple[RunTime, ...]:
-    """Return time by run and state, the longest runs first."""
-    seconds_by_run: dict[tuple[str, str], dict[str, float]] = {}
-    for series in queries.rises("cluster, run, state", "pyrometer_run_seconds_total", start, end, what="goodput"):
-        key = series.labels.get("cluster", ""), series.labels.get("run", "")
-        seconds_by_run.setdefault(key, {})[series.labels.get("state", "other")] = series.points[0][1]
+    """Return time by run and state, the longest runs first; jobs that continue each other are one run."""
+    rises = queries.rises("cluster, run, job_id, state", "pyrometer_run_seconds_total", start, end, what="goodput")
+    infos = queries.labels("cluster, run, job_id, user, lineage", "pyrometer_run_job_info", start, end, what="goodput")
+    known = {_job(series.labels): series.labels for series in infos}
+    seconds_by_run: dict[tuple[str, str, str], dict[str, float]] = {}
+    jobs: dict[tuple[str, str, str], dict[str, str]] = {}
+    for series in rises:
+        cluster, run, job_id = _job(series.labels)
+        info = known.get((cluster, run, job_id), {})
+        key = cluster, run, info.get("lineage") or job_id
+        seconds, state = seconds_by_run.setdefault(key, {}), series.labels.get("state", "other")
+        seconds[state] = seconds.get(state, 0.0) + series.points[0][1]
+        jobs.setdefault(key, {})[job_id] = info.get("user", "")
     runs = [
-        RunTime(cluster, run, seconds)
-        for (cluster, run), seconds in seconds_by_run.items()
+        RunTime(key[0], key[1], seconds, _whose(key[2], jobs[key]))
+        for key, seconds in seconds_by_run.items()
         if sum(seconds.values()) >= 1
     ]
     if not runs and queries.missing == []:
         queries.missing.append("goodput: no run ledger (cluster exporter) in this period")
-    return tuple(sorted(runs, key=lambda run: (-sum(run.seconds.values()), run.cluster, run.run)))
+    return tuple(sorted(runs, key=lambda run: (-sum(run.seconds.values()), run.cluster, run.run, run.whose)))
+
+
+def _job(labels: Mapping[str, str]) -> tuple[str, str, str]:
+    return labels.get("cluster", ""), labels.get("run", ""), labels.get("job_id", "")
+
+
+def _whose(first: str, users: Mapping[str, str]) -> str:
+    """Return `ada, 4711 and 2 more`: the user and the jobs of a run, of which the first names it."""
+    more = len(users.keys() - {first, ""})
+    named = [*filter(None, (next(filter(None, users.values()), ""), first))]
+    return ", ".join(named) + (f" and {more} more" if named and more else "")
 
 
 def failures(queries: DigestQueries, runs: Iterable[RunTime], start: float, end: float) -> Mtbf | None:

@@ -90,8 +90,9 @@ def mtbf_line(report: DigestReport) -> str:
 
 
 def run_name(run: RunTime, *, several: bool) -> str:
-    """Return `llama-70b`, or `prod-a llama-70b` in a digest of several clusters."""
-    return f"{run.cluster} {run.run}" if several and run.run else run.run or run.cluster
+    """Return `llama-70b (ada, 4711)`, or `prod-a llama-70b (ada, 4711)` in a digest of several clusters."""
+    name = f"{run.run} ({run.whose})" if run.whose and run.run else run.run
+    return f"{run.cluster} {name}" if several and name else name or run.cluster
 
 
 def cluster_line(share: ClusterShare) -> str:

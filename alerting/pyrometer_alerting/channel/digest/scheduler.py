@@ -164,7 +164,7 @@ class DigestScheduler:
 
     def _body(self, kind: str, start: float, end: float, clusters: Sequence[str], channel: str) -> str:
         report, shows = self._report(kind, start, end, clusters), self.routing.rules(channel).shows
-        runs = tuple(run if shows("run") else replace(run, run="a run") for run in report.runs)
+        runs = tuple(run if shows("run") else replace(run, run="a run", whose="") for run in report.runs)
         offenders = report.offenders if shows("node") else ()
         message = build_digest(replace(report, runs=runs, offenders=offenders), self._style, self._digests.zone)
         return json.dumps({"text": message.text, "blocks": message.blocks})

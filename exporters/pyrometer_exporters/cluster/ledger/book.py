@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyrometer_exporters.cluster.ledger import pending_parts
@@ -44,6 +44,10 @@ class Book:
         saved_at: when the latest checkpoint was finished.
         tokens: trained on by useful steps.
         hours: an hourly pair of time and tokens, for the estimated end.
+        user: whose job it is; empty if unknown.
+        lineage: the first of the jobs that follow each other as one run; its own before there is another.
+        held_until: nothing is booked before this time (of the ledger's clock).
+        continued: True once another job has continued this one.
     """
 
     started: int
@@ -70,6 +74,22 @@ class Book:
     tokens: float = 0.0
     tokens_per_step: float = 0.0
     hours: list[tuple[int, float]] = field(default_factory=list)
+    user: str = ""
+    lineage: str = ""
+    held_until: int = 0
+    continued: bool = False
+
+    def successor(self) -> Book:
+        """Return the book of the job that continues the run: what was reached stays, the counters begin at 0."""
+        return replace(
+            decoded(self.encoded()),
+            started=self.settled,
+            condition=DEAD if self.condition == CLOSED else self.condition,
+            restarts=0,
+            lengths=dict.fromkeys(STATES, 0),
+            steps={USEFUL: 0, REWORK: 0},
+            saved=[at - self.trained for at in self.saved],
+        )
 
     def add(self, state: str, until: int) -> int:
         """Book the time from ``settled`` to ``until`` and return its length; nothing is booked twice."""
@@ -155,4 +175,8 @@ def decoded(data: Mapping[str, Any]) -> Book:
         tokens=float(data["tokens"]),
         tokens_per_step=float(data["tokens_per_step"]),
         hours=[(int(at), float(tokens)) for at, tokens in data["hours"]],
+        user=str(data.get("user", "")),
+        lineage=str(data.get("lineage", "")),
+        held_until=int(data.get("held_until", 0)),
+        continued=bool(data.get("continued")),
     )

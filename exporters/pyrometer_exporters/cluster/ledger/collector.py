@@ -1,6 +1,6 @@
 """The collector ``ledger``: goodput, checkpoints and the estimated end of every run, from its batches in Prometheus.
 
-A sample line: ``pyrometer_run_seconds_total{run="llama-8b",state="rework"} 1834.25``.
+A sample line: ``pyrometer_run_seconds_total{run="llama-8b",job_id="4711",state="rework"} 1834.25``.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class LedgerCollector:
 
     def _publish(self) -> None:
         samples = [
-            sample for run, book in self._ledger.books.items() for sample in book_samples(run, book, self._targets)
+            sample for key, book in self._ledger.books.items() for sample in book_samples(key, book, self._targets)
         ]
         with self._lock:
             self._served = samples

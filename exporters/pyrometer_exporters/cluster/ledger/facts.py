@@ -26,6 +26,13 @@ ENDLESS = 1 << 60
 Status = Literal["alive", "dead", "closed"]
 
 
+class RunJob(NamedTuple):
+    """A run's name and job; the job is empty where exporters until 0.2.0 alone report it."""
+
+    run: str
+    job_id: str
+
+
 class Step(NamedTuple):
     """A batch; ``start`` may lie before the previous batch's end if a clock was set."""
 
@@ -78,6 +85,12 @@ class Facts:
     tokens: list[tuple[int, float]] = field(default_factory=list)
     """Tokens per step of the whole run, as of each scrape that saw new steps."""
 
+    def seen(self) -> tuple[int, int]:
+        """Return when the run was first seen, and last seen alive; ENDLESS and 0 if it was not."""
+        alive = [seen.at for seen in self.statuses if seen.status == "alive"]
+        ends = [step.end for step in self.steps]
+        return min([*alive, *ends], default=ENDLESS), max([*alive, *ends], default=0)
+
     def last_alive(self, is_present: Callable[[int | None], bool], before: int) -> int | None:
         """Return the last scrape up to ``before`` that saw a process alive whose start ``is_present`` accepts."""
         for seen in reversed(self.statuses[: bisect_right(self.statuses, before, key=lambda seen: seen.at)]):
@@ -123,23 +136,54 @@ class Facts:
         return self.tokens[index][1]
 
 
-def facts_of(series: Iterable[Series], worlds: Mapping[str, float]) -> dict[str, Facts]:
-    """Return facts by run.
+@dataclass
+class Jobs:
+    """Details of runs: number of ranks and user by job, and the only job of an attempt that 0.2.0 reports."""
+
+    worlds: dict[RunJob, float] = field(default_factory=dict)
+    users: dict[RunJob, str] = field(default_factory=dict)
+    of_attempts: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def key(self, labels: Mapping[str, str]) -> RunJob:
+        """Return whose series this is; one of an exporter until 0.2.0 has no job."""
+        run = labels.get("run", "")
+        return RunJob(run, labels.get("job_id") or self.of_attempts.get((run, labels.get("attempt", "")), ""))
+
+
+def jobs_of(series: Iterable[Series]) -> Jobs:
+    """Return the details of runs from labels of ``pyrometer_train_run_info``."""
+    jobs = Jobs()
+    several: set[tuple[str, str]] = set()
+    for item in series:
+        labels = item.labels
+        key, attempt = RunJob(labels.get("run", ""), labels.get("job_id", "")), labels.get("attempt", "")
+        jobs.worlds[key] = float(labels.get("world_size") or 0)
+        if labels.get("user"):
+            jobs.users[key] = labels["user"]
+        elif jobs.of_attempts.setdefault((key.run, attempt), key.job_id) != key.job_id:
+            several.add((key.run, attempt))
+    for ambiguous in several:
+        del jobs.of_attempts[ambiguous]
+    return jobs
+
+
+def facts_of(series: Iterable[Series], jobs: Jobs) -> dict[RunJob, Facts]:
+    """Return facts by run and job.
 
     Args:
         series: the answers to BATCHES and RANK_0.
-        worlds: number of ranks by run; rank 0's tokens are multiplied with it.
+        jobs: of these runs; rank 0's tokens are multiplied with the number of ranks.
     """
-    batches: dict[str, list[Series]] = {}
-    ranks: dict[str, list[Series]] = {}
+    batches: dict[RunJob, list[Series]] = {}
+    ranks: dict[RunJob, list[Series]] = {}
     for item in series:
         kind = batches if item.labels.get("__name__", "").startswith("pyrometer_train_batch_") else ranks
-        kind.setdefault(item.labels.get("run", ""), []).append(item)
+        kind.setdefault(jobs.key(item.labels), []).append(item)
     by_run = {}
     for run in batches.keys() | ranks.keys():
         facts = by_run[run] = Facts(steps=sorted(_steps(batches.get(run, []))))
         for process in _by_process(ranks.get(run, [])).values():
-            _add_process(facts, process, worlds.get(run))
+            _add_process(facts, process, jobs.worlds.get(run))
         facts.births.sort()
         facts.statuses.sort(key=lambda seen: seen.at)
         facts.parts.sort()

@@ -12,8 +12,8 @@ from alerting_fakes import START, Bench, FakePrometheus, training_incident
 from pyrometer_alerting.channel import judgement
 from pyrometer_alerting.channel.blocks import Style
 from pyrometer_alerting.channel.digest import digest_page
-from pyrometer_alerting.channel.digest.data import ClusterShare, DigestReport, gather
-from pyrometer_alerting.channel.digest.digest_message import build_digest, headline
+from pyrometer_alerting.channel.digest.data import ClusterShare, DigestQueries, DigestReport, gather, run_times
+from pyrometer_alerting.channel.digest.digest_message import build_digest, goodput_line, headline
 from pyrometer_alerting.channel.digest.scheduler import DAY, Digests, DigestScheduler, Schedule
 from pyrometer_alerting.model.incident import Cause, Cost, Diagnosis, Incident
 from pyrometer_alerting.model.routing import Routing, Rules
@@ -140,3 +140,17 @@ def test_each_channel_gets_its_digest_once(bench: Bench, prometheus: TwoClusters
     bench.deliver()
     bench.deliver()
     assert channels(bench) == [("gpu-alerts", "Daily digest"), ("prod-a", "Daily digest of prod-a")]
+
+
+def test_two_runs_of_a_name_are_two_rows_and_the_jobs_that_follow_each_other_one() -> None:
+    prometheus = FakePrometheus()
+    owners = (("1", "ada", "1"), ("2", "ada", "1"), ("3", "bob", "3"))
+    labels = [{"cluster": "c1", "run": "train", "job_id": job} for job, _, _ in owners]
+    hours = [Series({**of, "state": "useful"}, ((START, 3600.0 * at),)) for at, of in enumerate(labels, start=1)]
+    prometheus.on("run_seconds", hours)
+    known = zip(labels, owners, strict=True)
+    infos = [Series({**of, "user": user, "lineage": first}, ((START, 1.0),)) for of, (_, user, first) in known]
+    prometheus.on("run_job_info", infos)
+    runs = run_times(DigestQueries(prometheus), START - DAY, START)
+    lines = [goodput_line(run) for run in runs]
+    assert lines == ["train (ada, 1 and 1 more): 100 % of 3 h", "train (bob, 3): 100 % of 3 h"]

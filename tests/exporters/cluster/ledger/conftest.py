@@ -15,6 +15,7 @@ from functools import cache
 import pytest
 
 from pyrometer_exporters.cluster.ledger.book import STATES, Book
+from pyrometer_exporters.cluster.ledger.facts import RunJob
 from pyrometer_exporters.cluster.ledger.history import Ledger, decoded
 from pyrometer_exporters.framework.outcome import PartError
 from pyrometer_kit.prometheus import Series
@@ -39,6 +40,13 @@ class Process:
     steps: list[tuple[int, int, int, tuple[str, ...]]] = field(default_factory=list)  # end, length, number, tags
     parts: list[tuple[int, str, int]] = field(default_factory=list)  # end, part, length
     doing: list[tuple[int, int, str]] = field(default_factory=list)
+    job: str = ""
+    labelled_from: int = 0
+    """Before, its exporter is one of 0.2.0 that doesn't know the job."""
+
+    def labels(self, at: int) -> dict[str, str]:
+        job = {"job_id": self.job} if self.job and at >= self.labelled_from else {}
+        return {"run": RUN, **job, "attempt": str(self.attempt), "node": self.node}
 
     def gone(self) -> float:
         if self.ended is None:
@@ -59,14 +67,15 @@ class World:
         self.high = -1
         self.truth: Counter[str] = Counter()
         self.first_of_process = True
+        self.user = ""
 
     @property
     def process(self) -> Process:
         return self.processes[-1]
 
-    def start(self, init_ms: int, number: int | None = None, node: str = "gpu-001") -> None:
+    def start(self, init_ms: int, number: int | None = None, node: str = "gpu-001", job: str = "") -> None:
         """Begin a process that needs so long before its first step."""
-        self.processes.append(Process(len(self.processes), self.now, node))
+        self.processes.append(Process(0 if job else len(self.processes), self.now, node, job=job))
         if number is not None:
             self.number = number
         self._pass("init", init_ms)
@@ -160,7 +169,9 @@ class Recorded:
             times = filter(self.world.scraped, reversed(self._scrapes(until - 300_000, until)))
             return [Series({}, ((at, newest / 1000),)) for newest in itertools.islice(times, 1)]
         if "world_size" in query:
-            return [Series({"run": RUN, "world_size": str(WORLD)}, ((at, 1.0),))]
+            of_jobs = {tuple(process.labels(until).items()) for process in self.world.processes}
+            more = {"world_size": str(WORLD)} | ({"user": self.world.user} if self.world.user else {})
+            return [Series(dict(labels) | more, ((at, 1.0),)) for labels in of_jobs]
         found = re.fullmatch(r'\{__name__=~"([^"]+)".*\}\[(\d+)ms\]', query)
         assert found is not None, query
         since = until - int(found[2])
@@ -175,15 +186,20 @@ class Recorded:
         if self.error is not None:
             raise self.error
         assert "rank_up" in query
-        points = []
         ends = [round((start + index * step) * 1000) for index in range(int((end - start) / step) + 1)]
-        ups = list(self._ups(ends[0] - 60_000, ends[-1])) if ends else []
-        scrapes = [at for at, _ in ups]
-        for at in ends:
-            values = [value for _, value in ups[bisect_right(scrapes, at - 60_000) : bisect_right(scrapes, at)]]
-            if values:
-                points.append((at / 1000, max(values)))
-        return [Series({"run": RUN}, tuple(points))] if points else []
+        by_job: dict[str, list[tuple[int, float]]] = {}
+        for at, value, job in self._ups(ends[0] - 60_000, ends[-1]) if ends else ():
+            by_job.setdefault(job, []).append((at, value))
+        found = []
+        for job, ups in by_job.items():
+            points, scrapes = [], [at for at, _ in ups]
+            for at in ends:
+                values = [value for _, value in ups[bisect_right(scrapes, at - 60_000) : bisect_right(scrapes, at)]]
+                if values:
+                    points.append((at / 1000, max(values)))
+            if points:
+                found.append(Series({"run": RUN} | ({"job_id": job} if job else {}), tuple(points)))
+        return found
 
     def _scrapes(self, since: int, until: int) -> list[int]:
         until = min(until, self.now)
@@ -193,10 +209,10 @@ class Recorded:
     def _batches(self, since: int, until: int) -> list[tuple[dict[str, str], int, float]]:
         found = []
         for process in self.world.processes:
-            labels = {"run": RUN, "attempt": str(process.attempt), "node": process.node}
             first = bisect_right(process.steps, since, key=lambda step: step[0])
             last = bisect_right(process.steps, until, key=lambda step: step[0])
             for end, length, number, tags in process.steps[first:last]:
+                labels = process.labels(end)
                 if self._arrived(end) and not _within(self.world.lost, end):
                     found.append(({**labels, "__name__": "pyrometer_train_batch_step"}, end, float(number)))
                     found.append(({**labels, "__name__": "pyrometer_train_batch_step_seconds"}, end, length / 1000))
@@ -215,12 +231,12 @@ class Recorded:
     def _ranks(self, since: int, until: int) -> list[tuple[dict[str, str], int, float]]:
         return [sample for at, process in self._served(since, until) for sample in _rank_samples(process, at)]
 
-    def _ups(self, since: int, until: int) -> Iterator[tuple[int, float]]:
-        """Yield the scrapes of each rank with its pyrometer_train_rank_up."""
+    def _ups(self, since: int, until: int) -> Iterator[tuple[int, float, str]]:
+        """Yield the scrapes of each rank with its pyrometer_train_rank_up and its job."""
         for at, process in self._served(since, until):
             value = _rank_up(process, at)
             if value is not None:
-                yield at, value
+                yield at, value, process.labels(at).get("job_id", "")
 
     def _served(self, since: int, until: int) -> Iterator[tuple[int, Process]]:
         for at in self._scrapes(since, until):
@@ -241,7 +257,7 @@ def _rank_up(process: Process, at: int) -> float | None:
 
 
 def _rank_samples(process: Process, at: int) -> list[tuple[dict[str, str], int, float]]:
-    labels = {"run": RUN, "attempt": str(process.attempt), "rank": "0", "node": process.node, "instance": process.node}
+    labels = {**process.labels(at), "rank": "0", "instance": process.node}
     done = bisect_right(process.steps, at, key=lambda step: step[0])
     up = _rank_up(process, at)
     values = {
@@ -273,7 +289,7 @@ class Auditor:
         self.world = world
         self.prometheus = Recorded(world)
         self.ledger = Ledger(since)
-        self.served: dict[str, int] = {}
+        self.served: dict[tuple[RunJob, str], int] = {}
 
     def look(self, now: int) -> None:
         self.prometheus.now = now
@@ -287,15 +303,16 @@ class Auditor:
         self.ledger = decoded(json.loads(json.dumps(self.ledger.encoded())))
 
     def check(self) -> None:
-        for book in self.ledger.books.values():
+        for run, book in self.ledger.books.items():
             assert sum(book.lengths.values()) == book.settled - book.started
             assert set(book.lengths) == set(STATES)
-            assert all(length >= self.served.get(state, 0) for state, length in book.lengths.items()), "a counter fell"
-            self.served = dict(book.lengths)
+            counters = {(run, state): length for state, length in book.lengths.items()}
+            assert all(length >= self.served.get(key, 0) for key, length in counters.items()), "a counter fell"
+            self.served |= counters
 
     @property
     def book(self) -> Book:
-        return self.ledger.books[RUN]
+        return self.ledger.books[RunJob(RUN, "")]
 
     def seconds(self) -> dict[str, float]:
         """Return the values that aren't 0."""

@@ -97,8 +97,8 @@ def test_the_states_sum_to_the_time_from_start_to_settled(exporter: Exporter, tr
         found = exporter.at(trained.processes[0].born + later).values
         seconds = sum(value for key, value in found.items() if key[0] == SECONDS)
         elapsed = (
-            found["pyrometer_run_settled_timestamp_seconds", "llama-8b"]
-            - found["pyrometer_run_start_timestamp_seconds", "llama-8b"]
+            found["pyrometer_run_settled_timestamp_seconds", "llama-8b", ""]
+            - found["pyrometer_run_start_timestamp_seconds", "llama-8b", ""]
         )
         assert seconds == pytest.approx(elapsed, abs=1e-6)
 
@@ -108,10 +108,10 @@ def test_a_ledger_that_was_killed_goes_on_where_it_was(exporter: Exporter, train
     exporter.at(trained.processes[0].born + 2_000_000)
     exporter.start()
     before = exporter.scrape().values
-    assert before[SECONDS, "llama-8b", "useful"] > 1000, "served from the file, before Prometheus was asked"
+    assert before[SECONDS, "llama-8b", "", "useful"] > 1000, "served from the file, before Prometheus was asked"
     after = exporter.at(trained.now + 90_000).values
-    assert after[SECONDS, "llama-8b", "useful"] == trained.truth["useful"] / 1000
-    assert after[SECONDS, "llama-8b", "rework"] == 100.0
+    assert after[SECONDS, "llama-8b", "", "useful"] == trained.truth["useful"] / 1000
+    assert after[SECONDS, "llama-8b", "", "rework"] == 100.0
 
 
 def test_the_same_history_read_again_changes_nothing(exporter: Exporter, trained: Any) -> None:
@@ -140,7 +140,7 @@ def test_while_prometheus_is_away_the_books_stand_and_it_is_said(exporter: Expor
     assert (away.values, away.downs) == (first, {"prometheus": "econnrefused"})
     exporter.prometheus.error = None
     back = exporter.at(trained.now + 90_000)
-    assert back.values[SECONDS, "llama-8b", "useful"] == trained.truth["useful"] / 1000
+    assert back.values[SECONDS, "llama-8b", "", "useful"] == trained.truth["useful"] / 1000
     assert back.downs == {}
 
 
@@ -159,7 +159,7 @@ def test_an_answer_that_fails_halfway_leaves_the_books_whole(exporter: Exporter,
     assert found.downs == {"prometheus": "deadline"}
     assert found.values == first
     exporter.prometheus.range = asked
-    assert exporter.at(trained.now + 90_000).values[SECONDS, "llama-8b", "useful"] == trained.truth["useful"] / 1000
+    assert exporter.at(trained.now + 90_000).values[SECONDS, "llama-8b", "", "useful"] == trained.truth["useful"] / 1000
 
 
 def test_a_prometheus_without_node_exporters_is_a_reason(exporter: Exporter) -> None:
@@ -173,17 +173,17 @@ def test_a_file_that_cannot_be_written_costs_no_metrics(exporter: Exporter, trai
     exporter.start()
     found = exporter.at(trained.now + 90_000)
     assert found.downs == {"state": "eisdir"}
-    assert found.values[SECONDS, "llama-8b", "useful"] > 0
+    assert found.values[SECONDS, "llama-8b", "", "useful"] > 0
 
 
 def test_the_estimated_end_with_and_without_losses(exporter: Exporter, trained: Any) -> None:
     exporter.start("--collector.ledger.target=llama-8b=30e6")
     found = exporter.at(trained.now + 90_000).values
-    settled = found["pyrometer_run_settled_timestamp_seconds", "llama-8b"]
-    tokens = found["pyrometer_run_tokens_total", "llama-8b"]
+    settled = found["pyrometer_run_settled_timestamp_seconds", "llama-8b", ""]
+    tokens = found["pyrometer_run_tokens_total", "llama-8b", ""]
     assert tokens == pytest.approx(trained.high * 4096, rel=0.01)
     left = 30e6 - tokens
-    end = {key[2]: value for key, value in found.items() if key[0] == "pyrometer_run_estimated_end_timestamp_seconds"}
+    end = {key[3]: value for key, value in found.items() if key[0] == "pyrometer_run_estimated_end_timestamp_seconds"}
     assert end["training"] - settled == pytest.approx(left / 4096, rel=0.01)
     goodput = trained.truth["useful"] / sum(trained.truth.values())
     assert end["elapsed"] - settled == pytest.approx(left / 4096 / goodput, rel=0.03)

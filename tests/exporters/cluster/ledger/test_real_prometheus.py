@@ -55,7 +55,7 @@ def test_a_real_prometheus_gives_the_same_books(prometheus: tuple[HttpPrometheus
     asked, world = prometheus
     ledger = Ledger(world.processes[0].born - 3_600_000)
     ledger.turn(asked, (world.now + 120_000) / 1000, "")
-    book = ledger.books["llama-8b"]
+    book = ledger.books["llama-8b", ""]
     assert book.lengths == {**dict.fromkeys(book.lengths, 0), **world.truth}
     assert book.tokens == pytest.approx(1000 * 4096)
     assert sum(book.lengths.values()) == book.settled - book.started

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from pyrometer_exporters.cluster.ledger.facts import RunJob
+
 
 def test_a_run_that_only_trains(world: Any, audit: Any) -> None:
     world.start(20_000)
@@ -304,6 +306,6 @@ def test_two_runs_and_what_one_does_not_know_of_the_other(world: Any, audit: Any
     world.start(1_000)
     world.train(100)
     auditor = audit(world).finish()
-    auditor.ledger.books["gone"] = auditor.book
+    auditor.ledger.books[RunJob("gone", "")] = auditor.book
     auditor.look(world.now + 300_000)
-    assert set(auditor.ledger.books) == {"llama-8b", "gone"}
+    assert set(auditor.ledger.books) == {("llama-8b", ""), ("gone", "")}
