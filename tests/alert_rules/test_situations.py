@@ -16,9 +16,9 @@ EVERY = all_situations()
 # promtool's start is dear, and a failure should say which situations it is about.
 TOGETHER = 5
 # Each situation is played once here, and by `make situations` at all intervals. Scrapes and evaluations are dear, so
-# most situations have few: two of three are scraped every 30 s, and the others as Prometheus does by default.
-INTERVALS = (15, 30, 30)
-FASTEST_OF = 64
+# most situations have few: five of six are scraped every 30 s, and the others as Prometheus does by default.
+INTERVALS = (15, 30, 30, 30, 30, 30)
+FASTEST_OF = 128
 
 
 def _interval(number: int) -> int:
