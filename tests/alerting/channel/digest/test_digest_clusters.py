@@ -153,4 +153,4 @@ def test_two_runs_of_a_name_are_two_rows_and_the_jobs_that_follow_each_other_one
     prometheus.on("run_job_info", infos)
     runs = run_times(DigestQueries(prometheus), START - DAY, START)
     lines = [goodput_line(run) for run in runs]
-    assert lines == ["train (ada, 1 and 1 more): 100 % of 3 h", "train (bob, 3): 100 % of 3 h"]
+    assert lines == ["train (ada, 1 and 1 more): 100.0 % of 3.0 h", "train (bob, 3): 100.0 % of 3.0 h"]
