@@ -28,6 +28,7 @@ JOBS = {
     "alerting": "the alerting service",
 }
 # In a rule's text, and in a board's JSON, where quotes are escaped.
+_DATASOURCE = re.compile(r'("(?:type|query)": ")prometheus(")')
 _JOB = re.compile(rf'(\bjob=\\?")({"|".join(JOBS)})(\\?")')
 
 
@@ -64,11 +65,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     _add_prometheus_rules(rules)
     _add_limits(rules)
     _add_shards(rules)
+    build.add_argument(
+        "--datasource",
+        metavar="TYPE",
+        default="prometheus",
+        help="Grafana's type of your data source, such as victoriametrics-metrics-datasource (default: %(default)s)",
+    )
     for command in (build, rules):
         _add_jobs(command)
     flags = parser.parse_args(argv)
     try:
-        return _build(flags.folder, _jobs(flags)) if flags.command == "build" else _rules(flags)
+        return _build(flags) if flags.command == "build" else _rules(flags)
     except _UsageError as error:
         sys.stderr.write(f"pyrometer-dashboards: {error}\n")
         return 2
@@ -240,8 +247,12 @@ class _UsageError(Exception):
     """The request can't be carried out; the message is one line."""
 
 
-def _build(folder: Path, jobs: Mapping[str, str]) -> int:
-    return _write(folder, {name: with_jobs(text, jobs) for name, text in rendered().items()})
+def _build(flags: argparse.Namespace) -> int:
+    jobs, datasource = _jobs(flags), str(flags.datasource)
+    if not re.fullmatch(r"[\w.-]+", datasource):
+        raise _UsageError(f"--datasource: {datasource!r} can't be a type of data source")
+    texts = {name: with_jobs(text, jobs) for name, text in rendered().items()}
+    return _write(flags.folder, {name: _DATASOURCE.sub(rf"\1{datasource}\2", text) for name, text in texts.items()})
 
 
 def _write(folder: Path, texts: Mapping[str, str]) -> int:

@@ -157,6 +157,16 @@ def test_rules_and_boards_are_written_for_other_names_of_jobs(tmp_path: Path) ->
     assert not re.search(r'job="(node|batches|cluster|host|alerting)"', after.replace("\\", ""))
 
 
+def test_boards_are_written_for_another_kind_of_data_source(tmp_path: Path) -> None:
+    kind = "victoriametrics-metrics-datasource"
+    assert main(["build", str(tmp_path), f"--datasource={kind}"]) == 0
+    board = json.loads((tmp_path / "overview.json").read_text())
+    chosen = next(one for one in board["templating"]["list"] if one["name"] == "datasource")
+    assert (chosen["type"], chosen["query"]) == ("datasource", kind)
+    assert {panel["datasource"]["type"] for panel in board["panels"] if "targets" in panel} == {kind}
+    assert "prometheus" not in re.findall(r'"(?:type|query)": "(\w+)"', (tmp_path / "overview.json").read_text())
+
+
 def _name(path: Path) -> str:
     return path.name
 

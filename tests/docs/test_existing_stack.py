@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from pyrometer_alerting.app import main as alerting
 from pyrometer_exporters.commands.doctor import main as doctor
 from pyrometer_exporters.commands.doctor import stack as asked
 from pyrometer_simulator.stack import Stack
@@ -37,9 +38,11 @@ def pasted(tmp_path: Path) -> Path:
     for title, text in blocks():
         if title.endswith((".yml", ".yaml")):
             path = tmp_path / title
-            path.parent.mkdir(exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text((path.read_text() if path.exists() else "") + text, encoding="utf-8")
     (tmp_path / "pyrometer/rules").symlink_to(ROOT / "alert_rules")
+    (tmp_path / "slack-token").touch(mode=0o600)
+    (tmp_path / "slack-token").write_text("xoxb-1", encoding="utf-8")
     return tmp_path
 
 
@@ -47,7 +50,7 @@ def test_prometheus_takes_the_blocks_as_they_are(stack: Stack, pasted: Path) -> 
     assert objections(stack.promtool, "check", "config", pasted / "prometheus.yml") == ""
 
 
-@pytest.mark.parametrize("kind", ["kubernetes", "consul", "static"])
+@pytest.mark.parametrize("kind", ["consul", "static"])
 def test_every_discovery_gives_cluster_and_node(stack: Stack, tmp_path: Path, kind: str) -> None:
     job = {"job_name": "node", **yaml.safe_load(dict(blocks())[kind])}
     assert {"cluster", "node"} <= {each.get("target_label") for each in job["relabel_configs"]}
@@ -87,8 +90,27 @@ def test_the_check_of_the_page_sees_what_was_pasted(stack: Stack, pasted: Path) 
     assert re.search(r"^ok       \d+ rules in \d+ groups are evaluated$", told, re.MULTILINE)
 
 
+def test_the_service_takes_its_complete_file(pasted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = pasted / "pyrometer/alerting.yaml"
+    text = path.read_text(encoding="utf-8").replace("/etc/pyrometer/slack-token", str(pasted / "slack-token"))
+    path.write_text(text, encoding="utf-8")
+    assert alerting.run(["check-config", f"--config.file={path}"], {}) == 0, capsys.readouterr().err
+    unit = (ROOT / "compose/systemd/pyrometer-alerting.service").read_text(encoding="utf-8")
+    assert "--config.file=/etc/pyrometer/alerting.yaml" in unit
+    assert {"web.external-url", "prometheus.external-url", "alertmanager.external-url"} <= yaml.safe_load(text).keys()
+
+
+def test_what_the_page_copies_is_in_the_checkout() -> None:
+    named = re.findall(r"`((?:alert_rules|dashboards|compose)/[\w./*-]+)`", PAGE)
+    assert {name for name in named if not list(ROOT.glob(name.rstrip("/")))} == set()
+    boards = re.findall(r"`([\w-]+\.json)`", PAGE)
+    assert [name for name in boards if not (ROOT / "dashboards/json" / name).exists()] == []
+    packages = re.findall(r"\./(\w+)", PAGE.partition('title="install"')[2].partition("```")[0])
+    assert [name for name in packages if not (ROOT / name / "pyproject.toml").exists()] == []
+
+
 def test_the_check_of_the_page_has_flags_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
-    command = PAGE.partition("## 5.")[2].partition("```sh\n")[2].partition("```")[0]
+    command = PAGE.partition("## 6.")[2].partition("```sh\n")[2].partition("```")[0]
     with pytest.raises(SystemExit):
         doctor.main(["--help"])
     known = capsys.readouterr().out

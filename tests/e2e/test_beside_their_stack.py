@@ -82,7 +82,7 @@ class Site(NamedTuple):
         for title, block in YAML_BLOCK.findall(PAGE):
             if title.endswith((".yml", ".yaml")):
                 path = self.folder / title
-                path.parent.mkdir(exist_ok=True)
+                path.parent.mkdir(parents=True, exist_ok=True)
                 before = yaml.safe_load(path.read_text()) if path.exists() else None
                 path.write_text(yaml.safe_dump(added(before, yaml.safe_load(self.here(textwrap.dedent(block))))))
 
@@ -108,7 +108,7 @@ def site(tmp_path: Path, stack: Stack) -> Iterator[Site]:
     ports = {name: free_port() for name in ("gpu-001:9935", "gpu-002:9935", "prometheus:9090", "alertmanager:9093")}
     names = {name: f"127.0.0.1:{port}" for name, port in ports.items()}
     names |= {name: f"127.0.0.1:{free_port()}" for name in ("pyrometer:9937",)}
-    names |= {"listen-address=:9937": f"listen-address={names['pyrometer:9937']}"}
+    names |= {'listen-address: ":9937"': f'listen-address: "{names["pyrometer:9937"]}"'}
     paged: list[str] = []
 
     def pager(request: Request) -> Response:
@@ -126,6 +126,7 @@ def site(tmp_path: Path, stack: Stack) -> Iterator[Site]:
     logs.mkdir()
     with FakeSlack(channel_names=("gpu-alerts",), token=TOKEN) as slack, Processes(logs) as processes:
         names["C0123456789"] = next(iter(slack.channels))
+        names["/etc/pyrometer/alerting.yaml"] = str(folder / "pyrometer/alerting.yaml")
         found = Site(folder, names, nodes, slack, processes, paged)
         for name, text in (
             ("prometheus", THEIR_PROMETHEUS),
@@ -179,8 +180,8 @@ def test_the_manuals_blocks_lead_from_nothing_to_a_message(site: Site, stack: St
     site.processes.start("alerting", [*site.command("4"), *stand_in])
     reload_theirs(site)
 
-    # Step 5, the page's own check; this site has no Grafana.
-    asked = [flag for flag in site.command("5") if not flag.startswith("--grafana")]
+    # Step 6, the page's own check; this site has no Grafana.
+    asked = [flag for flag in site.command("6") if not flag.startswith("--grafana")]
     told: list[str] = []
 
     def all_arrives() -> bool:
