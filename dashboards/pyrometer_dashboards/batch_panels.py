@@ -109,7 +109,7 @@ def every_batch() -> Panel:
             _unknown(),
         ],
         unit="percentunit",
-        limits=(0, 0.6),
+        limits=(0, None),
         custom={"lineInterpolation": "stepBefore", "lineWidth": 0, "spanNulls": False},
         options={"tooltip": {"mode": "single"}},
         overrides=[

@@ -34,7 +34,7 @@ _AXIS: Json = {
 # A panel without a value must never look healthy: Grafana gives NaN and absent values the base colour.
 NO_DATA_MAPPING: Json = {
     "type": "special",
-    "options": {"match": "null+nan", "result": {"text": "no data", "color": palette.NO_DATA, "index": 0}},
+    "options": {"match": "null+nan", "result": {"text": "no data", "color": palette.ABSENT, "index": 0}},
 }
 
 

@@ -15,6 +15,8 @@ WORST = "#ff1f00"
 STATES = (HEALTHY, WATCH, BAD, WORST)
 
 NO_DATA = "#808080"
+# The tile of a number that is not there: greyer than a healthy one, and quieter than any that is not.
+ABSENT = "rgba(128, 128, 128, 0.4)"
 # On maps and in tables: a quiet tint that lets the theme's background through, in both themes.
 QUIET = "rgba(120, 130, 150, 0.22)"
 # A GPU without work, on the map.

@@ -11,8 +11,8 @@ from pyrometer_dashboards import palette
 
 _ALLOWED = frozenset(
     {
-        *palette.STATES, palette.NO_DATA, palette.QUIET, palette.IDLE, palette.TEXT, palette.BAND, palette.BESIDE,
-        palette.REFERENCE, *palette.PARTS.values(), *palette.LEDGER.values(), *palette.REASONS.values(),
+        *palette.STATES, palette.NO_DATA, palette.ABSENT, palette.QUIET, palette.IDLE, palette.TEXT, palette.BAND,
+        palette.BESIDE, palette.REFERENCE, *palette.PARTS.values(), *palette.LEDGER.values(), *palette.REASONS.values(),
         *palette.NUMBERED, *palette.RUNS,
     }
 )  # fmt: skip

@@ -90,7 +90,7 @@ class Intake:
             tx.save_incident(change.incident, now)
         opened = _Opened(tx)
         for change in changes:
-            not_before = now + self._first_wait(tx, change.incident, opened)
+            not_before = now + self._first_wait(tx, change, opened)
             announce(tx, change, self._replies, self.routing, now=now, not_before=not_before)
             if (change.incident.firing and change.incident.wants_diagnosis) or asks_for_use(change.incident):
                 outcome.diagnose.append(change.incident.id)
@@ -202,8 +202,14 @@ class Intake:
         remaining = [change for change in changes if change.incident.id not in absorbed]
         return remaining + [merge_incidents(tx, group.incidents, group.domain, now) for group in mergers]
 
-    def _first_wait(self, tx: Transaction, incident: Incident, opened: _Opened) -> float:
-        """Return how long the first post may wait for more of the same, and for its cause or its effect."""
+    def _first_wait(self, tx: Transaction, change: Change, opened: _Opened) -> float:
+        """Return how long the first post may wait for more of the same, and for its cause or its effect.
+
+        That of another episode waits for its first look: until then its card blames the culprit of the last one.
+        """
+        incident = change.incident
+        if self._diagnoses and incident.wants_diagnosis and {"reopened", "again"} & set(change.events):
+            return JOIN_SECONDS
         if tx.outbox.is_posted(incident.id) or not incident.firing:
             return 0.0
         if self._diagnoses and asks_for_use(incident) and not incident.use:

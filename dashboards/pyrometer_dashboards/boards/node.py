@@ -44,7 +44,7 @@ def board() -> Board:
         title="Pyrometer / Node",
         question="What is different about this node: its GPUs against all working ones, its links, its ranks?",
         needs="the node exporter on this node",
-        tags=["on-call"],
+        tags=["start", "on-call"],
         refresh="30s",
         variables=[CLUSTERS, NODES, GPUS],
         annotations=[_HERE, *(replace(mark, switch=False) for mark in (RESTARTS, DEPLOYS))],

@@ -52,7 +52,7 @@ def board() -> Board:
         title="Pyrometer / Overview",
         question="Is the run healthy, and who is to blame? Every number leads to the board that explains it.",
         needs="a job that reports its steps, and the node exporter on each GPU node",
-        tags=["on-call"],
+        tags=["start", "on-call"],
         time_from="now-3h",
         refresh="30s",
         variables=[CLUSTERS, _RUNS, ALERTING],
@@ -60,9 +60,9 @@ def board() -> Board:
         rows=[
             # The first screen of a laptop: is a run sick, who is to blame, what is being done.
             Row([fleet_panels.verdict(), _straggler(), _mfu(), _faults(), _freshness()], height=3),
-            Row([fleet_panels.runs()], height=6),
-            Row([incident_panels.incidents()], height=7),
-            Row([_mfu_over_time(), _steps()], height=10),
+            Row([fleet_panels.runs()], height=4),
+            Row([incident_panels.incidents()], height=4),
+            Row([_mfu_over_time(), _steps()], height=13),
             Row([_goodput(), _throttled(), _step_rate(), _last_step(), _spares()], height=4),
             Row([_worst_gpus(), _missing(), _links()]),
             Row([slurm_panels.unavailable(), slurm_panels.queue()], height=6),
@@ -255,7 +255,7 @@ def _mfu_over_time() -> Panel:
             ),
         ],
         unit="percentunit",
-        limits=(0, 0.6),
+        limits=(0, None),
         links=[RUN_OF_SERIES],
         custom={"spanNulls": 180000, "lineWidth": 2},
         overrides=[

@@ -33,7 +33,7 @@ def board() -> Board:
         title="Pyrometer / Training run",
         question="What did each batch cost, where did the time go, and who is slow?",
         needs="a job that reports its steps",
-        tags=["training"],
+        tags=["start", "training"],
         refresh="30s",
         variables=[CLUSTERS, *RUN_CHOICE, batch_panels.POINTS, batch_panels.SOURCE, batch_panels.STEPS],
         annotations=[*MARKS, CHECKPOINTS],

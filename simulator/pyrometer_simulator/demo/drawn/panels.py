@@ -53,7 +53,7 @@ def _legend(target: Mapping[str, Any], series: Series) -> str:
 
 def _stats(named: Sequence[tuple[str, Series]], options: Options) -> str:
     shown = [(name, options.cell(name, newest(series), always_coloured=True)) for name, series in named[:4]]
-    shown = shown or [("", options.cell("", None, always_coloured=True))]
+    shown = shown or [("", options.cell("", None))]
     return '<div class="stats">' + "".join(
         f'<div class="stat"{_tint(cell)}><b>{html.escape(cell.text)}</b> <span>{html.escape(name)}</span></div>'
         for name, cell in shown

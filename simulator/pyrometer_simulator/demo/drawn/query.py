@@ -91,11 +91,12 @@ def newest(series: Series) -> float:
 
 def _matches(regex: str, answer: list[Series]) -> list[str]:
     """Return what a variable's regular expression takes from series, written as Grafana shows them to it."""
-    pattern = re.compile(regex.removeprefix("/").removesuffix("/"))
+    named = re.sub(r"\(\?<(?![=!])", "(?P<", regex.removeprefix("/").removesuffix("/"))  # as JavaScript has it
+    pattern = re.compile(named)
     found = []
     for series in answer:
         labels = ",".join(f'{name}="{value}"' for name, value in series.labels.items())
         text = f"{{{labels}}} {newest(series):g} {series.points[-1][0] * 1000:.0f}"
         if match := pattern.search(text):
-            found.append(match[1])
+            found.append(match["value"] if "value" in pattern.groupindex else match[1])
     return found

@@ -36,6 +36,7 @@ class DrawnBoards:
         found = [json.loads(path.read_text()) for path in sorted(boards.glob("*.json"))]
         by_uid = {board["uid"]: board for board in found if "uid" in board}
         self._boards = {uid: by_uid.pop(uid) for uid in FIRST} | by_uid
+        self._groups = list(dict.fromkeys(map(_group, self._boards.values())))
         self._asker = Asker(prometheus)
         self._server = HttpServer(self._respond, port=port)
 
@@ -67,10 +68,11 @@ class DrawnBoards:
         heads = [
             _place(row, f"<h2>{html.escape(row['title'])}</h2>") for row in board["panels"] if row["type"] == "row"
         ]
-        links = "".join(
-            f'<a href="/d/{uid}?{_range(query)}"{" class=on" if each is board else ""}>{html.escape(_name(each))}</a>'
-            for uid, each in self._boards.items()
-        )
+        links, group = "", ""
+        for uid, each in sorted(self._boards.items(), key=lambda item: self._groups.index(_group(item[1]))):
+            links += f"<span>{html.escape(_group(each))}</span> " if _group(each) != group else ""
+            links += _link(uid, each, query, on=each is board)
+            group = _group(each)
         return (
             f"<!doctype html><html lang=en><meta charset=utf-8><title>{html.escape(board['title'])}</title>"
             f"<style>{STYLE.read_text()}</style><nav>{links}</nav><header><h1>{html.escape(_name(board))}</h1> "
@@ -90,6 +92,15 @@ def _place(panel: Mapping[str, Any], inside: str, kind: str = "") -> str:
     grid = panel["gridPos"]
     where = f"grid-area:{grid['y'] + 1}/{grid['x'] + 1}/span {grid['h']}/span {grid['w']}"
     return f'<section class="{kind}" style="{where}">{inside}</section>'
+
+
+def _group(board: Mapping[str, Any]) -> str:
+    """Return the first tag of its own."""
+    return str(next((tag for tag in board["tags"] if tag != "pyrometer"), ""))
+
+
+def _link(uid: str, board: Mapping[str, Any], query: Mapping[str, str], *, on: bool) -> str:
+    return f'<a href="/d/{uid}?{_range(query)}"{" class=on" if on else ""}>{html.escape(_name(board))}</a>'
 
 
 def _name(board: Mapping[str, Any]) -> str:
