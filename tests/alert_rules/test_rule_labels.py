@@ -8,6 +8,7 @@ the rules are played again with the labels added: the same alerts, once each.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 from tools.board_lint.origins import SCRAPED, origins, unnamed
 
-from pyrometer_dashboards.promql import parse
+from pyrometer_dashboards.promql import Expression, parse
 from pyrometer_simulator.stack.promtool import groups_of, one_by_one
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,6 +45,20 @@ def test_a_rule_names_the_labels_of_a_match_and_passes_none_of_a_scrape_on(rule:
     assert list(unnamed(tree, RECORDED_BY)) == []
     passed = SCRAPED in origins(tree, RECORDED_BY)
     assert not passed or str(rule.get("record")).startswith(COPIES)
+
+
+def _named(node: Expression, under: tuple[Expression, ...]) -> bool:
+    """Return whether a series of others is asked for with its node, or joined with a node that we know."""
+    joined = (part.parts[1] for part in under if "of_cluster" in part.extra.get("group_left", ""))
+    return ("node", "!=", "") in node.matchers or any(part.name == "node:pyrometer_node:alias" for part in joined)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=_name)
+def test_a_rule_over_others_series_says_nothing_without_a_node(rule: dict[str, Any]) -> None:
+    """Take node_exporter's, kube-state-metrics' and dcgm-exporter's: anybody may have them beside ours."""
+    parts = [(node, under) for node, under in parse(rule["expr"]).walk() if node.kind == "selector"]
+    others = [(node, under) for node, under in parts if re.match("node_|kube_|DCGM_", node.name)]
+    assert [node.name for node, under in others if not _named(node, under)] == []
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,8 @@ from collections.abc import Collection, Iterator
 from pyrometer_dashboards.promql import Expression
 
 LABEL = "cluster"
+# Its value where a node is looked for by name (node:pyrometer_node:alias), until it is the label again.
+_BESIDE = "of_cluster"
 _LOSES = ("absent", "absent_over_time", "scalar")
 _RENAMES = ("label_replace", "label_join")
 
@@ -30,12 +32,16 @@ def mixing(tree: Expression, constants: Collection[str] = ()) -> Iterator[str]:
                 yield f"{node.name} ignoring ({ignoring})"
         if node.kind == "call" and node.name in _LOSES and not _of_one(node, constants):
             yield f"{node.name}()"
-        if node.kind == "call" and node.name in _RENAMES and node.parts[1].name == LABEL:
+        if node.kind == "call" and node.name in _RENAMES and node.parts[1].name == LABEL and not _is_brought(node):
             yield f"{node.name}() of the cluster"
 
 
 def _drops(node: Expression) -> bool:
-    return LABEL in node.labels if node.grouping == "without" else LABEL not in node.labels
+    return LABEL in node.labels if node.grouping == "without" else not {LABEL, _BESIDE} & set(node.labels)
+
+
+def _is_brought(node: Expression) -> bool:
+    return [part.name for part in node.parts[2:]] == ["$1", _BESIDE, "(.*)"]
 
 
 def _of_one(node: Expression, constants: Collection[str]) -> bool:
