@@ -190,7 +190,7 @@ class Site:
             own["rack"] = self._racks[index]
         answers = [("node", f"{name}:9935", lambda: node.served(self._wanted))] if self._hardware.ours else []
         if self._hardware.node_exporter:
-            answers.append(("hosts", f"{name}:9100", lambda: node_exporter_text(node)))
+            answers.append(("host", f"{name}:9100", lambda: node_exporter_text(node)))
         if self._hardware.ours and "train" in self._hardware.collectors:
             labels = {**own, "job": "batches", "instance": f"{name}:9935"}
             self._batches.append((node.batches, BatchRecording(labels, self._wanted)))

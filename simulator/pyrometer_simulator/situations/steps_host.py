@@ -63,4 +63,4 @@ def monitoring_disk(free: float) -> Action:
     """Return a step that adds the monitoring host with so much free room."""
     disk = Disk("/var/lib/prometheus", free=free)
     text = "".join(f"{line}\n" for line in disk_lines([disk])).encode()
-    return lambda site: site.serve("hosts", lambda: text, node="monitoring", instance="monitoring:9100")
+    return lambda site: site.serve("host", lambda: text, node="monitoring", instance="monitoring:9100")
