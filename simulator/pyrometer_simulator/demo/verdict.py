@@ -56,7 +56,9 @@ def look_for(finding: Finding, messages: list[dict[str, Any]]) -> None:
 
 def names(message: dict[str, Any], finding: Finding) -> bool:
     """Return whether a message names the culprit: for an MFU drop in its header, else anywhere."""
-    return finding.culprit in (_first_line(message) if finding.alertname == "TrainMfuDropped" else shown_text(message))
+    if finding.alertname == "TrainMfuDropped":
+        return finding.culprit in _first_line(message) and "slower" in _first_line(message)
+    return finding.culprit in shown_text(message)
 
 
 def unexpected(messages: list[dict[str, Any]]) -> list[str]:

@@ -63,6 +63,7 @@ def test_a_message_of_another_alert_does_not_count() -> None:
     [
         ("r 39 % slower: gpu-003 GPU 5, hardware thermal throttling (certain)", True),
         ("r 39 % slower: gpu-006 mlx5_3/1, link flapping (certain)", False),
+        ("gpu-003 GPU 5 is slowed down by heat: run r is on it", False),
     ],
 )
 def test_an_mfu_drop_names_its_culprit_in_its_header(header: str, *, named: bool) -> None:

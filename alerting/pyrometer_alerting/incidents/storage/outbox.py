@@ -29,9 +29,10 @@ MOST_PINGS, MOST_NOTICES, CALLS_SECONDS = 3, 6, 605.0
 _DROPPABLE = (
     "incident_id = ? AND kind = 'reply' AND state || '' = 'ready' AND attempts = 0 AND body NOT LIKE '%\"kept\": true%'"
 )
-# An operation without an attempt waits for Slack since it may be sent; a held reply is wished for earlier than that.
+# An operation that Slack did not refuse waits since it may be sent: edits are spaced, held replies wished for before.
 _IS_HELD = f"coalesce(error, '') IN ('{QUIET}', '{OUR_LIMIT}')"
-_WAITS_SINCE = f"CASE WHEN (sent_at IS NULL OR {_IS_HELD}) AND not_before > since THEN not_before ELSE since END"
+_IS_OURS = f"(sent_at IS NULL OR error IS NULL OR {_IS_HELD})"
+_WAITS_SINCE = f"CASE WHEN {_IS_OURS} AND not_before > since THEN not_before ELSE since END"
 
 
 class Outbox:

@@ -132,3 +132,17 @@ def test_a_reply_that_our_own_limit_holds_is_not_waiting_for_slack(
     assert outbox.depth()[1] == waits_since
     outbox.start(reply.op_id, waits_since, "#gpu")
     assert outbox.depth()[1] == waits_since
+
+
+def test_an_edit_that_we_space_is_not_waiting_for_slack_and_one_that_slack_refused_is(outbox: Outbox) -> None:
+    posted(outbox)
+    outbox.follow("i", 21.0)
+    (evidence,) = outbox._select("kind = 'reply'")
+    outbox.start(evidence.op_id, 21.0, "C1")
+    outbox.finish(evidence, "C1", "2.0", "", 21.0)
+    outbox.follow("i", 30.0)
+    (edit,) = outbox._select("kind = 'reply'")
+    assert edit.not_before > 30.0
+    assert outbox.depth()[1] == edit.not_before
+    outbox.retry_at(edit.op_id, 500.0, "ratelimited", refund=True)
+    assert outbox.depth()[1] == 30.0
