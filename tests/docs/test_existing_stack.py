@@ -21,14 +21,15 @@ from pyrometer_simulator.stack.promtool import objections
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/howto/existing-stack.md").read_text(encoding="utf-8")
+DEPLOYMENT = (ROOT / "docs/deployment.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r'^( *)```yaml title="([^"]+)"\n(.*?)^\1```$', re.MULTILINE | re.DOTALL)
 COMPONENTS = set(
     re.findall(r"component: (\w+)", "".join(path.read_text() for path in (ROOT / "alert_rules").glob("*.rules.yaml")))
 )
 
 
-def blocks() -> Iterator[tuple[str, str]]:
-    for _, title, text in BLOCK.findall(PAGE):
+def blocks(page: str = PAGE) -> Iterator[tuple[str, str]]:
+    for _, title, text in BLOCK.findall(page):
         yield title, textwrap.dedent(text)
 
 
@@ -52,7 +53,7 @@ def test_prometheus_takes_the_blocks_as_they_are(stack: Stack, pasted: Path) -> 
 
 @pytest.mark.parametrize("kind", ["consul", "static"])
 def test_every_discovery_gives_cluster_and_node(stack: Stack, tmp_path: Path, kind: str) -> None:
-    job = {"job_name": "node", **yaml.safe_load(dict(blocks())[kind])}
+    job = {"job_name": "node", **yaml.safe_load(dict(blocks(DEPLOYMENT))[kind])}
     assert {"cluster", "node"} <= {each.get("target_label") for each in job["relabel_configs"]}
     job.pop("consul_sd_configs", None)  # Debian builds Prometheus without it; the relabelling is checked all the same
     (tmp_path / "p.yaml").write_text(yaml.safe_dump({"scrape_configs": [job]}), encoding="utf-8")
