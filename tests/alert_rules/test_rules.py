@@ -113,7 +113,7 @@ def test_each_rule_file_has_its_tests_and_each_test_file_is_of_a_rule_file() -> 
 @pytest.mark.parametrize("name", ALERTS)
 def test_an_alert_says_how_bad_it_is_and_whom_it_concerns(name: str) -> None:
     labels = ALERTS[name]["labels"]
-    assert labels["severity"] in {"critical", "warning", "info"}
+    assert labels["severity"] in ({"none"} if name == "Watchdog" else {"critical", "warning", "info"})
     assert labels["component"] in {"gpu", "nic", "train", "host", "stack"}
 
 

@@ -259,8 +259,12 @@ class Reconciler:
             if len(reports) < len(upstream.views) or not all(map(upstream.hider, reports)):
                 continue
             known, _heard = tx.known_alert(fingerprint)
-            if (known is None or not known.firing) and now - active.starts_at > self._pace.hidden:
-                alert = Alert(fingerprint, True, labels, active.annotations, active.starts_at)  # noqa: FBT003
+            fresh = (
+                0 <= now - active.starts_at < self._pace.hidden
+            )  # a start in the future is a start that nobody named
+            if (known is None or not known.firing) and not fresh:
+                began = min(active.starts_at, now)
+                alert = Alert(fingerprint, True, labels, active.annotations, began)  # noqa: FBT003
                 self._correct(tx, "hidden", [alert], now, outcome)
 
     def _refill(self, tx: Transaction, upstream: Upstream, receivers: set[str], now: float, outcome: Outcome) -> None:

@@ -22,6 +22,7 @@ _LABELS = r'\{(?:"(?:[^"\\]|\\.)*"|[^}"])*\}'
 # These need two samples in their window; with one they return nothing.
 _TWO = "rate|irate|increase|delta|idelta|deriv|changes|resets|predict_linear"
 _RANGE = re.compile(rf"\b(?:{_TWO})\s*\(\s*((?:pyrometer|DCGM)_\w+)\s*(?:{_LABELS})?\s*\[((?:\d+[a-z]+)+)\]")
+_WINDOW = re.compile(r"\[((?:\d+[a-z]+)+)[\]:]")
 _RECORD = re.compile(r"[a-zA-Z_]\w*(?::\w+)+")
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800, "y": 31_536_000}
 
@@ -66,16 +67,29 @@ def _pace(ours: Sequence[Group], scraped: float | None) -> Iterator[Finding]:
     usual = max(often, key=lambda pace: often[pace])
     whole = f", so a fault is an alert after at most {seconds(scraped + usual)} in most groups" if scraped else ""
     yield Finding("ok", f"groups with alerts: {paces}{whole}")
+    looks_back = _looks_back([rule for group in ours for rule in group["rules"]])
     late = {
-        str(rule["name"]): (str(group["name"]), float(group["interval"]))
+        str(rule["name"]): float(group["interval"])
         for group in ours
         for rule in group["rules"]
-        if _alerts(rule) and float(group["interval"]) > max(LATE_SECONDS, float(rule.get("duration", 0)))
+        if _alerts(rule)
+        and float(group["interval"])
+        > max(LATE_SECONDS, float(rule.get("duration", 0)), looks_back[str(rule["name"])] / 2)
     }
     if late:
-        worst = max(pace for _, pace in late.values())
+        worst = max(late.values())
         what = f"{len(late)} alerts come up to {seconds(worst)} late, as rarely as they are evaluated ({some(late)})"
         yield Finding("note", what, "load the rules of this version, whose groups state their intervals")
+
+
+def _looks_back(rules: Sequence[Rule]) -> dict[str, float]:
+    """Return by rule the seconds of its longest window, also in what it takes from records: news of days may wait."""
+    found: dict[str, float] = {}
+    for rule in rules:
+        query = str(rule.get("query", ""))
+        windows = [*map(_duration, _WINDOW.findall(query)), *(found.get(name, 0.0) for name in _RECORD.findall(query))]
+        found[str(rule["name"])] = max([found.get(str(rule["name"]), 0.0), *windows])
+    return found
 
 
 def _blind(rules: Sequence[Rule], scraped: float | None) -> Iterator[Finding]:

@@ -265,6 +265,9 @@ SLOWDOWN = {
     "name": "gpu:pyrometer_gpu_thermal_slowdown:last1m", "type": "recording", "health": "ok",
     "query": 'sum by (cluster, node) (rate(pyrometer_gpu_clock_event_seconds_total{reason=~"a}b|c"}[1m]))',
 }  # fmt: skip
+OFTEN = {
+    "name": "NodeBootsOften", "type": "alerting", "health": "ok", "query": "node:boots:last > count_over_time(up[7d:5m])",
+}  # fmt: skip
 WATCHDOG: dict[str, Any] = {"name": "Watchdog", "type": "alerting", "health": "ok", "state": "firing"}
 HIDDEN = [fired("Watchdog", "pyrometer", by="InfoInhibitor", severity="info"), fired("InfoInhibitor", "null")]
 
@@ -273,7 +276,7 @@ HIDDEN = [fired("Watchdog", "pyrometer", by="InfoInhibitor", severity="info"), f
     ({"scraped": 60.0}, r"note     job node is scraped each 60 s: what happens is read up to 60 s later: give the job"),
     ({"scraped": 60.0, "groups": [{"name": "pyrometer_gpu", "interval": 15, "rules": [SLOWDOWN, THERMAL, WATCHDOG]}]},
      r"missing  1 alerts can't fire, .*: 1m of pyrometer_gpu_clock_event_seconds_total holds 1 of the 2 scrapes that"),
-    ({"groups": [{"name": "pyrometer_gpu", "interval": 60, "rules": [SLOWDOWN, THERMAL, WATCHDOG]}]},
+    ({"groups": [{"name": "pyrometer_gpu", "interval": 60, "rules": [SLOWDOWN, THERMAL, WATCHDOG, OFTEN]}]},
      r"note     2 alerts come up to 60 s late, as rarely as they are evaluated \(GpuThrottledThermal, Watchdog\)"),
     ({"groups": [{"name": "pyrometer_stack", "interval": 15, "rules": [{**WATCHDOG, "state": "inactive"}]}]},
      r"note     the heartbeat Watchdog is loaded and was not evaluated yet: ask again in a minute$"),
