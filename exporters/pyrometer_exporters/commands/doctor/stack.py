@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from pyrometer_exporters.commands.doctor import stack_alertmanager as routing
 from pyrometer_exporters.commands.doctor import stack_rules
 from pyrometer_exporters.commands.doctor.stack_asking import some, values
-from pyrometer_exporters.commands.doctor.stack_scrapes import batches, down, interval, scrapes
+from pyrometer_exporters.commands.doctor.stack_scrapes import batches, down, interval, latency, scrapes
 from pyrometer_kit.errors import HttpError
 from pyrometer_kit.finding import Finding
 from pyrometer_kit.http_client import get, get_json
@@ -116,6 +116,8 @@ def _prometheus(stack: Stack) -> Iterator[Finding]:
     if absent:
         yield Finding("note", f"jobs without a target, and what is absent without them: {'; '.join(absent)}", SETUP)
     yield from batches(stack.prometheus)
+    if victoria:
+        yield from latency(stack.prometheus)
     yield from _rules(stack, scraped, victoria=victoria)
     if stack.rules:
         return

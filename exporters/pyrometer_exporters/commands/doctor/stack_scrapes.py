@@ -20,7 +20,7 @@ SLOW_SECONDS = 30.0
 _STEPS = "pyrometer_train_batch_step"
 # Fewer are lost when a job restarts between two exporters, or at the ends of the window.
 LOST, LOST_SHARE = 2, 0.02
-_DEDUPLICATION = re.compile(r'^-?dedup\.minScrapeInterval="?(\d+[\w.]*)', re.MULTILINE)
+_FLAG = re.compile(r'^-?([\w.]+)="?([^"\s]*)', re.MULTILINE)
 
 
 def interval(url: str, job: str) -> float | None:
@@ -53,7 +53,8 @@ def batches(url: str) -> Iterator[Finding]:
     spans = f"max_over_time({_STEPS}[5m]) - min_over_time({_STEPS}[5m]) + 1"
     trained = sum(value for _, value in values(url, f"sum({spans})"))
     kept = sum(value for _, value in values(url, f"sum(count_over_time({_STEPS}[5m]))"))
-    merged = _deduplication(url)
+    merged = flags(url).get("dedup.minScrapeInterval", "")
+    merged = "" if re.fullmatch(r"0s?|1ms", merged) else merged
     lost = trained - kept
     if lost > LOST and lost > LOST_SHARE * trained:
         what = f"{kept:.0f} of {trained:.0f} batches of the last 5 minutes are kept"
@@ -74,14 +75,23 @@ def batches(url: str) -> Iterator[Finding]:
         yield Finding("ok", f"all batches of the last 5 minutes are kept ({kept:.0f})")
 
 
-def _deduplication(url: str) -> str:
-    """Return the interval of which VictoriaMetrics keeps one sample; empty where none is lost, or it does not say."""
+def flags(url: str) -> dict[str, str]:
+    """Return the flags that somebody set on VictoriaMetrics, by name; none where it does not show them."""
     try:
-        flags = get(url, "/flags").decode("utf-8", "replace")
+        return dict(_FLAG.findall(get(url, "/flags").decode("utf-8", "replace")))
     except HttpError:
-        return ""
-    chosen = _DEDUPLICATION.search(flags)
-    return chosen[1] if chosen and not re.fullmatch(r"0s?|1ms", chosen[1]) else ""
+        return {}
+
+
+def latency(url: str) -> Iterator[Finding]:
+    """Yield by how much VictoriaMetrics hides what is new: 30 s by default (its app/vmselect)."""
+    chosen = flags(url)
+    hidden = chosen.get("search.latencyOffset", "30s")
+    if chosen and not hidden.startswith("0"):
+        what = (
+            f"VictoriaMetrics hides the newest {hidden} from queries (-search.latencyOffset): alerts are so much later"
+        )
+        yield Finding("note", what, "set -search.latencyOffset=0s")
 
 
 def down(url: str, job: str, count: int, labels: tuple[str, ...] = ("cluster", "node")) -> Iterator[Finding]:

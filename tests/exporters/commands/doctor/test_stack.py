@@ -266,7 +266,7 @@ SLOWDOWN = {
     "query": 'sum by (cluster, node) (rate(pyrometer_gpu_clock_event_seconds_total{reason=~"a}b|c"}[1m]))',
 }  # fmt: skip
 OFTEN = {
-    "name": "NodeBootsOften", "type": "alerting", "health": "ok", "query": "node:boots:last > count_over_time(up[7d:5m])",
+    "name": "NodeBootsOften", "type": "alerting", "health": "ok", "query": "count_over_time(up[7d:5m]) > 3",
 }  # fmt: skip
 WATCHDOG: dict[str, Any] = {"name": "Watchdog", "type": "alerting", "health": "ok", "state": "firing"}
 HIDDEN = [fired("Watchdog", "pyrometer", by="InfoInhibitor", severity="info"), fired("InfoInhibitor", "null")]
@@ -286,6 +286,8 @@ HIDDEN = [fired("Watchdog", "pyrometer", by="InfoInhibitor", severity="info"), f
     ({"batches": (0, 0), "flags": '-dedup.minScrapeInterval="15s"\n'},
      r"missing  VictoriaMetrics keeps one sample of each 15s"),
     ({"flags": '-dedup.minScrapeInterval="1ms"\n'}, r"ok       all batches of the last 5 minutes"),
+    ({"build": {"version": "2.24.0"}, "flags": '-httpListenAddr=":8428"\n'},
+     r"note     VictoriaMetrics hides the newest 30s from queries .*: set -search.latencyOffset=0s$"),
     ({"build": {"version": "2.24.0"}, "groups": []},
      r"note     rules: not asked, as VictoriaMetrics evaluates none: give --rules.url, vmalert's address$"),
     ({"build": {"version": "2.24.0"}}, r"ok       VictoriaMetrics answers$"),
