@@ -128,6 +128,7 @@ def _inline(text: str) -> str:
     shown = html.escape(text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
     shown = re.sub(r"`([^`\n]+)`", r"<code>\1</code>", shown)
     shown = re.sub(r"(?<!\w)_([^_\n]+)_(?!\w)", r"<i>\1</i>", shown)
+    shown = re.sub(r"(?<!\w)~([^~\n]+)~(?!\w)", r"<s>\1</s>", shown)
     return re.sub(r"(?<!\w)\*([^*\n]+)\*(?!\w)", r"<b>\1</b>", shown)
 
 

@@ -16,7 +16,7 @@ from pyrometer_alerting.incidents.storage.operation import QUIET, Operation
 from pyrometer_alerting.incidents.storage.store import Store, StoreError, Transaction
 from pyrometer_alerting.model import text
 from pyrometer_alerting.model.incident import Incident, part_of
-from pyrometer_alerting.model.text import duration
+from pyrometer_alerting.model.text import counted, duration
 from pyrometer_kit.clock import Clock
 
 _MOST_REFUSED, _MOST_HELD = 5, 5
@@ -89,10 +89,10 @@ def trouble_lines(
             " broken, and no other alert can be trusted to arrive."
         )
     if courier.blocked:
-        lines.append(f"Slack refuses everything: {with_remedy(courier.blocked)}. {depth} messages are queued.")
+        lines.append(f"Slack refuses everything: {with_remedy(courier.blocked)}. {counted(depth, 'message')} queued.")
     elif oldest is not None and now - oldest > 30:
         why = "; ".join(map(with_remedy, tx.outbox.reasons(now)))
-        waits = f"{depth} messages are waiting for Slack, the oldest for {now - oldest:.0f} s"
+        waits = f"{counted(depth, 'message')} waiting for Slack, the oldest for {now - oldest:.0f} s"
         lines.append(f"{waits} ({why})." if why else f"{waits}.")
     lines += [f"Policy: {line}." for line in policy]
     for channel, why in courier.parked.items():

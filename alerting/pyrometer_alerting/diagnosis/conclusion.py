@@ -12,6 +12,7 @@ from pyrometer_alerting.diagnosis.ranking import candidates, causes, to_cause
 from pyrometer_alerting.diagnosis.weights import Weights
 from pyrometer_alerting.model.fact import Roster
 from pyrometer_alerting.model.incident import NO_SINGLE_PART, Cause, Diagnosis, Incident, part_of
+from pyrometer_alerting.model.text import counted
 
 
 def case_of(incident: Incident, found: Diagnosis, weights: Weights) -> Case:
@@ -132,8 +133,9 @@ def _unknown(incident: Incident, found: Diagnosis, others: Sequence[Incident], c
     asked = [query for name, query in catalog.queries.items() if found.answered.get(name) == found.at]
     looked = [query.subject for query in asked if query.subject]
     if roster is not None and looked:
-        counts = f"{roster.reporting} of {roster.size}" if roster.silent else f"{roster.size}"
-        notes.append(f"examined on {counts} GPUs of {len(roster.nodes)} nodes: {', '.join(looked)}")
+        reporting = f"{roster.reporting} of " if roster.silent else ""
+        where = f"{reporting}{counted(roster.size, 'GPU')} of {counted(len(roster.nodes), 'node')}"
+        notes.append(f"examined on {where}: {', '.join(looked)}")
     if found.shape is not None and found.shape.look_at:
         notes.append(f"for such an MFU curve, check {found.shape.look_at}")
     if roster is None:

@@ -147,6 +147,11 @@ def amount(value: float) -> str:
     return f"{value:.0f}" if value >= 10 else f"{value:.1f}" if value >= 1 else f"{value:.2g}"
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a number of things: `1 node`, `6 nodes`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def duration(seconds: float) -> str:
     """Format seconds as `40 s`, `12 min`, `3 h 5 min` or `2 d 4 h`."""
     whole = max(0, round(seconds))

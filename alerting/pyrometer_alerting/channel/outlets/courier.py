@@ -25,6 +25,7 @@ from pyrometer_alerting.incidents.storage.operation import OUR_LIMIT, Operation
 from pyrometer_alerting.incidents.storage.store import Store, StoreError, Transaction
 from pyrometer_alerting.model.incident import Incident
 from pyrometer_alerting.model.routing import Routing, Rules
+from pyrometer_alerting.model.text import counted
 from pyrometer_kit.clock import Clock
 from pyrometer_kit.prometheus import Prometheus
 
@@ -331,9 +332,9 @@ class OutletCouriers:
             depth, oldest, _dead = tx.outbox_of(name).depth()
             if courier.blocked:
                 what = f"{courier.blocked}: {REMEDIES[Trouble.AUTH]}"
-                lines.append(f"Outlet {name} refuses everything: {what}. {depth} notices are queued.")
+                lines.append(f"Outlet {name} refuses everything: {what}. {counted(depth, 'notice')} queued.")
             elif oldest is not None and now - oldest > 30:
-                waits = f"{depth} notices are waiting for outlet {name}, the oldest for {now - oldest:.0f} s"
+                waits = f"{counted(depth, 'notice')} waiting for outlet {name}, the oldest for {now - oldest:.0f} s"
                 why = ", ".join(tx.outbox_of(name).reasons(now))
                 lines.append(f"{waits} ({why})." if why else f"{waits}.")
         return lines

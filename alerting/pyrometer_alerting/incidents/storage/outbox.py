@@ -392,8 +392,7 @@ class Outbox:
             (self._outlet,),
         ).fetchone()
         query = "SELECT count(*) FROM outbox WHERE outlet = ? AND state = 'dead'"
-        dead = self._db.execute(query, (self._outlet,)).fetchone()[0]
-        return int(count), oldest, int(dead)
+        return int(count), oldest, int(self._db.execute(query, (self._outlet,)).fetchone()[0])
 
     def _select(self, condition: str, *values: str | float) -> Iterator[Operation]:
         query = f"SELECT {COLUMNS} FROM outbox WHERE outlet = ? AND {condition}"  # noqa: S608 - our own text

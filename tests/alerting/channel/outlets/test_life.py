@@ -98,7 +98,7 @@ def test_a_wrong_key_blocks_until_it_is_renewed(line: Callable[..., Line], stand
     assert one.courier.blocked == "http_400"
     assert one.depth() == 1
     (said,) = page_lines(one)
-    assert said.endswith("refuses everything: http_400: check its address and its secret file. 1 notices are queued.")
+    assert said.endswith("refuses everything: http_400: check its address and its secret file. 1 notice queued.")
     one.courier.renew(good)
     one.deliver(120)
     assert seen(stand, "pagerduty") == ["triggered"]
