@@ -70,6 +70,13 @@ class Cluster(Services):
         (self._configuration / "targets").mkdir()
         auth = self._configuration / "vmauth.yaml"
         auth.write_text(self._local("vmauth", auth.read_text()))
+        for name in (each for each in self.names if program_of(each) == "vmalert"):
+            # What the container has from its environment, and relays of its own.
+            text = (self._configuration / "notifier.yaml").read_text()
+            text = text.replace("%{ALERTMANAGER_URL}", "http://alertmanager:9093")
+            text = text.replace("%{PYROMETER_CLUSTER}", settings.get("PYROMETER_CLUSTER", "cluster"))
+            (self._configuration / f"{name}.yaml").write_text(self._local(name, text))
+            self._commands[name] = [flag.replace("notifier.yaml", f"{name}.yaml") for flag in self._commands[name]]
         self.url = self._local("people", addresses()["VICTORIA_READ_URL"])
         self.write_url = self._local("people", addresses()["VICTORIA_WRITE_URL"])
         self.small = tuple(name for name in SMALL if self._mount(name))
