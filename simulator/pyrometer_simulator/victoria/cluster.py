@@ -71,11 +71,11 @@ class Cluster(Services):
         auth = self._configuration / "vmauth.yaml"
         auth.write_text(self._local("vmauth", auth.read_text()))
         for name in (each for each in self.names if program_of(each) == "vmalert"):
-            # What the container has from its environment, and relays of its own.
-            text = (self._configuration / "notifier.yaml").read_text()
+            # It has relays of its own, and here what the environment is in the container.
+            text = (self._configuration / "notifier.yaml").read_text(encoding="utf-8")
             text = text.replace("%{ALERTMANAGER_URL}", "http://alertmanager:9093")
             text = text.replace("%{PYROMETER_CLUSTER}", settings.get("PYROMETER_CLUSTER", "cluster"))
-            (self._configuration / f"{name}.yaml").write_text(self._local(name, text))
+            (self._configuration / f"{name}.yaml").write_text(self._local(name, text), encoding="utf-8")
             self._commands[name] = [flag.replace("notifier.yaml", f"{name}.yaml") for flag in self._commands[name]]
         self.url = self._local("people", addresses()["VICTORIA_READ_URL"])
         self.write_url = self._local("people", addresses()["VICTORIA_WRITE_URL"])
