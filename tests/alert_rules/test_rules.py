@@ -29,7 +29,7 @@ OTHERS_METRICS = re.compile(
     | node_disk_(io_time_seconds|(read|written)_bytes)_total
     | node_(bonding_(active|slaves)|network_info|infiniband_physical_state_id)
     | node_infiniband_(link_downed_total|state_id|symbol_error_total|rate_bytes_per_second)
-    | node_(network_carrier_down_changes_total|boot_time_seconds)
+    | node_(network_carrier_down_changes_total|(boot_)?time_seconds)
     # A rule of the site's own, where names of nodes have no numbers (docs/dashboards.md).
     | node:pyrometer_map:given
     """,
