@@ -251,6 +251,7 @@ class Reconciler:
         self, tx: Transaction, upstream: Upstream, receivers: set[str], now: float, outcome: Outcome
     ) -> None:
         """Add our alerts that every Alertmanager hides for the sake of an alert about something else."""
+        hidden = []
         for fingerprint, active in upstream.views[0].items() if upstream.asked_all else ():
             reports = upstream.known(fingerprint)
             labels = active.labels
@@ -264,8 +265,9 @@ class Reconciler:
             )  # a start in the future is a start that nobody named
             if (known is None or not known.firing) and not fresh:
                 began = min(active.starts_at, now)
-                alert = Alert(fingerprint, True, labels, active.annotations, began)  # noqa: FBT003
-                self._correct(tx, "hidden", [alert], now, outcome)
+                hidden.append(Alert(fingerprint, True, labels, active.annotations, began))  # noqa: FBT003
+        if hidden:
+            self._correct(tx, "hidden", hidden, now, outcome)
 
     def _refill(self, tx: Transaction, upstream: Upstream, receivers: set[str], now: float, outcome: Outcome) -> None:
         """After the database was lost or damaged, read all firing alerts, and report the loss to the channel once."""

@@ -21,7 +21,10 @@ _log = logging.getLogger(__name__)
 
 FIRING = 'ALERTS{alertstate="firing"}'
 # An inhibition that people wrote for one thing names it in `equal`; by these labels alone it hides what is unrelated.
-_COMMON = frozenset({"alertname", "cluster", "component", "job", "namespace", "prometheus", "service", "severity"})
+_COMMON = frozenset({
+    "alertname", "cluster", "component", "endpoint", "env", "environment", "job", "namespace", "prometheus",
+    "prometheus_replica", "region", "replica", "service", "severity", "team", "tenant",
+})  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,9 @@ class Upstream:
         return None if alert.silenced_by else next((one for one in found if not self._are_joined(one, alert)), None)
 
     def _are_joined(self, source: ActiveAlert, target: ActiveAlert) -> bool:
+        places = ((source.labels.get(name), target.labels.get(name)) for name in ("node", "run"))
+        if any(its and ours and its != ours for its, ours in places):
+            return False
         rule = self.configuration and self.configuration.inhibition(target.labels, source.labels)
         names = set(rule.equal) if rule else source.labels.keys() & target.labels.keys()
         return any(

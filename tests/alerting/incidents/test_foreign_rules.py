@@ -45,9 +45,13 @@ def hides(upstream: Upstream, source: dict[str, Any], *targets: dict[str, Any]) 
     upstream.fires(source, *targets)
 
 
-def test_a_warning_that_a_critical_alert_of_another_node_hides_is_told_as_hidden(upstream: Upstream) -> None:
-    critical = raw_alert("GpuThrottledThermal", node="gpu-003", gpu="1", severity="critical", component="gpu")
-    warning = raw_alert("GpuThrottledThermal", node="gpu-117", gpu="6", severity="warning", component="gpu")
+@pytest.mark.parametrize("more", [{}, {"team": "gpu", "site": "north"}], ids=["as ours are", "with labels of the site"])
+def test_a_warning_that_a_critical_alert_of_another_node_hides_is_told_as_hidden(
+    upstream: Upstream, more: dict[str, str]
+) -> None:
+    upstream.first.text = STACK.replace("[namespace, alertname]", "[namespace, alertname, team, site]")
+    critical = raw_alert("GpuThrottledThermal", node="gpu-003", gpu="1", severity="critical", component="gpu", **more)
+    warning = raw_alert("GpuThrottledThermal", node="gpu-117", gpu="6", severity="warning", component="gpu", **more)
     upstream.bench.receive(critical, receiver="pyrometer")
     hides(upstream, critical, warning)
     upstream.steps(60)
