@@ -12,7 +12,7 @@ import pytest
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
 
-# The whole scenario, from start to end: 205 s at rest (docs/performance.md); up to six minutes more where others take
+# The whole scenario, from start to end: 190 s at rest; up to six minutes more where others take
 # the CPU, as the drop is true while steps are slow.
 LONGEST_SECONDS = 840
 

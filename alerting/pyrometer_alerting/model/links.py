@@ -61,6 +61,7 @@ def board_links(incident: Incident, grafana_url: str) -> list[tuple[str, str]]:
     for index, node in enumerate(_blamed_nodes(incident)[:2], start=1):
         if node != labels.get("node"):
             boards.append((f"Suspect {index}", "pyrometer-node", {"cluster": incident.cluster, "node": node}, True))
+    boards.append(("Compare", "pyrometer-compare-runs", run, bool(incident.run)))
     links = [
         (name, _board(grafana_url, uid, variables, incident)) for name, uid, variables, applies in boards if applies
     ]
