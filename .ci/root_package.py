@@ -7,7 +7,7 @@ from typing import NoReturn
 MESSAGE = (
     "pyrometer: this folder is not a package, its parts are: `pip install ./client` for a training job, "
     "`pip install ./kit ./client ./exporters` for a GPU node or the cluster exporter, "
-    "`pip install ./kit ./alerting` for the alerting service, `pip install ./dashboards` for the dashboards, "
+    "`pip install ./kit ./client ./alerting` for the alerting service, `pip install ./dashboards` for the dashboards, "
     "`make setup` for development"
 )
 

@@ -36,7 +36,7 @@ MAY_IMPORT = {
     "pyrometer": (),
     "pyrometer_kit": (),
     "pyrometer_exporters": ("pyrometer.ring", "pyrometer_kit"),
-    "pyrometer_alerting": ("pyrometer_kit",),
+    "pyrometer_alerting": ("pyrometer.hang", "pyrometer_kit"),
     "pyrometer_dashboards": (),
     "pyrometer_simulator": ("pyrometer", "pyrometer_kit", "pyrometer_exporters", "pyrometer_alerting"),
 }

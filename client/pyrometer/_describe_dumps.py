@@ -2,8 +2,9 @@
 
 A program that must go on whatever a job wrote reads its dumps so: in a process of its own, with limits of its own::
 
-    {"file": "/dumps/rank_2", "rank": 2, "in_p2p": false, "latest": [{"group": "2", "name": "tensor", "ranks": 2,
-     "sequence": 5, "collective": "gloo:all_reduce", "finished": true, "place": "train.py:21 in train"}]}
+    {"file": "/dumps/rank_2", "rank": 2, "whole": true, "latest": [{"group": "2", "name": "tensor", "ranks": 2,
+     "members": "2-3", "sequence": 5, "launched": 6, "collective": "gloo:all_reduce", "finished": false,
+     "place": "train.py:21 in train", "shape": "16 16 Float Float"}]}
     {"file": "/dumps/rank_3", "error": "refused: it wants to load posix.system"}
 """
 
@@ -17,13 +18,15 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from pyrometer.hang import BadDumpError, Dump, read_dump
+from pyrometer.hang import BadDumpError, Collective, Dump, read_dump
+from pyrometer.hang.members import text_of
 
 # Dumps have some megabytes; as Python's values they take ten times that.
 MOST_MEMORY_BYTES = 2 << 30
 MOST_CPU_SECONDS = 60
 MOST_GROUPS = 16
 """Groups that are described of a rank: those in which it waits, then the latest."""
+MOST_TRANSFERS = 8
 _NICENESS = 10
 _MOST_TEXT = 128
 
@@ -47,16 +50,35 @@ def _described(path: str) -> dict[str, Any]:
         return {"error": _text(str(error) or type(error).__name__)}
     groups = list(dump.latest)[::-1]
     groups.sort(key=lambda group: dump.latest[group].finished)
-    latest = [_latest(dump, group) for group in groups[:MOST_GROUPS]]
-    return {"rank": dump.rank, "in_p2p": dump.in_p2p, "latest": latest}
+    latest = [
+        _operation(dump, group, dump.open.get(group, dump.latest[group]), dump.latest[group].sequence)
+        for group in groups[:MOST_GROUPS]
+    ]
+    transfers = sorted(dump.transfers, key=lambda transfer: transfer.collective.finished)
+    latest += [
+        _operation(dump, transfer.group, transfer.collective, transfer.number, transfer.number)
+        for transfer in transfers[:MOST_TRANSFERS]
+    ]
+    whole = len(groups) <= MOST_GROUPS and not dump.reaches_back
+    return {"rank": dump.rank, "latest": latest, "whole": whole}
 
 
-def _latest(dump: Dump, group: str) -> dict[str, Any]:
-    one = dump.latest[group]
+def _operation(
+    dump: Dump, group: str, operation: Collective, launched: int, number: int | None = None
+) -> dict[str, Any]:
+    members = dump.members.get(group, frozenset())
+    alone = operation.parts[0] if len(operation.parts) == 1 else None
     return {
-        "group": _text(group), "name": _text(dump.groups.get(group, "")), "ranks": len(dump.members.get(group, ())),
-        "sequence": one.sequence, "collective": _text(one.name), "finished": one.finished, "place": _text(one.place),
+        "group": _text(group), "name": _text(dump.groups.get(group, "")), "ranks": len(members),
+        "members": text_of(members) if dump.rank in members else "", "launched": launched,
+        "sequence": operation.sequence if number is None else number, "collective": _text(operation.name),
+        "finished": operation.finished, "place": _text(operation.place),
+        "shape": _text(f"{alone.inputs} {alone.outputs} {_types(alone.types)}") if alone and alone.inputs >= 0 else "",
     }  # fmt: skip
+
+
+def _types(text: str) -> str:
+    return " ".join("".join(char if char.isalnum() else " " for char in text).split())
 
 
 def _text(text: str) -> str:

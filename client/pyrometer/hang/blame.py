@@ -57,103 +57,128 @@ def examine(dumps: Iterable[Dump]) -> Hang:
     by_rank = {dump.rank: dump for dump in dumps}
     waits = waits_of(by_rank)
     meetings = list(_meetings(by_rank, groups_of(by_rank)))
-    certain, weak, held = _edges(waits, meetings, by_rank)
-    named, sure, circle = _culprits(certain, weak, held, by_rank)
+    held, holds = _holds(waits, meetings, by_rank)
+    named, sure, circle = _culprits(holds, held, by_rank)
     return Hang(tuple(waits), tuple(meetings), tuple(sorted(named)), sure, tuple(sorted(circle)))
 
 
-_Edges = dict[int, set[int]]
+@dataclass(frozen=True)
+class _Hold:
+    """Ranks that wait for others: the edges of the graph, bundled, as all of a group wait for the same."""
+
+    waiting: frozenset[int]
+    awaited: frozenset[int]
+    certain: bool
 
 
-def _edges(
+def _holds(
     waits: Sequence[Wait], meetings: Sequence[Meeting], by_rank: Mapping[int, Dump]
-) -> tuple[_Edges, _Edges, set[int]]:
-    """Return who waits for whom for certain and maybe, and who waits for ranks that may have come since."""
-    certain: _Edges = {}
-    weak: _Edges = {}
+) -> tuple[set[int], list[_Hold]]:
+    """Return the ranks that wait for some that may have come since, or can't be told; and who waits for whom."""
     held: set[int] = set()
+    holds: list[_Hold] = []
     for wait in waits:
-        unlike = dict(wait.others).keys() | set(wait.idle)
-        for rank in wait.waiting:
-            if rank not in unlike:
-                certain.setdefault(rank, set()).update(wait.awaited)
+        waiting = frozenset(wait.waiting).difference(dict(wait.others), wait.idle)
+        if wait.awaited and waiting:
+            holds.append(_Hold(waiting, wait.awaited, certain=True))
         if wait.unsure:
-            held.update(rank for rank in wait.waiting if rank not in unlike)
+            held.update(waiting)
     for meeting in meetings:
         peer, made = meeting.peer, meeting.transfer.collective
-        if peer is None:
+        if meeting.came:
+            continue
+        seen = by_rank[meeting.rank].written
+        if peer is None or meeting.came is None or list(unsure_of([peer], made.began, seen, by_rank, SHORT_SECONDS)):
             held.add(meeting.rank)
-        elif not meeting.came:
-            seen = by_rank[meeting.rank].written
-            if meeting.came is None or list(unsure_of([peer], made.began, seen, by_rank, SHORT_SECONDS)):
-                held.add(meeting.rank)
-            else:
-                weak.setdefault(meeting.rank, set()).add(peer)
-    return {rank: awaited for rank, awaited in certain.items() if awaited}, weak, held
+        else:
+            holds.append(_Hold(frozenset((meeting.rank,)), frozenset((peer,)), certain=False))
+    return held, holds
 
 
 def _culprits(
-    certain: _Edges, weak: _Edges, held: Collection[int], by_rank: Mapping[int, Dump]
+    holds: Sequence[_Hold], held: Collection[int], by_rank: Mapping[int, Dump]
 ) -> tuple[set[int], bool, set[int]]:
     """Return the ranks to blame, whether that is sure, and a circle of ranks that wait for each other."""
-    edges = {rank: certain.get(rank, set()) | weak.get(rank, set()) for rank in certain.keys() | weak.keys()}
-    awaited = set().union(*edges.values()) if edges else set()
-    ends = awaited - edges.keys() - set(held)
+    awaited = {rank for hold in holds for rank in hold.awaited}
+    waiting = {rank for hold in holds for rank in hold.waiting}
+    ends = awaited - waiting - set(held)
     present = ends & by_rank.keys()
     if ends:
         # A rank without a dump may be one whose dump was not fetched: others that nothing holds up explain more.
         return present or ends, bool(present) or len(ends) == 1, set()
-    circle = _circle(edges, held)
-    if not circle:
+    circles = [circle for circle in _circles(holds) if circle.isdisjoint(held)]
+    if not circles:
         return set(), True, set()
-    first = _first_of(circle, certain, weak, by_rank)
-    return ({first}, False, circle) if first is not None else (set(), False, circle)
+    circle = min(circles, key=lambda ranks: (len(ranks), min(ranks)))
+    first = _first_of(circle, holds, by_rank)
+    return ({first} if first is not None else set()), False, circle
 
 
-def _circle(edges: _Edges, held: Collection[int]) -> set[int]:
-    """Return the smallest set of ranks that wait for each other and for no other."""
-    best: set[int] = set()
-    for rank in sorted(edges):
-        reached = _reached(rank, edges)
-        closed = rank in reached and all(rank in _reached(other, edges) for other in reached)
-        if closed and reached.isdisjoint(held) and (not best or len(reached) < len(best)):
-            best = reached
-    return best
+def _circles(holds: Sequence[_Hold]) -> Iterator[set[int]]:
+    """Yield the sets of ranks that all wait for each other and for no other rank."""
+    after: dict[int, list[int]] = {}
+    for index, hold in enumerate(holds):
+        # A bundle is a node of its own, below 0: thousands that wait for thousands are no millions of edges.
+        after[-1 - index] = sorted(hold.awaited)
+        for rank in hold.waiting:
+            after.setdefault(rank, []).append(-1 - index)
+    for part in _strongly_connected(after):
+        ranks = {node for node in part if node >= 0}
+        if len(ranks) > 1 and all(other in part for node in part for other in after.get(node, ())):
+            yield ranks
 
 
-def _reached(rank: int, edges: Mapping[int, set[int]]) -> set[int]:
-    seen: set[int] = set()
-    left = [rank]
-    while left:
-        for other in edges.get(left.pop(), ()):
-            if other not in seen:
-                seen.add(other)
-                left.append(other)
-    return seen
+def _strongly_connected(after: Mapping[int, Sequence[int]]) -> Iterator[set[int]]:
+    """Yield the strongly connected parts of a graph (Tarjan 1972), without recursion."""
+    number: dict[int, int] = {}
+    low: dict[int, int] = {}
+    path: list[int] = []
+    on_path: set[int] = set()
+    for start in after:
+        todo = [(start, 0)] if start not in number else []
+        while todo:
+            node, step = todo.pop()
+            if step == 0:
+                number[node] = low[node] = len(number)
+                path.append(node)
+                on_path.add(node)
+            following = after.get(node, ())
+            if step and following[step - 1] in on_path:
+                low[node] = min(low[node], low[following[step - 1]])
+            while step < len(following) and following[step] in number:
+                if following[step] in on_path:
+                    low[node] = min(low[node], number[following[step]])
+                step += 1
+            if step < len(following):
+                todo += [(node, step + 1), (following[step], 0)]
+            elif low[node] == number[node]:
+                part = set()
+                while node not in part:
+                    part.add(path.pop())
+                on_path -= part
+                yield part
 
 
-def _first_of(circle: set[int], certain: _Edges, weak: _Edges, by_rank: Mapping[int, Dump]) -> int | None:
+def _first_of(circle: set[int], holds: Sequence[_Hold], by_rank: Mapping[int, Dump]) -> int | None:
     """Return the rank of a circle that probably holds up the others.
 
     It has not come to a collective in which a third rank waits, and is itself in a send or receive alone; or the ranks
     outside wait for it alone; or it was the first to stop.
     """
+    peers = {(rank, peer) for hold in holds if not hold.certain for rank in hold.waiting for peer in hold.awaited}
+    stuck = {rank for hold in holds if hold.certain for rank in hold.waiting & circle}
     thirds = {
         rank
-        for rank in circle - certain.keys()
-        if any(rank in awaited and other not in weak.get(rank, ()) for other, awaited in certain.items())
+        for hold in holds
+        if hold.certain
+        for rank in (hold.awaited & circle) - stuck
+        if any((rank, other) not in peers for other in hold.waiting)
     }
-    outside = {
-        rank
-        for edges in (certain, weak)
-        for other, awaited in edges.items()
-        if other not in circle
-        for rank in awaited & circle
-    }
+    outside = {rank for hold in holds if hold.waiting - circle for rank in hold.awaited & circle}
     for chosen in (thirds, outside):
         if len(chosen) == 1:
             return chosen.pop()
-    if any(rank in certain for rank in circle):
+    if stuck:
         return None
     stopped = sorted((by_rank[rank].active, rank) for rank in circle if rank in by_rank and by_rank[rank].active)
     if len(stopped) == len(circle) and stopped[1][0] - stopped[0][0] >= APART_SECONDS:

@@ -14,6 +14,7 @@ import pickle
 import re
 import stat
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NoReturn
 
 from pyrometer.hang.records import Collective, Dump, Part, Transfer
@@ -163,7 +164,7 @@ def _collective(sequence: int, parts: Sequence[tuple[int, dict[Any, Any]]], *, f
 
 def _part(entry: Mapping[Any, Any]) -> Part:
     name = str(entry["profiling_name"]).split(":", 1)[-1]
-    types = f"{entry.get('input_dtypes')} {entry.get('output_dtypes')}"
+    types = f"{entry.get('input_dtypes')} {entry.get('output_dtypes')}" if "input_dtypes" in entry else ""
     return Part(name, _elements(entry.get("input_sizes")), _elements(entry.get("output_sizes")), types[:200])
 
 
@@ -212,14 +213,19 @@ def _add_transfers(dump: Dump, entries: Sequence[tuple[int, str, dict[Any, Any]]
 
 def _add_members(dump: Dump, config: object) -> None:
     for name, of in config.items() if isinstance(config, dict) else ():
-        ranks = re.findall(r"\d+", str(of.get("ranks"))[:1_000_000]) if isinstance(of, dict) else []
+        ranks = _ranks(str(of.get("ranks"))[:1_000_000]) if isinstance(of, dict) else frozenset()
         if not isinstance(name, str) or not ranks:
             continue
         if name == _WHOLE_JOB:
             name = next((group for group, text in dump.groups.items() if text == _DEFAULT), "0")  # noqa: PLW2901
-        dump.members[name] = frozenset(map(int, ranks))
+        dump.members[name] = ranks
         if isinstance(of.get("desc"), str) and of["desc"]:
             dump.groups.setdefault(name, of["desc"])
+
+
+@lru_cache(maxsize=1024)  # the same text for thousands of ranks
+def _ranks(text: str) -> frozenset[int]:
+    return frozenset(map(int, re.findall(r"\d{1,9}", text)))
 
 
 def _number(value: object) -> int | None:

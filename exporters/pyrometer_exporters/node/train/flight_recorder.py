@@ -4,8 +4,8 @@ A dump is a pickle from a job: a process of its own reads it, which builds plain
 ranks' dumps are joined where all are known, in the alerting service. A sample line::
 
     pyrometer_train_flight_recorder_collective{run="llama",job_id="4711",attempt="0",rank="2",group="2",
-        group_name="tensor",group_ranks="2",collective="nccl:all_reduce",state="finished",
-        place="train.py:21 in train"} 5
+        group_name="tensor",group_ranks="2",group_members="2-3",collective="nccl:all_reduce",state="finished",
+        place="train.py:21 in train",shape=""} 5
 """
 
 from __future__ import annotations
@@ -38,9 +38,10 @@ FLIGHT_RECORDER_FAMILIES = Families("run", "job_id", "attempt", "rank")
 DUMP = FLIGHT_RECORDER_FAMILIES.gauge("pyrometer_train_flight_recorder_dump_timestamp_seconds",
     "When PyTorch's Flight Recorder wrote the rank's dump, in --collector.train.flight-recorder-directory.")
 COLLECTIVE = FLIGHT_RECORDER_FAMILIES.gauge("pyrometer_train_flight_recorder_collective",
-    "Number of the rank's latest collective in a group, from its Flight Recorder dump; state is finished or waiting, "
-    "place is where in the job's code. A send or receive that it waits in has no group.",
-    "group", "group_name", "group_ranks", "collective", "state", "place")
+    "Number of the first collective of a group that the rank has not finished (state waiting), or of its latest "
+    "(finished), from its Flight Recorder dump; and of the last one launched beyond it (launched). Sends and receives "
+    "likewise; place is where in the job's code. Without a group: the dump holds none, or not all (partial).",
+    "group", "group_name", "group_ranks", "group_members", "collective", "state", "place", "shape")
 # fmt: on
 
 
@@ -152,9 +153,13 @@ class FlightRecorder:
 
 def _collectives(labels: tuple[str, ...], described: Mapping[str, Any]) -> Iterator[Sample]:
     for latest in described["latest"]:
-        ranks = str(latest["ranks"] or "")
+        group = latest["group"], latest["name"], str(latest["ranks"] or ""), latest["members"]
         state = "finished" if latest["finished"] else "waiting"
-        collective = latest["group"], latest["name"], ranks, latest["collective"], state, latest["place"]
-        yield COLLECTIVE.sample(latest["sequence"], *labels, *collective)
-    if described["in_p2p"]:
-        yield COLLECTIVE.sample(0, *labels, "", "", "", "send or receive", "waiting", "")
+        of = latest["collective"], state, latest["place"], latest["shape"]
+        yield COLLECTIVE.sample(latest["sequence"], *labels, *group, *of)
+        if latest["launched"] > latest["sequence"]:
+            yield COLLECTIVE.sample(latest["launched"], *labels, *group, "", "launched", "", "")
+    if not described["whole"]:
+        yield COLLECTIVE.sample(0, *labels, "", "", "", "", "", "partial", "", "")
+    elif not described["latest"]:
+        yield COLLECTIVE.sample(0, *labels, "", "", "", "", "", "finished", "", "")

@@ -60,7 +60,7 @@ def test_a_rank_has_its_latest_collective_of_each_group(tmp_path: Path, golden: 
     dump(tmp_path, 3)
     recorder = FlightRecorder([tmp_path], lambda: NOW)
     recorder.poll([writer(3)])
-    labels = ("llama", "77", "0", "3", "0", "dp", "2", "nccl:all_reduce", "waiting", "train.py:21 in train")
+    labels = ("llama", "77", "0", "3", "0", "dp", "2", "", "nccl:all_reduce", "waiting", "train.py:21 in train", "")
     assert collectives(recorder) == {labels: 16}
     samples = [item for item in recorder.samples() if isinstance(item, Sample)]
     golden(Renderer().text(samples).decode(), "golden/flight_recorder.txt")
@@ -145,11 +145,43 @@ def test_links_and_pipes_are_not_followed(tmp_path: Path) -> None:
     assert list(recorder.samples()) == []
 
 
-def test_a_receive_that_has_not_ended_is_served_without_a_group(tmp_path: Path) -> None:
-    dump(tmp_path, 3, is_p2p=True, profiling_name="nccl:recv 3<-2")
+def test_a_receive_has_its_peer_and_its_number(tmp_path: Path) -> None:
+    dump(tmp_path, 1, is_p2p=True, profiling_name="nccl:recv 1<-0", p2p_seq_id=8)
     recorder = FlightRecorder([tmp_path], lambda: NOW)
-    recorder.poll([writer(3)])
-    assert collectives(recorder) == {("llama", "77", "0", "3", "", "", "", "send or receive", "waiting", ""): 0}
+    recorder.poll([writer(1)])
+    place = "train.py:21 in train"
+    assert collectives(recorder) == {
+        ("llama", "77", "0", "1", "0", "dp", "2", "0-1", "nccl:recv 1<-0", "waiting", place, ""): 8
+    }
+
+
+def test_launches_beyond_the_one_that_a_rank_waits_in_and_a_dump_without_any_are_served(tmp_path: Path) -> None:
+    path = dump(
+        tmp_path, 1, input_sizes=[[4, 4]], output_sizes=[[4, 4]], input_dtypes=["Float"], output_dtypes=["Float"]
+    )
+    whole = pickle.loads(path.read_bytes())  # noqa: S301  our own
+    whole["entries"].append(whole["entries"][0] | {"collective_seq_id": 19})
+    put(tmp_path, 1, pickle.dumps(whole))
+    dump(tmp_path, 0)
+    put(tmp_path, 0, pickle.dumps(whole | {"entries": []}))
+    recorder = FlightRecorder([tmp_path], lambda: NOW)
+    recorder.poll([writer(0), writer(1)])
+    group = ("0", "dp", "2", "0-1")
+    assert collectives(recorder) == {
+        (
+            "llama",
+            "77",
+            "0",
+            "1",
+            *group,
+            "nccl:all_reduce",
+            "waiting",
+            "train.py:21 in train",
+            "16 16 Float Float",
+        ): 16,
+        ("llama", "77", "0", "1", *group, "", "launched", "", ""): 19,
+        ("llama", "77", "0", "0", "", "", "", "", "", "finished", "", ""): 0,
+    }
 
 
 def test_the_collector_joins_them_to_rings(rings: Any, clock: Any, context: Any, tmp_path: Path) -> None:
