@@ -36,9 +36,11 @@ class Upstream:
         self.second.knows(*raw, muted=muted)
 
     def fires(self, *raw: dict[str, Any]) -> None:
+        self.prometheus.answers = [("^ALERTS", self.firing(*raw))]
+
+    def firing(self, *raw: dict[str, Any]) -> list[Series]:
         now = self.bench.clock.time
-        firing = [Series({**each["labels"], "alertstate": "firing"}, ((now, 1.0),)) for each in raw]
-        self.prometheus.answers = [("^ALERTS", list(firing))]
+        return [Series({**each["labels"], "alertstate": "firing"}, ((now, 1.0),)) for each in raw]
 
     def steps(self, seconds: float, every: float = 30.0) -> None:
         end = self.bench.clock.time + seconds

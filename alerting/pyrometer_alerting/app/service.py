@@ -284,8 +284,8 @@ class Service:
                 self.diagnostician.poke_all()
             for incident_id in outcome.diagnose:
                 self.diagnostician.poke(incident_id)
-        if outcome.has_parked:
-            self.reconciler.poke()
+        if outcome.has_parked or outcome.has_opened:
+            self.reconciler.poke(at_once=outcome.has_opened)
         self._wake()
 
     def _wake(self) -> None:

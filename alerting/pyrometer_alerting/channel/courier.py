@@ -26,9 +26,10 @@ from pyrometer_alerting.channel.evidence import evidence_wait, has_evidence
 from pyrometer_alerting.channel.messages import DEGRADE_LEVELS, WITHOUT_CHART, has_chart
 from pyrometer_alerting.channel.slack import LONGEST_WAIT_SECONDS, Slack
 from pyrometer_alerting.channel.slack_remedies import with_remedy
+from pyrometer_alerting.channel.unheard import waits
 from pyrometer_alerting.incidents.metrics import Metrics
 from pyrometer_alerting.incidents.storage.actions import ASK, ASK_RETURN, ASKED
-from pyrometer_alerting.incidents.storage.operation import QUIET, Operation
+from pyrometer_alerting.incidents.storage.operation import Operation
 from pyrometer_alerting.incidents.storage.store import NotLeadingError, Store, StoreError
 from pyrometer_alerting.model.message import Message
 from pyrometer_kit.clock import Clock
@@ -142,9 +143,7 @@ class Courier(DeliveryLoop):
             if operation.is_evidence and not has_evidence(incident):
                 tx.outbox.skip(operation)
                 return
-            quiet_until = self.composer.routing.not_before(incident, now)
-            if operation.ts is None and quiet_until > now and operation.kind == "root":
-                tx.outbox.postpone(operation.op_id, quiet_until, QUIET)
+            if waits(tx.outbox, self.composer.routing, operation, incident, now):
                 return
             native = has_native_charts_enabled(tx, self._charts, now)
             into = tx.incident(incident.joined_into)

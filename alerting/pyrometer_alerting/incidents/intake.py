@@ -37,11 +37,15 @@ MOST_CLUSTERS, MOST_RECEIVERS, MOST_NAMES = 100, 50, 2_000  # anybody may post o
 
 @dataclass
 class Outcome:
-    """The result of a delivery: incidents to diagnose now, whether a cause arrived, whether alerts were parked."""
+    """The result of a delivery: incidents to diagnose now, whether a cause arrived, whether alerts were parked.
+
+    `has_opened` says that there is something of which nobody has heard yet.
+    """
 
     diagnose: list[str] = field(default_factory=list)
     cause_arrived: bool = False
     has_parked: bool = False
+    has_opened: bool = False
 
 
 class Intake:
@@ -90,6 +94,8 @@ class Intake:
             tx.save_incident(change.incident, now)
         opened = _Opened(tx)
         for change in changes:
+            told = change.incident.firing and change.incident.is_posted and not change.incident.joined_into
+            outcome.has_opened |= told and not tx.outbox.is_posted(change.incident.id)
             not_before = now + self._first_wait(tx, change, opened)
             announce(tx, change, self._replies, self.routing, now=now, not_before=not_before)
             if (change.incident.firing and change.incident.wants_diagnosis) or asks_for_use(change.incident):

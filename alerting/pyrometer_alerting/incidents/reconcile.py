@@ -23,15 +23,17 @@ from pyrometer_alerting.incidents.missed import MissedAlertScan, due_loss, is_ou
 from pyrometer_alerting.incidents.own_alerts import PATH_DEAD, WATCHDOG_RARE, is_own, path_dead, rare_watchdog
 from pyrometer_alerting.incidents.storage.store import Store, StoreError, Transaction
 from pyrometer_alerting.incidents.topology import topology
-from pyrometer_alerting.incidents.upstream import Upstream, ask_upstream, muted_note
+from pyrometer_alerting.incidents.upstream import Upstream, ask_upstream, is_subset, muted_note, without_state
 from pyrometer_alerting.model.alert_names import COMPONENTS, WATCHDOG, is_signal
 from pyrometer_alerting.model.incident import Alert, Incident
 from pyrometer_kit.clock import Clock, Jumps
 from pyrometer_kit.prometheus import Prometheus, PrometheusError
+from pyrometer_kit.promql import any_of, quoted
 
 _log = logging.getLogger(__name__)
 
 MISSED_RESOLVE = "Alertmanager resolved it without a notification"
+UNHEARD_OF = "neither Alertmanager nor Prometheus has had it"  # somebody else has posted it
 UNKNOWN = "Alertmanager and Prometheus don't have it"  # it has just ended, or somebody else has posted it
 
 
@@ -41,6 +43,7 @@ class Pace:
 
     every: float = 30.0
     soon: float = 2.0  # after a suspect delivery arrived
+    at_once: float = 0.2  # after something new: before its first message goes out, if Alertmanager is quick
     gone: float = 60.0  # before an alert that no source reports any more is closed, if Prometheus agrees
     gone_alone: float = 360.0  # without a Prometheus to ask: just over Alertmanager's resolve_timeout of 5 minutes
     undelivered: float = 360.0  # before an active alert that was never delivered counts as lost
@@ -80,10 +83,13 @@ class Reconciler:
         self._undelivered_at = 0.0
         self._missed_scan = MissedAlertScan(clock.wall())
         self._wake = threading.Event()
+        self._at_once = threading.Event()
         self._stopping = threading.Event()
 
-    def poke(self) -> None:
-        """Reconcile soon: something suspect arrived."""
+    def poke(self, *, at_once: bool = False) -> None:
+        """Reconcile soon: something suspect arrived, or something new of which nobody has heard yet."""
+        if at_once:
+            self._at_once.set()
         self._wake.set()
 
     def stop(self) -> None:
@@ -108,8 +114,10 @@ class Reconciler:
         poked = self._wake.wait(self._pace.every)
         self._wake.clear()
         if poked:
-            self._stopping.wait(max(self._pace.soon, min(least, self._pace.every)))
+            soon = self._pace.at_once if self._at_once.is_set() else self._pace.soon
+            self._stopping.wait(max(soon, min(least, self._pace.every)))
             self._wake.clear()
+        self._at_once.clear()
 
     def step(self) -> None:
         """Poll all sources once and correct what differs.
@@ -318,7 +326,7 @@ class Reconciler:
                 gone.append(replace(alert, firing=False, ends_at=at))
         if gone:
             ends = len(gone) == sum(alert.firing for alert in incident.members)
-            if ends:
+            if ends and incident.note != UNHEARD_OF:
                 tx.save_incident(replace(incident, note=MISSED_RESOLVE), now)
             tx.forget_deliveries()  # a repeated delivery with the same content must count as new
             self._correct(tx, "closed", gone, now, outcome)
@@ -333,11 +341,30 @@ class Reconciler:
         firing = [alert for alert in incident.members if alert.firing]
         note = muted_note(firing, upstream, receivers)
         if firing and all(upstream.is_gone(alert) and not is_own(alert.fingerprint) for alert in firing):
-            note = UNKNOWN
+            heard = incident.note == UNKNOWN or tx.outbox.is_posted(incident.id) or tx.outbox.is_reported(incident.id)
+            forged = not heard and self._is_forged(firing, upstream, receivers, now)
+            note = UNHEARD_OF if incident.note == UNHEARD_OF or forged else UNKNOWN
         if note != incident.note:
             tx.save_incident(replace(incident, note=note), now)
-            if incident.is_posted:
+            if incident.is_posted and note != UNHEARD_OF:
                 tx.outbox.request(incident.id, now, now, incident.channel)
+
+    def _is_forged(self, firing: Sequence[Alert], upstream: Upstream, receivers: set[str], now: float) -> bool:
+        """Return whether nobody has had these alerts but who posted them.
+
+        That is known where Alertmanager is the one that posts to us, as it has others for us, and where Prometheus
+        answers and has had none of these firing for five minutes: one that has just ended was true.
+        """
+        wired = any(receivers & set(active.receivers) for view in upstream.views for active in view.values())
+        if self._prometheus is None or upstream.firing is None or not wired:
+            return False
+        names = any_of(sorted({alert.name for alert in firing}))
+        lately = f'last_over_time(ALERTS{{alertstate="firing",alertname=~{quoted(names)}}}[5m])'
+        try:
+            found = [without_state(series.labels) for series in self._prometheus.instant(lately, now)]
+        except PrometheusError:
+            return False
+        return not any(is_subset(series, alert.labels) for series in found for alert in firing)
 
     def _correct(self, tx: Transaction, kind: str, alerts: list[Alert], now: float, outcome: Outcome) -> None:
         self._intake.fold(tx, alerts, 0, now, outcome)

@@ -102,3 +102,47 @@ def test_names_that_anybody_posts_are_bounded_and_the_latest_stay(upstream: Upst
         kept = [tx.facts(prefix) for prefix in (CLUSTER_WATCHDOG, OUR_RECEIVER, OUR_ALERT)]
     assert list(map(len, kept)) == [MOST_CLUSTERS, MOST_RECEIVERS, MOST_NAMES]
     assert [name in facts for name, facts in zip(("c119", "r119", "Forged119-3"), kept, strict=True)] == [True] * 3
+
+
+def wired(upstream: Upstream) -> None:
+    """Alertmanager has the heartbeat for us, and Prometheus answers."""
+    heartbeat = raw_alert("Watchdog", severity="info")
+    upstream.bench.receive(heartbeat)
+    upstream.knows(heartbeat)
+    upstream.fires(heartbeat)
+
+
+def test_what_nobody_has_but_who_posted_it_is_told_to_nobody(upstream: Upstream) -> None:
+    wired(upstream)
+    assert upstream.bench.receive(fault(upstream), groupKey="forged").has_opened
+    upstream.steps(0.2, every=0.2)
+    upstream.steps(150, every=30)
+    assert upstream.bench.messages == []
+    with upstream.bench.store.transaction() as tx:
+        (incident,) = tx.incidents()
+    assert (incident.firing, incident.note) == (False, "neither Alertmanager nor Prometheus has had it")
+
+
+@pytest.mark.parametrize(
+    "why", ["silent", "other Alertmanager", "Prometheus had it", "known a moment later", "silent later"]
+)
+def test_what_may_be_true_is_told(upstream: Upstream, why: str) -> None:
+    if why != "other Alertmanager":
+        wired(upstream)
+    alert = fault(upstream)
+    if why == "Prometheus had it":
+        upstream.prometheus.answers.insert(0, ("^last_over_time", upstream.firing(alert)))
+    upstream.second.silent = why == "silent"
+    upstream.bench.receive(alert, groupKey="true")
+    upstream.steps(0.2, every=0.2)
+    held = why in ("known a moment later", "silent later")
+    upstream.bench.deliver(1)
+    assert bool(upstream.bench.messages) != held
+    if why == "silent later":
+        upstream.first.silent = upstream.second.silent = True
+        upstream.prometheus.on("^ALERTS", SILENT)
+        upstream.steps(120)
+    elif held:
+        upstream.second.knows(raw_alert("Watchdog", severity="info"), alert)
+        upstream.steps(2, every=2)
+    assert upstream.bench.messages

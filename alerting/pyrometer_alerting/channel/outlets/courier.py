@@ -20,6 +20,7 @@ from pyrometer_alerting.channel.outlets import notice as notices
 from pyrometer_alerting.channel.outlets.check import REMEDIES
 from pyrometer_alerting.channel.outlets.notice import Entry, Notice
 from pyrometer_alerting.channel.slack import LONGEST_WAIT_SECONDS
+from pyrometer_alerting.channel.unheard import waits_unheard
 from pyrometer_alerting.incidents.metrics import Metrics
 from pyrometer_alerting.incidents.storage.operation import OUR_LIMIT, Operation
 from pyrometer_alerting.incidents.storage.store import Store, StoreError, Transaction
@@ -120,6 +121,8 @@ class OutletCourier(DeliveryLoop):
         incident = tx.incident(operation.incident_id)
         if incident is None:
             box.discard(operation.incident_id)
+            return None
+        if waits_unheard(box, operation, incident, now):
             return None
         event = self._event(operation, incident)
         if not event:
