@@ -18,6 +18,7 @@ from pathlib import Path
 
 from harness import exit_on_signals
 
+from pyrometer_simulator.demo.cluster import Cluster
 from pyrometer_simulator.demo.hardware import Node
 from pyrometer_simulator.demo.observe import Prometheus, shown_text
 from pyrometer_simulator.demo.processes import Processes
@@ -63,7 +64,7 @@ def main() -> None:
         (folder / "logs").mkdir()
         slack = opened.enter_context(FakeSlack(channel_names=(CHANNEL,)))
         processes = opened.enter_context(Processes(folder / "logs"))
-        programs = Programs(folder, processes, find_stack(), slack)
+        programs = Programs(folder, processes, find_stack(), slack, cluster=Cluster(folder))
         nodes = {name: Node(programs.node_folder(name), n, GPUS_PER_NODE) for n, name in enumerate(NODES, start=1)}
         programs.start_all()
         programs.start_training()

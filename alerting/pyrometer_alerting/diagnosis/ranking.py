@@ -309,7 +309,7 @@ def causes(ranked: Sequence[Candidate], case: Case) -> tuple[list[Cause], list[C
     convincing: list[Cause] = []
     seen: list[Cause] = []
     for index, one in enumerate(ranked):
-        confidence = _confidence(one, ranked, index, case.weights)
+        confidence = "low" if _is_of_an_earlier_drop(one, case) else _confidence(one, ranked, index, case.weights)
         if _is_repeated(one, ranked[:index], case.roster):
             continue
         if confidence == "low":
@@ -318,6 +318,15 @@ def causes(ranked: Sequence[Candidate], case: Case) -> tuple[list[Cause], list[C
         else:
             convincing.append(to_cause(one, case, confidence))
     return convincing, seen
+
+
+def _is_of_an_earlier_drop(one: Candidate, case: Case) -> bool:
+    """Return whether nothing that was measured of it is of the newest of several drops, if it explains another."""
+    newest = max(case.drops, default=0.0)
+    return len(case.drops) > 1 and all(
+        fact.seen_at < newest or (fact.ended is not None and newest - fact.ended > LATE_SECONDS)
+        for fact in _measured(one)
+    )
 
 
 def _would_convince(one: Candidate, weights: Weights) -> bool:

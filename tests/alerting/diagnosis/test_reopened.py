@@ -119,6 +119,14 @@ def test_a_card_takes_nothing_back_of_an_episode_it_said_nothing_of(
     assert {of(one).revision for one in looks} == {""}
 
 
+@pytest.mark.parametrize("name", ["other", "other soon"])
+def test_what_was_over_before_the_newest_drop_is_no_cause_of_it(
+    episodes: dict[str, tuple[Incident, list[Incident], float]], name: str
+) -> None:
+    _resolved, (_fresh, *looks), _drop = episodes[name]
+    assert "gpu-002 GPU 3" not in {cause.part for one in looks for cause in of(one).causes}
+
+
 def test_the_cost_counts_on_and_leaves_out_the_good_time_between(
     episodes: dict[str, tuple[Incident, list[Incident], float]],
 ) -> None:
