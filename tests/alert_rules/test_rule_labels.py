@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +96,7 @@ PLAYS = [
     *(pytest.param(TESTS / f"{name}.test.yaml", words, id=name) for name, words in QUICK.items()),
     *(pytest.param(path, "", id=path.name, marks=pytest.mark.e2e) for path in sorted(TESTS.glob("[!u]*.test.yaml"))),
 ]
-OF_SCRAPES = ', endpoint="metrics", service="exporter", pod="exporter-x", container="c", prometheus_replica="a"'
+OF_SCRAPES = {"endpoint": "metrics", "service": "s", "pod": "exporter-x", "container": "c", "prometheus_replica": "a"}
 
 
 def _labelled(folder: Path, words: str) -> Iterator[Path]:
@@ -121,8 +121,10 @@ def _labelled(folder: Path, words: str) -> Iterator[Path]:
         yield path
 
 
-def _with(series: str, labels: str) -> str:
-    return f"{series[:-1]}{labels}}}" if series.endswith("}") else f"{series}{{{labels.strip(', ')}}}"
+def _with(series: str, labels: Mapping[str, str]) -> str:
+    """Return a series with those labels that it does not have."""
+    more = ", ".join(f'{name}="{value}"' for name, value in labels.items() if f"{name}=" not in series)
+    return f"{series[:-1]}, {more}}}" if series.endswith("}") else f"{series}{{{more}}}"
 
 
 @pytest.mark.parametrize(("path", "words"), PLAYS)
