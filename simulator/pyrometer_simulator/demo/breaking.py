@@ -111,17 +111,17 @@ def main(argv: Sequence[str]) -> int:
     """
     flags = _parser().parse_args(argv)
     try:
-        return _break(flags.fault, flags.node, flags.gpu)
+        return _break(flags.fault, flags.node, flags.gpu, flags.channel)
     except DemoError as error:
         sys.stderr.write(f"pyrometer-demo: {error}\n")
         return 2
 
 
-def _break(name: str, node: str, gpu: int) -> int:
+def _break(name: str, node: str, gpu: int, chosen: str) -> int:
     """Raise DemoError where no demo takes orders."""
     if name == "kill" and node not in TRAINING_NODES:
         raise DemoError(f"kill {node}: no rank of the run is there; take {TRAINING_NODES[0]} to {TRAINING_NODES[-1]}")
-    folder, url = _demo()
+    folder, url = _demo(chosen)
     channel, fault = RemoteSlack(url), FAULTS[name]
     before = {key: text for key, text, _ in _messages(channel)}
     Orders(folder, _NAME).give(f"{name} {node} {gpu}")
@@ -152,19 +152,25 @@ def _messages(channel: RemoteSlack) -> Iterator[tuple[str, str, str]]:
         yield str(message["ts"]), text, "\n".join(f"  {line}" for line in shown.splitlines())
 
 
-def _demo() -> tuple[Path, str]:
-    """Return the folder and the channel of this user's newest demo. Raises DemoError where none takes orders."""
-    folders = [folder for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*") if os.access(folder, os.W_OK)]
-    for folder in sorted(folders, key=lambda folder: folder.stat().st_mtime, reverse=True):
+def _demo(chosen: str) -> tuple[Path, str]:
+    """Return the folder and the channel of this user's demo. Raises DemoError unless exactly one takes orders."""
+    running = {}
+    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         try:
             found = json.loads((folder / _FILE).read_text())
             os.kill(found["pid"], 0)
         except (OSError, ValueError):
             continue
-        return folder, found["slack"]
-    raise DemoError(
-        "no demo takes orders now: start `make demo` in another terminal, and wait until it says that it is your turn"
-    )
+        if os.access(folder, os.W_OK) and chosen in ("", found["slack"]):
+            running[found["slack"]] = folder
+    if len(running) > 1:
+        raise DemoError(f"several demos run; choose one by its channel: --channel={' or --channel='.join(running)}")
+    if not running:
+        raise DemoError(
+            "no demo takes orders now: start `make demo` in another terminal, and wait until it says that you can"
+        )
+    url, folder = running.popitem()
+    return folder, url
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -177,4 +183,7 @@ def _parser() -> argparse.ArgumentParser:
             "gpu", nargs="?", type=int, choices=range(GPUS_PER_NODE), default=5, metavar="NUMBER",
             help="of its GPU or link, 0 to 7 (default: 5)",
         )  # fmt: skip
+        command.add_argument(
+            "--channel", default="", metavar="URL", help="of the demo's Slack, where several demos run"
+        )
     return parser

@@ -35,9 +35,7 @@ def test_without_a_demo_that_takes_orders_one_line_says_what_to_do(
     assert main.main(["heat", "gpu-003"]) == 2
     (broken.folder / "running.json").write_text('{"pid": 99999999, "slack": ""}')
     assert main.main(["heat", "gpu-003"]) == 2
-    line = (
-        "no demo takes orders now: start `make demo` in another terminal, and wait until it says that it is your turn"
-    )
+    line = "no demo takes orders now: start `make demo` in another terminal, and wait until it says that you can"
     assert capsys.readouterr().err.splitlines() == 2 * [f"pyrometer-demo: {line}"]
 
 
@@ -68,6 +66,17 @@ def test_an_order_breaks_what_it_names_for_a_minute(broken: Breaker, capsys: pyt
         assert Orders(broken.folder / "nodes", TRAINER).take() == "gpu-001 3"
         assert main.main(["kill", "gpu-008"]) == 2
         assert "no rank of the run is there" in capsys.readouterr().err
+
+
+def test_of_several_demos_one_must_be_chosen(broken: Breaker, capsys: pytest.CaptureFixture[str]) -> None:
+    other = broken.folder.with_name(f"{breaking.PREFIX}y")
+    other.mkdir()
+    broken.open("http://127.0.0.1:1")
+    (other / "running.json").write_text((broken.folder / "running.json").read_text().replace(":1", ":2"))
+    assert main.main(["drain", "gpu-003"]) == 2
+    assert "several demos run; choose one by its channel: --channel=http://127.0.0.1:" in capsys.readouterr().err
+    assert main.main(["drain", "gpu-003", "--channel=http://127.0.0.1:1"]) == 0
+    assert Orders(broken.folder, "director").take() == "drain gpu-003 5"
 
 
 def test_drain_takes_a_node_out_of_service_and_back(broken: Breaker) -> None:
