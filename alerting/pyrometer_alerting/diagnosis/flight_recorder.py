@@ -128,7 +128,7 @@ def _blamed(questions: Questions, read: _Read, query: str) -> list[Fact]:
     for rank in named[:MOST_SUSPECTS]:
         place = questions.ranks[str(rank)]
         where = {"node": place.node, "gpu": place.gpu} if place.gpu else {"node": place.node}
-        strength = 1.0 if hang.sure else 1.0 / max(len(hang.named), len(hang.circle))
+        strength = 1.0 if hang.sure else 1.0 / max(len(hang.named), len(hang.circle), 2)
         detail = _detail(rank, hang, read)
         facts.append(Fact("not_arrived", where, detail, strength=strength, peers=0.0, source=query))
     return facts

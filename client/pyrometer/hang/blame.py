@@ -57,8 +57,8 @@ def examine(dumps: Iterable[Dump]) -> Hang:
     by_rank = {dump.rank: dump for dump in dumps}
     waits = waits_of(by_rank)
     meetings = list(_meetings(by_rank, groups_of(by_rank)))
-    held, holds = _holds(waits, meetings, by_rank)
-    named, sure, circle = _culprits(holds, held, by_rank)
+    holds, held, adrift = _holds(waits, meetings, by_rank)
+    named, sure, circle = _culprits(holds, held, adrift, by_rank)
     return Hang(tuple(waits), tuple(meetings), tuple(sorted(named)), sure, tuple(sorted(circle)))
 
 
@@ -73,9 +73,10 @@ class _Hold:
 
 def _holds(
     waits: Sequence[Wait], meetings: Sequence[Meeting], by_rank: Mapping[int, Dump]
-) -> tuple[set[int], list[_Hold]]:
-    """Return the ranks that wait for some that may have come since, or can't be told; and who waits for whom."""
+) -> tuple[list[_Hold], set[int], set[int]]:
+    """Return who waits for whom; for ranks that may have come since; and in a transfer whose other end isn't known."""
     held: set[int] = set()
+    adrift: set[int] = set()
     holds: list[_Hold] = []
     for wait in waits:
         waiting = frozenset(wait.waiting).difference(dict(wait.others), wait.idle)
@@ -88,25 +89,31 @@ def _holds(
         if meeting.came:
             continue
         seen = by_rank[meeting.rank].written
-        if peer is None or meeting.came is None or list(unsure_of([peer], made.began, seen, by_rank, SHORT_SECONDS)):
+        if peer is None or meeting.came is None:
+            adrift.add(meeting.rank)
+        elif list(unsure_of([peer], made.began, seen, by_rank, SHORT_SECONDS)):
             held.add(meeting.rank)
         else:
             holds.append(_Hold(frozenset((meeting.rank,)), frozenset((peer,)), certain=False))
-    return held, holds
+    return holds, held, adrift
 
 
 def _culprits(
-    holds: Sequence[_Hold], held: Collection[int], by_rank: Mapping[int, Dump]
+    holds: Sequence[_Hold], held: Collection[int], adrift: Collection[int], by_rank: Mapping[int, Dump]
 ) -> tuple[set[int], bool, set[int]]:
     """Return the ranks to blame, whether that is sure, and a circle of ranks that wait for each other."""
     awaited = {rank for hold in holds for rank in hold.awaited}
     waiting = {rank for hold in holds for rank in hold.waiting}
-    ends = awaited - waiting - set(held)
+    maybe = awaited - waiting - set(held)
+    ends = maybe - set(adrift)
     present = ends & by_rank.keys()
     if ends:
         # A rank without a dump may be one whose dump was not fetched: others that nothing holds up explain more.
         return present or ends, bool(present) or len(ends) == 1, set()
-    circles = [circle for circle in _circles(holds) if circle.isdisjoint(held)]
+    several = {rank for hold in holds if hold.certain and hold.awaited & maybe for rank in hold.waiting}
+    if len(maybe) == 1 and len(several) > 1:  # one alone may be the other end of the transfer
+        return maybe, False, set()
+    circles = [circle for circle in _circles(holds) if circle.isdisjoint(held) and circle.isdisjoint(adrift)]
     if not circles:
         return set(), True, set()
     circle = min(circles, key=lambda ranks: (len(ranks), min(ranks)))

@@ -12,35 +12,72 @@ from pyrometer.hang.blame import examine
 from pyrometer.hang.dump import RANK_OF_NAME, BadDumpError, read_dump
 from pyrometer.hang.records import Dump
 from pyrometer.hang.report import _printable, explain
+from pyrometer.hang.watchdog import WatchdogLog
+
+MOST_LINE_CHARS = 1 << 16
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Explain the dumps in a directory. Return 0 if a rank is named, 1 if none, 2 if there is no dump to read."""
+    """Explain the dumps or logs of a hung job; 0 if a rank is named, 1 if none, 2 if there is nothing to read."""
     parser = argparse.ArgumentParser(
         prog="pyrometer-hang",
-        description="Name the rank that a hung job waits for, from the dumps of PyTorch's Flight Recorder.",
+        description="Name the rank that a hung job waits for, from the dumps of PyTorch's Flight Recorder, or from the "
+        "lines of its watchdog in the job's log.",
     )
     add_version_flag(parser)
-    parser.add_argument("directory", metavar="DIRECTORY", help="where the dumps of all ranks are")
-    directory = parser.parse_args(argv).directory
+    parser.add_argument(
+        "paths",
+        metavar="PATH",
+        nargs="+",
+        help="a folder with the dumps of all ranks, a dump, or a log; - for a log on stdin",
+    )
+    paths = parser.parse_args(argv).paths
     dumps: dict[int, Dump] = {}
-    try:
-        names = sorted(name for name in os.listdir(directory) if RANK_OF_NAME.search(name))
-    except OSError as error:
-        sys.stderr.write(f"pyrometer-hang: {directory}: {error.strerror}\n")
-        return 2
-    for name in names:
+    log = WatchdogLog()
+    for path in paths:
         try:
-            dump = read_dump(os.path.join(directory, name))
-            dumps[dump.rank] = dump
-        except (BadDumpError, OSError) as error:
-            sys.stderr.write(f"pyrometer-hang: {name}: {_printable(str(error))}\n")
+            _read(path, dumps, log)
+        except OSError as error:
+            sys.stderr.write(f"pyrometer-hang: {path}: {error.strerror}\n")
+            return 2
+    for dump in log.dumps():
+        dumps.setdefault(dump.rank, dump)
     if not dumps:
         sys.stderr.write(
-            f"pyrometer-hang: {directory}: no dumps found; their names must end in the rank, as in nccl_trace_rank_0\n"
+            f"pyrometer-hang: {', '.join(paths)}: no dumps found (their names must end in the rank, as in "
+            "nccl_trace_rank_0), and no lines of PyTorch's NCCL watchdog\n"
         )
         return 2
     ranks = list(dumps.values())
     hang = examine(ranks)
     sys.stdout.write("\n".join(explain(ranks, hang)) + "\n")
     return 0 if hang.named else 1
+
+
+def _read(path: str, dumps: dict[int, Dump], log: WatchdogLog) -> None:
+    """Read a folder of dumps, a dump, or a log."""
+    if path == "-":
+        log.read(sys.stdin)
+    elif os.path.isdir(path):
+        for name in sorted(name for name in os.listdir(path) if RANK_OF_NAME.search(name)):
+            _add(os.path.join(path, name), dumps)
+    elif _is_dump(path):
+        _add(path, dumps)
+    else:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            log.read(iter(lambda: file.readline(MOST_LINE_CHARS), ""))
+
+
+def _is_dump(path: str) -> bool:
+    if not RANK_OF_NAME.search(os.path.basename(path)):
+        return False
+    with open(path, "rb") as file:
+        return file.read(1) in (b"\x80", b"{")
+
+
+def _add(path: str, dumps: dict[int, Dump]) -> None:
+    try:
+        dump = read_dump(path)
+        dumps[dump.rank] = dump
+    except (BadDumpError, OSError) as error:
+        sys.stderr.write(f"pyrometer-hang: {os.path.basename(path)}: {_printable(str(error))}\n")

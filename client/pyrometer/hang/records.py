@@ -36,6 +36,7 @@ class Collective:
         started: whether its kernel is known to run on the GPU.
         order: its place in the rank's own order of operations.
         parts: what the other ranks' must be like.
+        ran: for how many seconds it had run when it was given up; 0 where that is not known.
     """
 
     sequence: int
@@ -47,6 +48,7 @@ class Collective:
     started: bool = False
     order: int = 0
     parts: tuple[Part, ...] = ()
+    ran: float = 0.0
 
 
 @dataclass(frozen=True)

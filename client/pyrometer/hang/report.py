@@ -59,6 +59,7 @@ def _about(wait: Wait, names: _Names) -> Iterator[str]:
     since = f", since {_clock(wait.collective.began)}" if wait.collective.began else ""
     # A copied file is as old as its copy.
     waited = f" ({wait.waited:,.0f} s when last seen)" if since and 1 <= wait.waited < MOST_WAITED_SECONDS else ""
+    waited = f", for {wait.collective.ran:,.0f} s" if wait.collective.ran else waited
     yield f"{len(wait.waiting)} of the ranks wait in {names.wait(wait)}: {_some(wait.waiting)}{since}{waited}"
     if wait.missing:
         yield f"did not reach it: {_some(wait.missing)}"
@@ -98,8 +99,10 @@ def _may_have_come(unsure: Sequence[tuple[int, float]]) -> str:
 def _named(hang: Hang, by_rank: Mapping[int, Dump], names: _Names) -> Iterator[str]:
     if hang.circle:
         yield f"{_some(hang.circle)} wait for each other; this one was probably the first to stop:"
-    elif not hang.sure:
+    elif not hang.sure and by_rank.keys().isdisjoint(hang.named):
         yield "one of these, or their dumps are only missing here:"
+    elif not hang.sure:
+        yield "probably, as it is in a send or receive itself, whose other end can't be told:"
     for rank in hang.named[:MOST_NAMED]:
         yield _last_seen(rank, by_rank.get(rank))
     if len(hang.named) > MOST_NAMED:
@@ -165,7 +168,10 @@ def _last_seen(rank: int, dump: Dump | None) -> str:
     if dump is None:
         return f"=> the others wait for rank {rank}: it wrote no dump"
     return f"=> the others wait for rank {rank}; its last collectives: " + (
-        "; ".join(f"{one.name} {one.sequence:,} of group {group}{_at(one.place)}" for group, one in dump.latest.items())
+        "; ".join(
+            f"{one.name or 'number'} {one.sequence:,} of group {group}{_at(one.place)}"
+            for group, one in dump.latest.items()
+        )
         or "none"
     )
 
