@@ -6,17 +6,17 @@ int, float, bool and None. The fields are those of ``torch/csrc/distributed/c10d
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import os
-import pickle
 import re
 import stat
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, NoReturn
+from typing import Any
 
+from pyrometer.hang import plain_pickle
 from pyrometer.hang.records import Collective, Dump, Part, Transfer
 
 MAX_DUMP_BYTES = 256 * 1024 * 1024
@@ -33,26 +33,8 @@ class BadDumpError(ValueError):
     """A file that is no dump of the Flight Recorder, or one that must not be read."""
 
 
-class _PlainUnpickler(pickle._Unpickler):  # noqa: SLF001  see read_dump
-    """Builds plain values only, without the arrays for which it would take as many bytes as a dump claims to have."""
-
-    dispatch = dict(pickle._Unpickler.dispatch)  # noqa: RUF012, SLF001
-    del dispatch[pickle.BYTEARRAY8[0]]
-
-    def find_class(self, module: str, name: str) -> NoReturn:
-        """Refuse whatever a pickle could call."""
-        raise BadDumpError(f"refused: it tries to load {module}.{name}")
-
-    def persistent_load(self, pid: object) -> NoReturn:  # noqa: ARG002  the name that pickle gives it
-        """Refuse references to what is not in the file."""
-        raise BadDumpError("refused: it refers to something outside the file")
-
-
 def read_dump(path: str) -> Dump:
     """Return the dump in this file.
-
-    pickle's own unpickler in C takes gigabytes for a few bytes that name a high memo number; the one in Python doesn't,
-    but for one kind of value that no dump has.
 
     Raises:
         BadDumpError: it is no dump, or a hostile one.
@@ -60,9 +42,9 @@ def read_dump(path: str) -> Dump:
     """
     data, written = _read(path)
     try:
-        whole = json.loads(data) if data[:1] == b"{" else _PlainUnpickler(io.BytesIO(data)).load()
-    except BadDumpError:
-        raise
+        whole = json.loads(data) if data[:1] == b"{" else plain_pickle.load(data)
+    except plain_pickle.RefusedError as error:
+        raise BadDumpError(str(error)) from None
     except Exception as error:  # noqa: BLE001  a pickle of anything raises anything
         raise BadDumpError(f"no dump: {type(error).__name__}: {error}") from None
     match = RANK_OF_NAME.search(os.path.basename(path))
@@ -82,69 +64,80 @@ def _read(path: str) -> tuple[bytes, float]:
         return file.read(status.st_size), status.st_mtime  # a larger number would be taken as memory at once
 
 
+@dataclass
+class _Made:
+    """Collectives of a rank in one group: the last that it finished, and all that it did not, by number."""
+
+    done: int = -1
+    ended: bool = False
+    parts: dict[int, list[tuple[int, dict[Any, Any]]]] = field(default_factory=dict)
+
+    def add(self, order: int, sequence: int, entry: dict[Any, Any]) -> None:
+        if entry.get("retired") is True or entry.get("state") == "completed":
+            self.ended = True
+            if sequence < self.done:
+                return
+            if sequence > self.done:
+                self.parts.pop(self.done, None)
+                self.done = sequence
+        self.parts.setdefault(sequence, []).append((order, entry))
+
+
 def _dump(rank: int, whole: dict[Any, Any]) -> Dump:
     dump = Dump(rank)
     entries = [entry for entry in whole["entries"] if isinstance(entry, dict)]
-    collectives: dict[str, dict[int, list[tuple[int, dict[Any, Any]]]]] = {}
+    made: dict[str, _Made] = {}
     transfers: list[tuple[int, str, dict[Any, Any]]] = []
     for order, entry in enumerate(entries):
         group, sequence = entry.get("process_group"), _number(entry.get("collective_seq_id"))
-        if not (isinstance(group, (tuple, list)) and group and isinstance(group[0], str)):
+        if not isinstance(group, (tuple, list)) or not group or not isinstance(group[0], str):
             continue
         if sequence is None or not isinstance(entry.get("profiling_name"), str):
             continue
         name = group[0]
         if name not in dump.groups and len(group) > 1 and isinstance(group[1], str):
             dump.groups[name] = group[1]
+        dump.active = _seconds(entry.get("time_created_ns"), 1e9)
         if entry.get("is_p2p"):
             transfers.append((order, name, entry))
         else:
-            collectives.setdefault(name, {}).setdefault(sequence, []).append((order, entry))
+            if name not in made:
+                made[name] = _Made()
+            made[name].add(order, sequence, entry)
     # Where a group has sends and receives, the numbers of ``pg_status`` may be theirs.
     mixed = {name for _, name, _ in transfers}
     status = whole.get("pg_status")
-    lost = entries and (_number(entries[0].get("record_id")) or 0) > 0
-    for name, made in collectives.items():
-        newest = made[max(made)][-1][1]
-        of = status.get(str(newest.get("pg_id"))) if isinstance(status, dict) and name not in mixed else None
-        _add_collectives(dump, name, made, of if isinstance(of, dict) else {}, lost=bool(lost))
+    lost = bool(entries) and (_number(entries[0].get("record_id")) or 0) > 0
+    for name, of in made.items():
+        newest = of.parts[max(of.parts)][-1][1]
+        told = status.get(str(newest.get("pg_id"))) if isinstance(status, dict) and name not in mixed else None
+        _add_collectives(dump, name, of, told if isinstance(told, dict) else {}, lost=lost)
     _add_transfers(dump, transfers)
     _add_members(dump, whole.get("pg_config"))
-    dump.active = max((_seconds(entry.get("time_created_ns"), 1e9) for entry in entries), default=0.0)
     # A dump of unfinished operations alone has gaps in its records, and lacks nothing that hangs.
     whole_since = [entry for entry in entries[:1] if lost and _finished([entry])]
     dump.reaches_back = _seconds(whole_since[0].get("time_created_ns"), 1e9) if whole_since else 0.0
     return dump
 
 
-def _add_collectives(
-    dump: Dump,
-    group: str,
-    made: Mapping[int, Sequence[tuple[int, dict[Any, Any]]]],
-    status: Mapping[Any, Any],
-    *,
-    lost: bool,
-) -> None:
+def _add_collectives(dump: Dump, group: str, made: _Made, status: Mapping[Any, Any], *, lost: bool) -> None:
     """Add a group's collectives; those of one group end in their order."""
     completed = _number(status.get("last_completed_collective"))
-    ended = [sequence for sequence, parts in made.items() if _finished([part for _, part in parts])]
-    done = max([*ended, -1 if completed is None else completed])
+    done = max(made.done, -1 if completed is None else completed)
+    last = max(made.parts)
     kept = {
         sequence: _collective(sequence, parts, finished=sequence <= done)
-        for sequence, parts in made.items()
-        if sequence > done or sequence == max(made) or sequence == done
+        for sequence, parts in made.parts.items()
+        if sequence > done or sequence in (last, done)
     }
     dump.recent[group] = kept
-    dump.latest[group] = kept[max(made)]
-    unfinished = [sequence for sequence in made if sequence > done]
+    dump.latest[group] = kept[last]
+    unfinished = [sequence for sequence in made.parts if sequence > done]
     if unfinished:
         first = min(unfinished)
-        fell_out = lost and not ended and completed is not None and 0 <= completed < first - 1
-        dump.open[group] = (
-            Collective(completed + 1, "", finished=False, place="")
-            if fell_out and completed is not None
-            else kept[first]
-        )
+        dump.open[group] = kept[first]
+        if lost and not made.ended and completed is not None and 0 <= completed < first - 1:
+            dump.open[group] = Collective(completed + 1, "", finished=False, place="")
 
 
 def _collective(sequence: int, parts: Sequence[tuple[int, dict[Any, Any]]], *, finished: bool) -> Collective:
