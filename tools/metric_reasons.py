@@ -4,9 +4,7 @@ A metric without a user, a row here or a place in ``framework/deprecation.py`` f
 """
 
 REASONS = {
-    "contract: every exporter, about itself": (
-        "pyrometer_collector_duration_seconds", "pyrometer_collector_last_success_timestamp_seconds",
-    ),
+    "contract: every exporter, about itself": ("pyrometer_collector_duration_seconds",),
     "[Deployment](../deployment.md): counts would not survive a restart": ("pyrometer_exporter_state_writable",),
     "contract: whether the driver counts or the sampler estimates": (
         "pyrometer_gpu_clock_event_method_info", "pyrometer_gpu_clock_event_sampled_seconds_total",
