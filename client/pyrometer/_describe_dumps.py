@@ -48,7 +48,7 @@ def _described(path: str) -> dict[str, Any]:
         dump = read_dump(path)
     except (BadDumpError, OSError, MemoryError) as error:
         return {"error": _text(str(error) or type(error).__name__)}
-    groups = list(dump.latest)[::-1]
+    groups = [group for group in list(dump.latest)[::-1] if group not in dump.batched]
     groups.sort(key=lambda group: dump.latest[group].finished)
     latest = [
         _operation(dump, group, dump.open.get(group, dump.latest[group]), dump.latest[group].sequence)
@@ -59,7 +59,7 @@ def _described(path: str) -> dict[str, Any]:
         _operation(dump, transfer.group, transfer.collective, transfer.number, transfer.number)
         for transfer in transfers[:MOST_TRANSFERS]
     ]
-    whole = len(groups) <= MOST_GROUPS and not dump.reaches_back
+    whole = len(groups) <= MOST_GROUPS and not dump.reaches_back and not dump.batched
     return {"rank": dump.rank, "latest": latest, "whole": whole}
 
 

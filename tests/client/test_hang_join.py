@@ -40,6 +40,12 @@ def moved(text: str, number: int, group: str = "3", at: float = CAME, **changes:
     return made(number, group, text, **own) | changes
 
 
+def batch(number: int, texts: list[str], **changes: Any) -> list[Entry]:
+    """Return sends and receives made together: only the entry of the batch says how far they are."""
+    of = {"collective_seq_id": number}
+    return [moved(text, 0, **of) for text in texts] + [moved("coalesced", 0, **of | changes)]
+
+
 @dataclass
 class Hung:
     """The entries of each rank, the members of groups, and what is to be said of them."""
@@ -83,6 +89,16 @@ HUNG = {
         {0: [made(6)], 1: [done(5), moved("recv 1<-0", 8), moved("coalesced", 8, **RECEIVED)], 2: [made(6)],
          3: [made(6)]},
         [1], "=> the others wait for rank 1", PIPELINE, "probably",
+    ),
+    "batches in flight, numbered as collectives": Hung(
+        {0: batch(7, ["send 0->1", "recv 0<-1"], **RECEIVED) + batch(8, ["send 0->1", "recv 0<-1"], state="started"),
+         1: batch(7, ["recv 1<-0", "send 1->0", "send 1->2"], **RECEIVED),
+         2: batch(7, ["recv 2<-1"], **RECEIVED) + batch(8, ["recv 2<-1"], state="started"), 3: [done(5)]},
+        [1], "rank 0 sends to rank 1 in group 3", PIPELINE,
+    ),
+    "numbers that batches raise unevenly": Hung(
+        {0: [made(6)], 1: [made(6)], 2: [done(5)], 3: [made(6), moved("coalesced", 0, WORLD, **RECEIVED)]}, [],
+        "batches of sends have its numbers: ranks 2",
     ),
     "both ends came": Hung(
         {0: [done(5), moved("send 0->1", 8)], 1: [done(5), moved("recv 1<-0", 8)]}, [],
@@ -133,7 +149,7 @@ HUNG = {
         {0: [made(6)], 1: [done(5)], 2: [made(6)]}, [1], "left no"
     ),
     "it fell out of the buffer": Hung(
-        {0: [made(6)], 1: [made(6)], 2: [made(6)], 3: [done(900, "1")]}, [], "fell out of the buffer: ranks 3"
+        {0: [made(6)], 1: [made(6)], 2: [made(6)], 3: [done(900, "1")]}, [], "fell out of the buffer or .*: ranks 3"
     ),
     "nothing is open": Hung({rank: [done(6)] for rank in FOUR}, [], "No single rank differs: nobody waits", {}, "=>"),
 }  # fmt: skip

@@ -180,23 +180,24 @@ def _finished(parts: Iterable[Mapping[Any, Any]]) -> bool:
 def _add_transfers(dump: Dump, entries: Sequence[tuple[int, str, dict[Any, Any]]]) -> None:
     """Add the first unfinished transfer of each kind and peer, or the last one: they end in their order.
 
-    A transfer in a batch stays ``scheduled``; the entry of the batch after it has the same number and the state.
+    A transfer in a batch stays ``scheduled``; the entry of the batch after it has the same numbers and the state.
     """
     batches = {
-        (group, _number(entry.get("p2p_seq_id"))): _finished([entry])
+        (group, entry.get("collective_seq_id"), entry.get("p2p_seq_id")): _finished([entry])
         for _, group, entry in entries
         if "coalesced" in entry["profiling_name"]
     }
+    dump.batched = {group for group, _, _ in batches}
     pairs: dict[tuple[str, bool, int], list[Transfer]] = {}
     for order, group, entry in entries:
         match = _TRANSFER.search(entry["profiling_name"])
-        number = _number(entry.get("p2p_seq_id")) or 0
-        finished = _finished([entry]) or batches.get((group, number), False)
+        sequence, own = _number(entry.get("collective_seq_id")) or 0, _number(entry.get("p2p_seq_id")) or 0
+        batch = group, entry.get("collective_seq_id"), entry.get("p2p_seq_id")
+        finished = _finished([entry]) or batches.get(batch, False)
         if match is None:
             continue
-        parts = [(order, entry)]
-        one = _collective(_number(entry.get("collective_seq_id")) or 0, parts, finished=finished)
-        transfer = Transfer(group, match[1] == "send", int(match[3]) if match[3] else -1, number, one)
+        one = _collective(sequence, [(order, entry)], finished=finished)
+        transfer = Transfer(group, match[1] == "send", int(match[3]) if match[3] else -1, sequence + own, one)
         pairs.setdefault((group, transfer.sends, transfer.peer), []).append(transfer)
     for made in pairs.values():
         last = max((index for index, transfer in enumerate(made) if transfer.collective.finished), default=-1)

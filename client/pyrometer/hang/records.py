@@ -59,7 +59,7 @@ class Transfer:
         group: the group's name.
         sends: whether it sends; else it receives.
         peer: the other's rank in the group, -1 where that is not known.
-        number: its number in the group, as this rank counts.
+        number: its number in the group, of collectives and transfers together: a batch raises one or the other.
     """
 
     group: str
@@ -83,6 +83,7 @@ class Dump:
         open: its first unfinished collective, by group.
         recent: collectives that it has not finished and the last finished one, by group and number.
         transfers: the first unfinished send and receive with each peer, or else the last finished one.
+        batched: groups whose numbers batches of sends and receives raise on the ranks that take part alone.
         reaches_back: since when its record is whole, in Unix seconds; 0 where nothing fell out of the buffer.
         active: when it last launched anything, in Unix seconds.
     """
@@ -96,5 +97,6 @@ class Dump:
     open: dict[str, Collective] = field(default_factory=dict)
     recent: dict[str, dict[int, Collective]] = field(default_factory=dict)
     transfers: list[Transfer] = field(default_factory=list)
+    batched: set[str] = field(default_factory=set)
     reaches_back: float = 0.0
     active: float = 0.0

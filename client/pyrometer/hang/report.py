@@ -66,7 +66,7 @@ def _about(wait: Wait, names: _Names) -> Iterator[str]:
     if wait.absent:
         yield f"left no dump: {_some(wait.absent)}"
     if wait.lost:
-        yield f"can't be told, it fell out of the buffer: {_some(wait.lost)}"
+        yield f"can't be told, as it fell out of the buffer or batches of sends have its numbers: {_some(wait.lost)}"
     if wait.unsure:
         yield _may_have_come(wait.unsure)
     if wait.idle:

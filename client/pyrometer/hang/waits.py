@@ -33,7 +33,7 @@ class Wait:
         unsure: those of the missing and the absent that were seen too early, and how long after the last of the others
             had come.
         absent: those that left no dump.
-        lost: those whose dump doesn't reach back to it.
+        lost: those of which it can't be told: their dump doesn't reach back, or numbers differ by batches of sends.
         through: those that have finished it.
         members: all ranks of the group, as far as known.
         idle: those of the waiting that launched it but whose GPU has not begun it, while others' have.
@@ -138,6 +138,9 @@ def _wait(
     last_came = max(collective.began for collective in standing.values())
     launched = {rank: dump.latest[group.name].sequence for rank, dump in dumps.items() if group.name in dump.latest}
     lost = {rank for rank, dump in dumps.items() if rank not in launched and dump.reaches_back > last_came}
+    if any(group.name in dump.batched for dump in dumps.values()):
+        # PyTorch numbers a batch of sends and receives as a collective, on the ranks that take part alone.
+        lost.update(rank for rank in dumps if launched.get(rank, -1) < number)
     missing = tuple(rank for rank in dumps if launched.get(rank, -1) < number and rank not in lost)
     absent = tuple(sorted(group.members - dumps.keys()))
     through = tuple(

@@ -15,8 +15,9 @@ from alerting_fakes import START, FakePrometheus
 from pyrometer_alerting.diagnosis import wording
 from pyrometer_alerting.diagnosis.catalog import load
 from pyrometer_alerting.diagnosis.evidence.alerts import alerts
-from pyrometer_alerting.diagnosis.evidence.collectives import collectives, dumps, idle_beside_spinning
+from pyrometer_alerting.diagnosis.evidence.collectives import collectives, idle_beside_spinning
 from pyrometer_alerting.diagnosis.extent import Group
+from pyrometer_alerting.diagnosis.flight_recorder import dumps
 from pyrometer_alerting.diagnosis.look import Look, Questions, Rank
 from pyrometer_alerting.model.fact import Fact, Roster
 from pyrometer_alerting.model.incident import Alert, Incident

@@ -151,7 +151,7 @@ def test_a_receive_has_its_peer_and_its_number(tmp_path: Path) -> None:
     recorder.poll([writer(1)])
     place = "train.py:21 in train"
     assert collectives(recorder) == {
-        ("llama", "77", "0", "1", "0", "dp", "2", "0-1", "nccl:recv 1<-0", "waiting", place, ""): 8
+        ("llama", "77", "0", "1", "0", "dp", "2", "0-1", "nccl:recv 1<-0", "waiting", place, ""): 16 + 8
     }
 
 
