@@ -227,7 +227,13 @@ def test_a_dump_takes_as_much_memory_as_it_has_bytes(tmp_path: Path, name: str) 
 
 @pytest.mark.parametrize(
     "change",
-    [{"entries": [None, 1, {}]}, {"pg_status": [1]}, {"pg_status": {"0": 1}}, {"pg_config": {"0": 1, 2: {}}}],
+    [
+        {"entries": [None, 1, {}]},
+        {"entries": [entry(WORLD, 1, "coalesced") | {"p2p_seq_id": [1], "is_p2p": True}]},
+        {"pg_status": [1]},
+        {"pg_status": {"0": 1}},
+        {"pg_config": {"0": 1, 2: {}}},
+    ],
 )
 def test_parts_of_another_shape_are_left_out(tmp_path: Path, change: dict[str, Any]) -> None:
     (tmp_path / "trace_0").write_bytes(pickle.dumps({"entries": [entry(WORLD, 1)], "pg_status": {}} | change))

@@ -183,7 +183,7 @@ def _add_transfers(dump: Dump, entries: Sequence[tuple[int, str, dict[Any, Any]]
     A transfer in a batch stays ``scheduled``; the entry of the batch after it has the same numbers and the state.
     """
     batches = {
-        (group, entry.get("collective_seq_id"), entry.get("p2p_seq_id")): _finished([entry])
+        (group, _number(entry.get("collective_seq_id")), _number(entry.get("p2p_seq_id"))): _finished([entry])
         for _, group, entry in entries
         if "coalesced" in entry["profiling_name"]
     }
@@ -192,7 +192,7 @@ def _add_transfers(dump: Dump, entries: Sequence[tuple[int, str, dict[Any, Any]]
     for order, group, entry in entries:
         match = _TRANSFER.search(entry["profiling_name"])
         sequence, own = _number(entry.get("collective_seq_id")) or 0, _number(entry.get("p2p_seq_id")) or 0
-        batch = group, entry.get("collective_seq_id"), entry.get("p2p_seq_id")
+        batch = group, _number(entry.get("collective_seq_id")), _number(entry.get("p2p_seq_id"))
         finished = _finished([entry]) or batches.get(batch, False)
         if match is None:
             continue
