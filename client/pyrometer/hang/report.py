@@ -167,13 +167,16 @@ def _all_in_it(wait: Wait, names: _Names) -> Iterator[str]:
 def _last_seen(rank: int, dump: Dump | None) -> str:
     if dump is None:
         return f"=> the others wait for rank {rank}: it wrote no dump"
-    return f"=> the others wait for rank {rank}; its last collectives: " + (
-        "; ".join(
-            f"{one.name or 'number'} {one.sequence:,} of group {group}{_at(one.place)}"
-            for group, one in dump.latest.items()
-        )
-        or "none"
-    )
+    made = [
+        f"{one.name or 'number'} {one.sequence:,} of group {group}{_at(one.place)}"
+        for group, one in dump.latest.items()
+    ]
+    if not made and dump.transfers:
+        last = max(dump.transfers, key=lambda transfer: transfer.collective.order)
+        made = [
+            f"none; its last send or receive: {last.collective.name} of group {last.group}{_at(last.collective.place)}"
+        ]
+    return f"=> the others wait for rank {rank}; its last collectives: " + ("; ".join(made) or "none")
 
 
 def _clock(seconds: float) -> str:
