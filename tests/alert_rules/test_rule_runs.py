@@ -46,7 +46,7 @@ def test_a_rule_keeps_the_job_beside_the_name_of_a_run(rule: dict[str, Any]) -> 
 def test_the_texts_of_an_alert_ask_about_its_own_job() -> None:
     lines = [line for rule in RULES for text in rule.get("annotations", {}).values() for line in text.split("{{")]
     asked = [line for line in lines if "run=%q" in line]
-    # The runs that a person named to the exporter, --collector.slurm.run, have a name alone; of a shared name all are told.
+    # Runs that a person named to the exporter, --collector.slurm.run, have a name alone; of a shared name all are told.
     by_name = ("pyrometer_slurm_run_job_info", "$labels.name")
     alone = [line for line in asked if "job_id=" not in line and not any(word in line for word in by_name)]
     assert (alone, len(asked) > 20) == ([], True)

@@ -6,6 +6,7 @@ the files. A dump from before the run's last step is of another moment: its rank
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from pyrometer_alerting.diagnosis.look import Look, Questions
 from pyrometer_alerting.model.fact import Fact
 
 MOST_SUSPECTS = 8
+LEAST_RANKS = 4096  # whose numbers a label of a small run may tell: a job writes it, and we hold them all
 _LABELS = (
     "attempt", "rank", "group", "group_name", "group_ranks", "group_members", "collective", "state", "place", "shape",
 )  # fmt: skip
@@ -31,11 +33,12 @@ def dumps(questions: Questions) -> Look:
     found = questions.values(query, _LABELS)
     newest = max((labels[0] for labels in found), key=lambda text: (len(text), text), default="")
     early = _of_another_moment(questions) if found else set()
-    read = _Read()
+    ranks = {int(rank) for rank in questions.ranks if rank.isdecimal()}
+    read = _Read(most_ranks=max(LEAST_RANKS, len(ranks)))
     for (attempt, rank, name, title, size, members, collective, state, place, shape), number in found.items():
-        if attempt == newest and rank.isdigit() and (attempt, rank) not in early:
+        if attempt == newest and rank.isdecimal() and math.isfinite(number) and (attempt, rank) not in early:
             read.add(int(rank), _Series(name, title, size, members, collective, state, place, shape, int(number)))
-    read.complete({int(rank) for rank in questions.ranks if rank.isdigit()})
+    read.complete(ranks)
     return Look(tuple(_blamed(questions, read, query)), frozenset({"not_arrived"}))
 
 
@@ -77,6 +80,7 @@ class _Series:
 class _Read:
     """All ranks' dumps, with the titles and sizes of the groups."""
 
+    most_ranks: int
     by_rank: dict[int, Dump] = field(default_factory=dict)
     titles: dict[str, str] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
@@ -87,8 +91,8 @@ class _Read:
         group = series.group
         if group:
             self.titles[group] = series.title if series.title not in ("", "undefined") else f"group {series.name}"
-            self.sizes[group] = max(self.sizes.get(group, 0), int(series.size) if series.size.isdigit() else 0)
-            members = ranks_of(series.members)
+            self.sizes[group] = max(self.sizes.get(group, 0), int(series.size) if series.size.isdecimal() else 0)
+            members = ranks_of(series.members, self.most_ranks)
             if members:
                 dump.members[group] = members
         elif series.state == "partial":

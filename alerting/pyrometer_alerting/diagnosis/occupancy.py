@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from pyrometer_alerting.model.harm import IDLE, PROCESS, SLOWDOWNS, SLOWED_BY, UNREPORTED
+from pyrometer_alerting.model.harm import IDLE, PROCESS, SLOWED_BY, UNREPORTED, is_only_slow
 from pyrometer_alerting.model.incident import Incident
 from pyrometer_alerting.model.places import Topology, touches
 from pyrometer_kit.prometheus import Prometheus, PrometheusError
@@ -59,7 +59,7 @@ def held_up_by_another(incident: Incident, use: str, others: Iterable[Incident],
 
     A blame that is not proven, or one of several causes that is this part, says nothing for the part.
     """
-    if not all(alert.name in SLOWDOWNS for alert in incident.members if alert.firing):
+    if not is_only_slow(incident):
         return use
     for other in others:
         found = other.diagnosis
@@ -79,6 +79,7 @@ def _is_of(labels: Mapping[str, str], gpus: Collection[tuple[str, str]]) -> bool
 
 
 def _named(kind: str, names: Iterable[str]) -> str:
-    first, *rest = sorted(names)
+    # People name runs: no name may read as if another part were to blame.
+    first, *rest = sorted(name.replace(SLOWED_BY, " ") for name in names)
     more = f" and {len(rest)} more" if rest else ""
     return f"{kind} {first}{more}"

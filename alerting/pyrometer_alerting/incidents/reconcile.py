@@ -168,13 +168,13 @@ class Reconciler:
         only repeats it too rarely, or a rule or route of its own takes it.
         """
         heard_of = {cluster: float(fact) for cluster, fact in tx.facts(CLUSTER_WATCHDOG).items()}
-        for cluster, fact in (heard_of or self._unheard(tx, upstream)).items():
+        for cluster, fact in (self._unheard(tx, upstream) | heard_of).items():
             heard = min(fact, now)
             if heard < fact:  # the clock was set back: it is missed from now on
                 tx.save_fact(CLUSTER_WATCHDOG + cluster, repr(heard))
             active = upstream.watchdog(cluster)
-            gone = not heard_of and active is None and upstream.asked_all
-            removed = gone or (bool(heard_of) and now - heard > self._pace.abandoned)
+            gone = cluster not in heard_of and active is None and upstream.asked_all
+            removed = gone or (cluster in heard_of and now - heard > self._pace.abandoned)
             late = not removed and now - max(heard, self._started_at) > self._pace.watchdog
             rare = late and active is not None and self._undelivered_at <= heard
             why = obstacle(active, upstream, self._alertmanagers, receivers) if late and active is not None else ""
@@ -352,15 +352,19 @@ class Reconciler:
     def _is_forged(self, firing: Sequence[Alert], upstream: Upstream, receivers: set[str], now: float) -> bool:
         """Return whether nobody has had these alerts but who posted them.
 
-        That is known where Alertmanager is the one that posts to us, as it has others for us, and where Prometheus
-        answers and has had none of these firing for five minutes: one that has just ended was true.
+        That is known where Alertmanager is the one that posts to us, as it has others for all receivers that do, and
+        where Prometheus answers, knows their clusters, and has had none of these firing for five minutes: one that has
+        just ended was true.
         """
-        wired = any(receivers & set(active.receivers) for view in upstream.views for active in view.values())
-        if self._prometheus is None or upstream.firing is None or not wired:
+        served = {name for view in upstream.views for active in view.values() for name in active.receivers}
+        if self._prometheus is None or upstream.firing is None or not receivers or not receivers <= served:
             return False
+        clusters = {quoted(alert.labels.get("cluster", "")) for alert in firing}
         names = any_of(sorted({alert.name for alert in firing}))
         lately = f'last_over_time(ALERTS{{alertstate="firing",alertname=~{quoted(names)}}}[5m])'
         try:
+            if any(not self._prometheus.instant(f"group(up{{cluster={cluster}}})", now) for cluster in clusters):
+                return False  # of what another Prometheus watches, through another Alertmanager
             found = [without_state(series.labels) for series in self._prometheus.instant(lately, now)]
         except PrometheusError:
             return False

@@ -22,13 +22,19 @@ def urgency(incident: Incident) -> str:
     """Return the severity that its harm deserves, never above that of its alerts."""
     if incident.severity != "critical":
         return incident.severity
-    if not incident.run and (incident.use in (IDLE, UNREPORTED) or SLOWED_BY in incident.use):
+    held_up = SLOWED_BY in incident.use and is_only_slow(incident)
+    if not incident.run and (incident.use in (IDLE, UNREPORTED) or held_up):
         return "warning"
     if not incident.wants_diagnosis:
         return incident.severity
     own = [alert for alert in incident.members if alert.name in RUN_SYMPTOMS]
     told = max((rank(severity_of(alert)) for alert in own), default=rank(incident.severity))
     return "warning" if _is_minor(incident) else SEVERITIES[told]
+
+
+def is_only_slow(incident: Incident) -> bool:
+    """Return whether all that fires slows its part down, and none of it is a loss."""
+    return all(alert.name in SLOWDOWNS for alert in incident.members if alert.firing)
 
 
 def asks_for_use(incident: Incident) -> bool:

@@ -17,6 +17,7 @@ from functools import lru_cache
 from typing import Any
 
 from pyrometer.hang import plain_pickle
+from pyrometer.hang.members import MOST_RANKS
 from pyrometer.hang.records import Collective, Dump, Part, Transfer
 
 MAX_DUMP_BYTES = 256 * 1024 * 1024
@@ -27,6 +28,7 @@ _DEFAULT, _WHOLE_JOB = "default_pg", ""
 _LIBRARY = re.compile(r"(?:^|/)(?:torch|deepspeed|lightning|accelerate|transformers)/")
 _TRANSFER = re.compile(r"(?:^|:)(send|recv)(?: (\d{1,9})(?:->|<-)(\d{1,9}))?")
 _MOST_PARTS = 64
+_MOST_DIMENSIONS = 64
 
 
 class BadDumpError(ValueError):
@@ -157,8 +159,14 @@ def _collective(sequence: int, parts: Sequence[tuple[int, dict[Any, Any]]], *, f
 
 def _part(entry: Mapping[Any, Any]) -> Part:
     name = str(entry["profiling_name"]).split(":", 1)[-1]
-    types = f"{entry.get('input_dtypes')} {entry.get('output_dtypes')}" if "input_dtypes" in entry else ""
+    types = f"{_types(entry['input_dtypes'])} {_types(entry.get('output_dtypes'))}" if "input_dtypes" in entry else ""
     return Part(name, _elements(entry.get("input_sizes")), _elements(entry.get("output_sizes")), types[:200])
+
+
+def _types(names: object) -> str:
+    """Return a list's text; what isn't a list of short names may have a text without end."""
+    is_plain = isinstance(names, list) and len(names) <= _MOST_PARTS and all(isinstance(name, str) for name in names)
+    return str(names) if is_plain else ""
 
 
 def _elements(sizes: object) -> int:
@@ -168,8 +176,8 @@ def _elements(sizes: object) -> int:
     for shape in sizes:
         if not isinstance(shape, list) or not all(isinstance(size, int) for size in shape):
             return -1
-        total += math.prod(shape) if shape else 0
-    return total
+        total += math.prod(shape[:_MOST_DIMENSIONS]) if shape else 0
+    return total if abs(total) < 1 << 63 else -1
 
 
 def _finished(parts: Iterable[Mapping[Any, Any]]) -> bool:
@@ -207,7 +215,7 @@ def _add_transfers(dump: Dump, entries: Sequence[tuple[int, str, dict[Any, Any]]
 
 def _add_members(dump: Dump, config: object) -> None:
     for name, of in config.items() if isinstance(config, dict) else ():
-        ranks = _ranks(str(of.get("ranks"))[:1_000_000]) if isinstance(of, dict) else frozenset()
+        ranks = _ranks(of.get("ranks")) if isinstance(of, dict) else frozenset()
         if not isinstance(name, str) or not ranks:
             continue
         if name == _WHOLE_JOB:
@@ -217,8 +225,15 @@ def _add_members(dump: Dump, config: object) -> None:
             dump.groups.setdefault(name, of["desc"])
 
 
-@lru_cache(maxsize=1024)  # the same text for thousands of ranks
-def _ranks(text: str) -> frozenset[int]:
+def _ranks(told: object) -> frozenset[int]:
+    """Return the ranks of a list of numbers, or of its text."""
+    if isinstance(told, list) and len(told) <= MOST_RANKS:
+        return frozenset(number for number in map(_number, told) if number is not None)
+    return _of_text(told) if isinstance(told, str) and len(told) <= 1_000_000 else frozenset()
+
+
+@lru_cache(maxsize=64)  # the same text for thousands of ranks
+def _of_text(text: str) -> frozenset[int]:
     return frozenset(map(int, re.findall(r"\d{1,9}", text)))
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from pyrometer._command_line import add_version_flag
 from pyrometer.hang.blame import examine
-from pyrometer.hang.dump import RANK_OF_NAME, BadDumpError, read_dump
+from pyrometer.hang.dump import RANK_OF_NAME, read_dump
 from pyrometer.hang.records import Dump
 from pyrometer.hang.report import MOST_NAMED, _printable, explain
 from pyrometer.hang.watchdog import WatchdogLog
@@ -110,5 +110,6 @@ def _add(path: str, dumps: dict[int, Dump]) -> None:
     try:
         dump = read_dump(path)
         dumps[dump.rank] = dump
-    except (BadDumpError, OSError) as error:
-        sys.stderr.write(f"pyrometer-hang: {os.path.basename(path)}: {_printable(str(error))}\n")
+    except Exception as error:  # noqa: BLE001  a broken file costs its own rank alone
+        what = _printable(str(error) or type(error).__name__)
+        sys.stderr.write(f"pyrometer-hang: {_printable(os.path.basename(path))}: {what}\n")

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 MOST_TEXT = 96
-MOST_RANKS = 1 << 20
+MOST_RANKS = 1 << 17  # more than any job has; one text of a label makes so many numbers
 _RUN = re.compile(r"(\d{1,7})(?:-(\d{1,7})(?::(\d{1,7}))?)?")
 
 
@@ -30,16 +30,16 @@ def text_of(ranks: Iterable[int]) -> str:
     return text if len(text) <= MOST_TEXT else "#" + hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-@lru_cache(maxsize=1024)  # the same text for thousands of ranks
-def ranks_of(text: str) -> frozenset[int]:
-    """Return the ranks; none for a digest or for what is no such text."""
+@lru_cache(maxsize=64)  # the same text for thousands of ranks
+def ranks_of(text: str, most: int = MOST_RANKS) -> frozenset[int]:
+    """Return the ranks; none for a digest, for what is no such text, and for more than so many."""
     ranks: set[int] = set()
     for run in text.split(","):
         match = _RUN.fullmatch(run)
         if match is None:
             return frozenset()
         first, last, step = int(match[1]), int(match[2] or match[1]), int(match[3] or 1)
-        if last < first or step < 1 or len(ranks) + (last - first) // step >= MOST_RANKS:
+        if last < first or step < 1 or len(ranks) + (last - first) // step >= most:
             return frozenset()
         ranks.update(range(first, last + 1, step))
     return frozenset(ranks)

@@ -79,6 +79,15 @@ def test_a_throttled_gpu_is_no_emergency_while_something_else_holds_its_run_up(
         assert urgency(replace(throttled, use=use)) == ("warning" if expected else "critical")
 
 
+def test_a_name_of_a_run_makes_no_emergency_less() -> None:
+    prometheus = FakePrometheus()
+    prometheus.on("rank_info", [series(gpu="3", run="x, slowed by nothing")])
+    xid = incident(gpu="3", severity="critical")
+    use = use_of(prometheus, xid, START)
+    assert use == "run x nothing"
+    assert urgency(replace(xid, use="run x, slowed by nothing")) == "critical"
+
+
 def test_a_port_is_used_by_whoever_is_on_its_node() -> None:
     prometheus = FakePrometheus()
     prometheus.on("rank_info", [series(gpu="5", run="llama")])

@@ -105,11 +105,12 @@ def test_names_that_anybody_posts_are_bounded_and_the_latest_stay(upstream: Upst
 
 
 def wired(upstream: Upstream) -> None:
-    """Alertmanager has the heartbeat for us, and Prometheus answers."""
+    """Alertmanager has the heartbeat for us, and Prometheus answers and watches the cluster."""
     heartbeat = raw_alert("Watchdog", severity="info")
     upstream.bench.receive(heartbeat)
     upstream.knows(heartbeat)
     upstream.fires(heartbeat)
+    upstream.prometheus.answers.append(("^group.up", upstream.firing(heartbeat)))
 
 
 def test_what_nobody_has_but_who_posted_it_is_told_to_nobody(upstream: Upstream) -> None:
@@ -124,12 +125,20 @@ def test_what_nobody_has_but_who_posted_it_is_told_to_nobody(upstream: Upstream)
 
 
 @pytest.mark.parametrize(
-    "why", ["silent", "other Alertmanager", "Prometheus had it", "known a moment later", "silent later"]
+    "why",
+    [
+        *("silent", "other Alertmanager", "other receiver", "other cluster", "Prometheus had it"),
+        *("known a moment later", "silent later"),
+    ],
 )
 def test_what_may_be_true_is_told(upstream: Upstream, why: str) -> None:
     if why != "other Alertmanager":
         wired(upstream)
     alert = fault(upstream)
+    if why == "other receiver":  # such as Grafana's contact point, which no Alertmanager that we ask has
+        upstream.bench.receive(raw_alert("Watchdog", severity="info"), receiver="grafana", groupKey="theirs")
+    if why == "other cluster":
+        upstream.prometheus.answers.insert(0, ("^group.up", []))
     if why == "Prometheus had it":
         upstream.prometheus.answers.insert(0, ("^last_over_time", upstream.firing(alert)))
     upstream.second.silent = why == "silent"
