@@ -224,7 +224,7 @@ CHECKPOINTS = Annotation(
 )
 FIRING = Annotation(
     "Firing",
-    'max by (alertname, node) (ALERTS{alertstate="firing", severity!="info", cluster="$cluster"})',
+    'max by (alertname, node) (ALERTS{alertstate="firing", severity=~"critical|warning", cluster="$cluster"})',
     "{{alertname}}",
     "{{node}}",
     palette.BAD,

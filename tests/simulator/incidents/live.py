@@ -21,7 +21,7 @@ from pyrometer_simulator.stack import find_stack
 from pyrometer_simulator.stack.prometheus import running
 
 GOOD, LASTS = 170.0, 250.0  # seconds before the fault, which are 200 batches and more; of the whole
-FIRING = 'ALERTS{alertstate="firing",severity!="info"}'
+FIRING = 'ALERTS{alertstate="firing",severity!~"info|none"}'
 
 
 class Recording(Batch):
