@@ -67,9 +67,9 @@ def fabric_port(name: str, index: int, switch: str = "", switch_port: str = "") 
     return {"node": name, **port(index), "rail": str(index), "switch": switch, "switch_port": switch_port, "cable": ""}
 
 
-def rank(run: str, attempt: int, number: int) -> Labels:
+def rank(run: str, attempt: int, number: int, job: int = JOB) -> Labels:
     """Return the labels of a rank."""
-    return {"run": run, "attempt": str(attempt), "rank": str(number)}
+    return {"run": run, "attempt": str(attempt), "rank": str(number), "job_id": str(job)}
 
 
 def rank_place(node: int, index: int, stage: int, replica: int) -> Labels:
@@ -82,5 +82,5 @@ def run_info(run: str, attempt: int, ranks: int, job: int = JOB, source: str = "
     return {
         "run": run, "attempt": str(attempt), "model": run, "world_size": str(ranks), "convention": "palm",
         "dtype": "bf16", "gpu_model": MODEL, "global_batch_size": "1024", "micro_batch_size": "1",
-        "sequence_length": "4096", "recompute": "none", "job_id": str(job), "source": source,
+        "sequence_length": "4096", "recompute": "none", "job_id": str(job), "user": "ml", "source": source,
     }  # fmt: skip

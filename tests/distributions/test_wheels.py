@@ -160,5 +160,9 @@ def test_the_checkout_itself_names_the_folders_to_install(tmp_path: Path) -> Non
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--target", tmp_path, str(ROOT)]
     answer = subprocess.run(command, capture_output=True, text=True, check=False)
     assert answer.returncode != 0
-    for line in ("pip install ./client", "pip install ./kit ./client ./exporters", "pip install ./kit ./alerting"):
+    for line in (
+        "pip install ./client",
+        "pip install ./kit ./client ./exporters",
+        "pip install ./kit ./client ./alerting",
+    ):
         assert f"`{line}`" in answer.stdout + answer.stderr

@@ -25,8 +25,8 @@ def collective_families(plan: Plan, targets: Sequence[str]) -> Iterator[Family]:
         plan: the cluster.
         targets: the nodes' labels.
     """
-    for at, run in enumerate(plan.runs()):
-        job = f'{targets[run.first]},run="{run.name}",job_id="{4711 + at}"'
+    for run in plan.runs():
+        job = f"{targets[run.first]},{run.labels}"
         yield from _ras(plan, run, job, targets)
         yield from _inspector(plan, run, job, targets)
 

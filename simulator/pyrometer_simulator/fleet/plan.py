@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
+from pyrometer_simulator import vocabulary
+
 # When counters started: any fixed time before the earliest history that is written.
 EPOCH = 1_700_000_000.0
 CLUSTER = "atlas"
@@ -65,6 +67,12 @@ class Run:
     step: float
     mfu: float
     line: int = 0
+    job: int = vocabulary.JOB
+
+    @property
+    def labels(self) -> str:
+        """Return its name and job as labels."""
+        return f'run="{self.name}",job_id="{self.job}"'
 
 
 @dataclass(frozen=True)
@@ -111,7 +119,7 @@ class Plan:
         first = max(1, busy * 4 // 5)
         runs = [Run("llama3-70b", 0, first, 0.25, 0.41)]
         if busy > first:
-            runs.append(Run("moe-1t", first, busy - first, 12.0, 0.33, self.line))
+            runs.append(Run("moe-1t", first, busy - first, 12.0, 0.33, self.line, vocabulary.JOB + 1))
         return runs
 
     def rank(self, run: Run, where: tuple[str, int] | None) -> int | None:

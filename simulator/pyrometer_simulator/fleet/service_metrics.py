@@ -118,7 +118,7 @@ def _blamed(plan: Plan, run: Run) -> tuple[str, str, int, str] | None:
 def _signatures(plan: Plan) -> Iterator[Family]:
     """Yield the signature of each run's curve: a run with a slow rank steps down."""
     for run in plan.runs():
-        where = f'cluster="{plan.cluster}",run="{run.name}"'
+        where = f'cluster="{plan.cluster}",{run.labels}'
         labels = [f'{where},signature="{signature}"' for signature in ("steady", "step_down")]
         dragged = plan.slowest(run) is not None
         yield family("pyrometer_run_signature", labels, np.array([0.0, 0.86] if dragged else [0.97, 0.0]), slow=True)
@@ -149,9 +149,9 @@ def _slurm(plan: Plan) -> Iterator[Family]:
     labels = [f'{_cluster_exporter(plan)},state="{state}"' for state in states]
     yield family("pyrometer_slurm_nodes", labels, np.array([float(count) for count in states.values()]), slow=True)
     jobs = [
-        f'{_cluster_exporter(plan)},run="{run.name}",job_id="{4711 + at}",job_name="{run.name}",user="ada",'
+        f'{_cluster_exporter(plan)},{run.labels},job_name="{run.name}",user="ada",'
         'partition="gpu",state="RUNNING",reason=""'
-        for at, run in enumerate(plan.runs())
+        for run in plan.runs()
     ]
     yield family("pyrometer_slurm_run_job_info", jobs, np.ones(len(jobs)), slow=True)
     answers = [f'{_cluster_exporter(plan)},command="{command}"' for command in ("squeue", "sinfo")]
@@ -188,11 +188,11 @@ def _ufm(plan: Plan) -> Iterator[Family]:
 
 def _ledger(plan: Plan) -> Iterator[Family]:
     for run in plan.runs():
-        labels = [f'{_cluster_exporter(plan)},run="{run.name}",state="{state}"' for state in _LEDGER]
+        labels = [f'{_cluster_exporter(plan)},{run.labels},state="{state}"' for state in _LEDGER]
         moving, still = (np.array([*shares.values()]) for shares in (_LEDGER, _STANDSTILL))
         stopped = plan.stopped(run)
         yield family("pyrometer_run_seconds_total", labels, counter_with_turn(moving, still, stopped), slow=True)
-        own = [f'{_cluster_exporter(plan)},run="{run.name}"']
+        own = [f"{_cluster_exporter(plan)},{run.labels}"]
         ends = [f'{own[0]},basis="elapsed"']
         yield family("pyrometer_run_estimated_end_timestamp_seconds", ends, lambda at: np.array([at + 9 * 86400.0]))
         yield family("pyrometer_run_unsaved_seconds", own, _unsaved(stopped))

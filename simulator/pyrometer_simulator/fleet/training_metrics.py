@@ -27,9 +27,10 @@ def rank_families(plan: Plan, targets: Sequence[str], dead: int) -> Iterator[Fam
         targets: the nodes' labels.
         dead: the node whose exporter is down; -1 for none.
     """
-    for number, run in enumerate(plan.runs()):
+    for run in plan.runs():
         where = [(run.first + rank // plan.gpus, rank % plan.gpus) for rank in range(run.nodes * plan.gpus)]
-        named = [f"{targets[node]},{text(vocabulary.rank(run.name, 1, rank))}" for rank, (node, _) in enumerate(where)]
+        ranks = [text(vocabulary.rank(run.name, 1, rank, run.job)) for rank in range(len(where))]
+        named = [f"{targets[node]},{labels}" for (node, _), labels in zip(where, ranks, strict=True)]
         here = nan_where(np.array([node == dead for node, _ in where]), 1.0)
         stopped = plan.stopped(run)
         yield from _counters(run, named, here, stopped)
@@ -37,11 +38,11 @@ def rank_families(plan: Plan, targets: Sequence[str], dead: int) -> Iterator[Fam
         yield from _current_part(plan, run, named, here)
         yield from _identity(named, where, here)
         source = "log:torchtitan" if run.line else "client"
-        configured = text(vocabulary.run_info(run.name, 1, len(where), vocabulary.JOB + number, source))
+        configured = text(vocabulary.run_info(run.name, 1, len(where), run.job, source))
         yield family("pyrometer_train_run_info", [f"{targets[run.first]},{configured}"], np.ones(1), slow=True)
         yield from _elsewhere(run, targets[run.first])
         if run.line:  # a log whose first lines have steps of no time: such batches have no MFU
-            reason = f'{targets[run.first]},run="{run.name}",attempt="1",reason="implausible"'
+            reason = f'{targets[run.first]},{run.labels},attempt="1",reason="implausible"'
             yield family("pyrometer_train_mfu_unknown_info", [reason], np.ones(1), slow=True)
 
 
@@ -87,6 +88,7 @@ def _current_part(plan: Plan, run: Run, named: list[str], here: Array) -> Iterat
     stopped = plan.stopped(run)
     gone = np.arange(len(named)) == (plan.rank(run, plan.faults.lost) if math.isfinite(stopped) else -1)
     yield family("pyrometer_train_rank_up", named, here * ~gone, slow=True)
+    yield family("pyrometer_train_rank_start_timestamp_seconds", named, here * float(EPOCH), slow=True)
     part = "wait" if math.isfinite(stopped) else "backward"
     labels = [f'{each},part="{part}"' for each in named]
 
@@ -114,7 +116,7 @@ def _elsewhere(run: Run, target: str) -> Iterator[Family]:
     """Yield whose time the batches have, and the run's page in a tracker."""
     if run.line:
         return
-    named = f'{target},run="{run.name}",attempt="1"'
+    named = f'{target},{run.labels},attempt="1"'
     page = f'name="wandb",url="https://wandb.ai/lab/pretraining/runs/{run.name}"'
     yield family("pyrometer_train_timing_info", [f'{named},timing="device"'], np.ones(1), slow=True)
     yield family("pyrometer_train_run_link_info", [f"{named},{page}"], np.ones(1), slow=True)
@@ -123,7 +125,7 @@ def _elsewhere(run: Run, target: str) -> Iterator[Family]:
 def batches(plan: Plan, start: float, end: float) -> Iterator[tuple[str, float, float]]:
     """Yield (series, value, time) of all batches that ended in [start, end), in seconds since the epoch."""
     for number, run in enumerate(plan.runs()):
-        target = f'cluster="{plan.cluster}",node="{plan.names()[run.first]}",job="batches",run="{run.name}",attempt="1"'
+        target = f'cluster="{plan.cluster}",node="{plan.names()[run.first]}",job="batches",{run.labels},attempt="1"'
         until = min(end, plan.stopped(run))
         for step in range(math.ceil((start - EPOCH) / run.step), math.ceil((until - EPOCH) / run.step)):
             if step % (run.line or 1) or (number == 0 and _is_lost(plan, run, step)):

@@ -174,7 +174,7 @@ def _ranks(world: World, attempt: Attempt, node: int) -> list[Column]:
     columns: list[Column] = []
     for gpu in range(GPUS):
         rank = place * GPUS + gpu
-        labels = {**vocabulary.rank(layout.run, attempt.number, rank), **JOB}
+        labels = vocabulary.rank(layout.run, attempt.number, rank)
         columns += _rank(scrapes, labels, sums[:, gpu])
         place_of = vocabulary.rank_place(node, gpu, layout.stage(rank), layout.replica(rank))
         columns.append(({"__name__": "pyrometer_train_rank_info", **labels, **place_of}, _where(alive, 1.0)))
@@ -265,7 +265,7 @@ def _current(scrapes: _Scrapes, labels: dict[str, str], rank: int) -> list[Colum
 
 def _configurations(world: World, attempt: Attempt, at: Floats, alive: npt.NDArray[np.bool_]) -> Iterator[Column]:
     info = vocabulary.run_info(world.layout.run, attempt.number, world.layout.ranks)
-    labels = {"__name__": "pyrometer_train_run_info", **info, "user": "ml"}
+    labels = {"__name__": "pyrometer_train_run_info", **info}
     changed, news = world.configured or (np.inf, {})
     yield labels, _where(alive & (at < changed), 1.0)
     if news:
