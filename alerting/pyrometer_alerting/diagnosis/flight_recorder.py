@@ -19,7 +19,7 @@ from pyrometer_alerting.diagnosis.look import Look, Questions
 from pyrometer_alerting.model.fact import Fact
 
 MOST_SUSPECTS = 8
-LEAST_RANKS = 4096  # whose numbers a label of a small run may tell: a job writes it, and we hold them all
+LEAST_RANKS = 4096  # that a label of a small run may name: a job writes it, and all of them are held in memory
 _LABELS = (
     "attempt", "rank", "group", "group_name", "group_ranks", "group_members", "collective", "state", "place", "shape",
 )  # fmt: skip
