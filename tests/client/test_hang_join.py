@@ -48,7 +48,7 @@ def batch(number: int, texts: list[str], **changes: Any) -> list[Entry]:
 
 @dataclass
 class Hung:
-    """The entries of each rank, the members of groups, and what is to be said of them."""
+    """Hold a hang as dumps show it (each rank's entries, each group's members) and the report that is expected."""
 
     ranks: dict[int, list[Entry]]
     named: list[int]

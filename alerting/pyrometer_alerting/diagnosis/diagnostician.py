@@ -168,7 +168,7 @@ class Diagnostician:
         with self._store.transaction() as tx:
             current = tx.incident(incident.id)
             if current is not None and asks_for_use(current):
-                use = held_up_by_another(current, use, tx.recent_incidents(float("inf")), self.topology())
+                use = held_up_by_another(current, use, lambda: tx.recent_incidents(float("inf")), self.topology())
                 if use != current.use:
                     used = replace(current, use=use)
                     tx.save_incident(used, now)

@@ -6,7 +6,7 @@ not report is still a run.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from pyrometer_alerting.model.harm import IDLE, PROCESS, SLOWED_BY, UNREPORTED, is_only_slow
 from pyrometer_alerting.model.incident import Incident
@@ -54,14 +54,17 @@ def use_of(prometheus: Prometheus, incident: Incident, now: float) -> str:
     return IDLE if is_complete else UNREPORTED
 
 
-def held_up_by_another(incident: Incident, use: str, others: Iterable[Incident], topology: Topology) -> str:
+def held_up_by_another(
+    incident: Incident, use: str, others: Callable[[], Iterable[Incident]], topology: Topology
+) -> str:
     """Return who uses a part that is only slow, with what is to blame where the run's diagnosis names another part.
 
-    A blame that is not proven, or one of several causes that is this part, says nothing for the part.
+    A blame that is not proven, or one of several causes that is this part, says nothing for the part. The other
+    incidents are read only for a part that is slow and no worse.
     """
     if not is_only_slow(incident):
         return use
-    for other in others:
+    for other in others():
         found = other.diagnosis
         if not other.firing or other.cluster != incident.cluster or f"run {other.run}" != use or found is None:
             continue

@@ -35,7 +35,7 @@ class Meeting:
 
 @dataclass(frozen=True)
 class Hang:
-    """Who waits for whom, and who is to blame.
+    """Hold who waits for whom in a job, and whom that blames.
 
     Attributes:
         waits: who is in which unfinished collective.

@@ -68,7 +68,7 @@ class Wait:
 
 @dataclass
 class Group:
-    """The ranks of a group, by their dumps where they have one."""
+    """Hold the ranks that belong to a process group, as dumps report them."""
 
     name: str
     members: set[int] = field(default_factory=set)

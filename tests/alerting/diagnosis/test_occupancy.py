@@ -73,8 +73,8 @@ def test_a_throttled_gpu_is_no_emergency_while_something_else_holds_its_run_up(
     throttled = incident(alertname, gpu="3", severity="critical")
     slow = replace(incident("TrainMfuDropped", run="llama"), diagnosis=Diagnosis(START, (cause,)))
     for ended, expected in ((None, slowed_by), (START + 60, "")):
-        other = replace(slow, resolved_at=ended)
-        use = held_up_by_another(throttled, "run llama", [throttled, other], Topology())
+        incidents = [throttled, replace(slow, resolved_at=ended)]
+        use = held_up_by_another(throttled, "run llama", incidents.copy, Topology())
         assert use == ("run llama, slowed by " + expected if expected else "run llama")
         assert urgency(replace(throttled, use=use)) == ("warning" if expected else "critical")
 

@@ -142,7 +142,7 @@ def test_a_heartbeat_that_never_arrived_and_is_gone_is_forgotten(upstream: Upstr
 
 
 def test_grafanas_own_alerting_is_understood_in_its_place() -> None:
-    """As Grafana 12 sends it: its webhook notifier's page has this form."""
+    """Post a delivery in the form that Grafana 12 documents for its webhook contact point."""
     body = b"""{"receiver": "pyrometer", "status": "firing", "orgId": 1, "version": "1", "truncatedAlerts": 0,
     "groupKey": "{}/{}:{}", "title": "[FIRING:1]", "state": "alerting", "message": "", "alerts": [{
     "status": "firing", "labels": {"alertname": "GpuLost", "grafana_folder": "pyrometer", "node": "n1", "gpu": "3"},
